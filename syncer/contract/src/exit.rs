@@ -1,0 +1,48 @@
+use serde::{Deserialize, Serialize};
+
+/// What the process that ran one end of a run says with its exit status. Scripts rely on these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// The destination now equals the source.
+    Done = 0,
+    /// The run failed before it changed anything.
+    Failed = 1,
+    /// The command line was wrong.
+    Usage = 2,
+    /// The run went through, but some files failed; the report names the first of them.
+    Partial = 3,
+    /// A guard refused the run: too many deletes, or a source that looks emptied. Nothing was changed.
+    Guard = 4,
+    /// The peer or the network was lost. What arrived is kept, and the next run goes on from it.
+    PeerLost = 5,
+    /// The peer is not who the identity file says. Not a byte of the tree was read.
+    Identity = 6,
+}
+
+impl ExitCode {
+    /// The meaning of a process's exit status, or `None` for a status that `volferry` never returns.
+    pub fn from_status(status: i32) -> Option<Self> {
+        Some(match status {
+            0 => Self::Done,
+            1 => Self::Failed,
+            2 => Self::Usage,
+            3 => Self::Partial,
+            4 => Self::Guard,
+            5 => Self::PeerLost,
+            6 => Self::Identity,
+            _ => return None,
+        })
+    }
+
+    /// Whether another try without any change by a person could end differently.
+    pub fn may_retry(self) -> bool {
+        matches!(self, Self::Failed | Self::Partial | Self::PeerLost)
+    }
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code as u8)
+    }
+}

@@ -1,0 +1,261 @@
+use std::{
+    fmt, fs,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::Side;
+
+/// An identity file is a few hundred bytes; anything much larger is something else.
+const MAX_FILE_BYTES: u64 = 4096;
+
+/// Why an identity cannot be made, stored or used.
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    /// The file cannot be read or written.
+    #[error("identity file {path}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than its owner may read the file.
+    #[error("identity file {path} can be read by others (mode {mode:o}): run `chmod 600 {path}`")]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The text is not an identity.
+    #[error("not an identity file as `volferry keygen` writes it: {0}")]
+    Malformed(&'static str),
+    /// The machine has no randomness to give.
+    #[error("the system's random number generator failed")]
+    Random,
+}
+
+/// SHA-256 of an end's public key (the 32 bytes of an Ed25519 key); 64 hex digits in text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a raw Ed25519 public key.
+    pub fn of(public_key: &[u8]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, public_key);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = IdentityError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: IdentityError =
+            IdentityError::Malformed("the peer's fingerprint is not 64 hex digits");
+        let mut bytes = [0; 32];
+        if s.len() != 64 || !s.is_ascii() {
+            return Err(EXPECTED);
+        }
+        for (byte, digits) in bytes.iter_mut().zip(s.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| EXPECTED)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| EXPECTED)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// What one end proves itself with, and the one peer that it accepts. `Debug` shows no secret.
+pub struct Identity {
+    side: Side,
+    pkcs8: Zeroizing<Vec<u8>>,
+    peer: Fingerprint,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("side", &self.side).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// The identities of the two ends of a run, each knowing the other.
+#[derive(Debug)]
+pub struct IdentityPair {
+    /// For the end that has the files.
+    pub source: Identity,
+    /// For the end that receives them.
+    pub sink: Identity,
+}
+
+impl IdentityPair {
+    /// Makes two fresh key pairs.
+    pub fn generate() -> Result<Self, IdentityError> {
+        let source = generate_key()?;
+        let sink = generate_key()?;
+        let (source_print, sink_print) = (fingerprint(&source)?, fingerprint(&sink)?);
+        Ok(Self {
+            source: Identity { side: Side::Source, pkcs8: source, peer: sink_print },
+            sink: Identity { side: Side::Sink, pkcs8: sink, peer: source_print },
+        })
+    }
+
+    /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there. A file that exists already
+    /// is an error: a key is never overwritten.
+    pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
+        fs::create_dir_all(dir).map_err(|source| IdentityError::File { path: dir.into(), source })?;
+        self.source.write(&dir.join("source"))?;
+        self.sink.write(&dir.join("sink"))
+    }
+}
+
+/// The file's form.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    version: u32,
+    side: Side,
+    private_key: Zeroizing<String>,
+    peer: String,
+}
+
+impl Identity {
+    /// Reads an identity from a file that only its owner may read. Group access is accepted where the file belongs to another user:
+    /// a Kubernetes Secret is mounted root-owned, and readable through the pod's `fsGroup`.
+    pub fn read(path: &Path) -> Result<Self, IdentityError> {
+        let in_file = |source| IdentityError::File { path: path.into(), source };
+        let file = fs::File::open(path).map_err(in_file)?;
+        let mode = file.metadata().map_err(in_file)?.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            return Err(IdentityError::Exposed { path: path.into(), mode });
+        }
+        let mut text = Zeroizing::new(String::new());
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(in_file)?;
+        text.parse()
+    }
+
+    /// The file's text. It holds the private key.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let file = File {
+            version: 1,
+            side: self.side,
+            private_key: Zeroizing::new(BASE64.encode(&*self.pkcs8)),
+            peer: self.peer.to_string(),
+        };
+        Zeroizing::new(serde_json::to_string(&file).unwrap_or_default() + "\n")
+    }
+
+    /// The end that this identity is for.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The only key that the other end may have.
+    pub fn peer(&self) -> Fingerprint {
+        self.peer
+    }
+
+    /// The private key, PKCS #8 in DER.
+    pub fn pkcs8(&self) -> &[u8] {
+        &self.pkcs8
+    }
+
+    fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        let in_file = |source| IdentityError::File { path: path.into(), source };
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(in_file)?;
+        file.write_all(self.to_text().as_bytes()).map_err(in_file)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // The parser's own message could quote the key, so it is dropped.
+        let file: File =
+            serde_json::from_str(text).map_err(|_| IdentityError::Malformed("not its JSON form"))?;
+        if file.version != 1 {
+            return Err(IdentityError::Malformed("a version that this program does not know"));
+        }
+        let pkcs8 = BASE64
+            .decode(file.private_key.as_bytes())
+            .map(Zeroizing::new)
+            .map_err(|_| IdentityError::Malformed("the private key is not base64"))?;
+        fingerprint(&pkcs8)?;
+        Ok(Self { side: file.side, pkcs8, peer: file.peer.parse()? })
+    }
+}
+
+fn generate_key() -> Result<Zeroizing<Vec<u8>>, IdentityError> {
+    let random = ring::rand::SystemRandom::new();
+    let document = Ed25519KeyPair::generate_pkcs8(&random).map_err(|_| IdentityError::Random)?;
+    Ok(Zeroizing::new(document.as_ref().to_vec()))
+}
+
+fn fingerprint(pkcs8: &[u8]) -> Result<Fingerprint, IdentityError> {
+    let pair = Ed25519KeyPair::from_pkcs8(pkcs8)
+        .map_err(|_| IdentityError::Malformed("the private key is not Ed25519 in PKCS #8"))?;
+    Ok(Fingerprint::of(pair.public_key().as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_knows_the_other() {
+        let pair = IdentityPair::generate().unwrap();
+        assert_eq!(pair.source.peer(), fingerprint(pair.sink.pkcs8()).unwrap());
+        assert_eq!(pair.sink.peer(), fingerprint(pair.source.pkcs8()).unwrap());
+    }
+
+    #[test]
+    fn an_identity_survives_its_text() {
+        let identity = IdentityPair::generate().unwrap().sink;
+        let again: Identity = identity.to_text().parse().unwrap();
+        assert_eq!(again.pkcs8(), identity.pkcs8());
+        assert_eq!(again.peer(), identity.peer());
+        assert_eq!(again.side(), Side::Sink);
+    }
+
+    #[test]
+    fn a_broken_key_is_refused_without_being_quoted() {
+        let text = IdentityPair::generate()
+            .unwrap()
+            .sink
+            .to_text()
+            .replace("\"privateKey\":\"", "\"privateKey\":\"QUJD");
+        let error = text.parse::<Identity>().unwrap_err().to_string();
+        assert!(!error.contains("QUJD"), "{error}");
+    }
+
+    #[test]
+    fn debug_output_holds_no_secret() {
+        let identity = IdentityPair::generate().unwrap().source;
+        let secret = BASE64.encode(identity.pkcs8());
+        assert!(!format!("{identity:?}").contains(&secret));
+    }
+}

@@ -1,0 +1,20 @@
+//! What the operator and the syncer share, and nothing else: the parameters of a run, its exit codes, its
+//! [`Report`], the progress lines it prints, and the identity files that its two ends prove themselves with.
+//!
+//! The operator never links the engine. It renders a [`RunParams`] into a command line with
+//! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
+
+mod exit;
+mod identity;
+mod params;
+mod report;
+
+pub use exit::ExitCode;
+pub use identity::{Fingerprint, Identity, IdentityError, IdentityPair};
+pub use params::{
+    Compare, Compression, DeleteLimit, Ownership, ParseParamError, Preserve, RunParams, Shard, WriteMode,
+    parse_bytes,
+};
+pub use report::{
+    Event, Failure, MAX_FAILURES, Phase, Progress, Rates, Report, RunResult, Side, Timings, Usage, Work,
+};

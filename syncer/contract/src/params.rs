@@ -1,0 +1,301 @@
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A flag's value that cannot be read; says what would be accepted.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("`{value}` is not {expected}")]
+pub struct ParseParamError {
+    value: String,
+    expected: &'static str,
+}
+
+fn bad(value: &str, expected: &'static str) -> ParseParamError {
+    ParseParamError { value: value.into(), expected }
+}
+
+/// What decides that a file at both ends is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum Compare {
+    /// Size and modification time.
+    #[default]
+    Metadata,
+    /// The content's hash, computed at both ends.
+    Content,
+}
+
+/// Whether owner and group are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum Ownership {
+    /// Kept where the sink's process may change owners, left alone where it may not.
+    #[default]
+    Auto,
+    /// Kept; a sink that may not is refused.
+    Always,
+    /// Never looked at.
+    Never,
+}
+
+/// How an existing file's content is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum WriteMode {
+    /// A staged file is renamed over the old one.
+    #[default]
+    Atomic,
+    /// Changed blocks are written into the old file, under an undo journal.
+    InPlace,
+}
+
+/// How data is compressed on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Compression {
+    /// Per stream, by what the data and the link are like.
+    #[default]
+    Auto,
+    /// Never.
+    None,
+    /// zstd at this level, 1 to 19.
+    Level(u8),
+}
+
+/// Which attributes are compared and set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // each is the attribute of its name
+pub struct Preserve {
+    pub ownership: Ownership,
+    pub permissions: bool,
+    pub times: bool,
+    pub xattrs: bool,
+    pub acls: bool,
+    pub hard_links: bool,
+    pub sparse: bool,
+    pub specials: bool,
+}
+
+impl Default for Preserve {
+    fn default() -> Self {
+        Self {
+            ownership: Ownership::Auto,
+            permissions: true,
+            times: true,
+            xattrs: true,
+            acls: true,
+            hard_links: true,
+            sparse: true,
+            specials: true,
+        }
+    }
+}
+
+/// The largest share of the destination's entries that a run may delete, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteLimit(pub u8);
+
+impl Default for DeleteLimit {
+    fn default() -> Self {
+        Self(50)
+    }
+}
+
+/// One of several parts that a tree is dealt out in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// 0 to `count - 1`.
+    pub index: u32,
+    /// At least 1.
+    pub count: u32,
+}
+
+/// Everything that decides what a run does; where it runs and whom it talks to is not in here.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RunParams {
+    /// The run's name in its report.
+    pub run: String,
+    /// Remove what the source does not have.
+    pub delete: bool,
+    /// The guard on `delete`.
+    pub delete_limit: DeleteLimit,
+    /// Override the guards.
+    pub force: bool,
+    /// gitignore patterns; when there are any, only what they match is synced.
+    pub include: Vec<String>,
+    /// gitignore patterns of what is neither sent, changed nor deleted.
+    pub exclude: Vec<String>,
+    /// What decides that a file is the same.
+    pub compare: Compare,
+    /// Attributes to keep.
+    pub preserve: Preserve,
+    /// How content is replaced.
+    pub write: WriteMode,
+    /// Compression on the wire.
+    pub compression: Compression,
+    /// Bytes per second on the wire; `None` is unlimited.
+    pub bandwidth_limit: Option<u64>,
+    /// QUIC connections; 0 lets the engine choose.
+    pub connections: u32,
+    /// The part of the tree that this pair of processes syncs.
+    pub shard: Option<Shard>,
+}
+
+impl RunParams {
+    /// The flags of `volferry send`, `receive` and `sync` that mean these parameters. Values are joined with `=`, so that a
+    /// pattern may begin with a dash.
+    pub fn to_args(&self) -> Vec<String> {
+        let defaults = Self::default();
+        let mut args = Vec::new();
+        let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
+        flag(self.delete, "--delete");
+        flag(self.force, "--force");
+        flag(!self.preserve.permissions, "--no-permissions");
+        flag(!self.preserve.times, "--no-times");
+        flag(!self.preserve.xattrs, "--no-xattrs");
+        flag(!self.preserve.acls, "--no-acls");
+        flag(!self.preserve.hard_links, "--no-hard-links");
+        flag(!self.preserve.sparse, "--no-sparse");
+        flag(!self.preserve.specials, "--no-specials");
+        let mut value = |on: bool, name: &str, value: &dyn fmt::Display| {
+            on.then(|| args.push(format!("{name}={value}")));
+        };
+        value(!self.run.is_empty(), "--run", &self.run);
+        value(self.delete_limit != defaults.delete_limit, "--delete-limit", &self.delete_limit.0);
+        self.include.iter().for_each(|pattern| value(true, "--include", pattern));
+        self.exclude.iter().for_each(|pattern| value(true, "--exclude", pattern));
+        value(self.compare != defaults.compare, "--compare", &self.compare);
+        value(self.preserve.ownership != Ownership::Auto, "--ownership", &self.preserve.ownership);
+        value(self.write != defaults.write, "--write", &self.write);
+        value(self.compression != defaults.compression, "--compression", &self.compression);
+        if let Some(limit) = self.bandwidth_limit {
+            value(true, "--bandwidth-limit", &limit);
+        }
+        value(self.connections != 0, "--connections", &self.connections);
+        if let Some(shard) = self.shard {
+            value(true, "--shard", &shard);
+        }
+        args
+    }
+}
+
+/// A flag value that is one word of a fixed list.
+macro_rules! words {
+    ($type:ident, $expected:literal, $($word:literal => $variant:ident),+) => {
+        impl FromStr for $type {
+            type Err = ParseParamError;
+            fn from_str(s: &str) -> Result<Self, Self::Err> {
+                match s {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(bad(s, $expected)),
+                }
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $word,)+ })
+            }
+        }
+    };
+}
+
+words!(Compare, "`metadata` or `content`", "metadata" => Metadata, "content" => Content);
+words!(Ownership, "`auto`, `always` or `never`", "auto" => Auto, "always" => Always, "never" => Never);
+words!(WriteMode, "`atomic` or `in-place`", "atomic" => Atomic, "in-place" => InPlace);
+
+impl FromStr for Compression {
+    type Err = ParseParamError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            _ => match s.parse() {
+                Ok(level @ 1..=19) => Ok(Self::Level(level)),
+                _ => Err(bad(s, "`auto`, `none` or a zstd level from 1 to 19")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::None => f.write_str("none"),
+            Self::Level(level) => write!(f, "{level}"),
+        }
+    }
+}
+
+impl FromStr for DeleteLimit {
+    type Err = ParseParamError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s.trim_end_matches('%').parse() {
+            Ok(percent @ 0..=100) => Ok(Self(percent)),
+            _ => Err(bad(s, "a percentage from 0 to 100")),
+        }
+    }
+}
+
+impl FromStr for Shard {
+    type Err = ParseParamError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let parsed = s.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+        match parsed {
+            Some((index, count)) if index < count => Ok(Self { index, count }),
+            _ => Err(bad(s, "a shard `i/n` with i from 0 to n - 1")),
+        }
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+/// Reads a number of bytes with an optional suffix of the Kubernetes quantities: `k M G T` are powers of 1000,
+/// `Ki Mi Gi Ti` powers of 1024. Fractions are not accepted.
+pub fn parse_bytes(s: &str) -> Result<u64, ParseParamError> {
+    const UNITS: [(&str, u64); 9] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+        ("", 1),
+    ];
+    UNITS
+        .iter()
+        .find_map(|(suffix, unit)| s.strip_suffix(suffix)?.parse::<u64>().ok()?.checked_mul(*unit))
+        .ok_or_else(|| bad(s, "a number of bytes such as 1048576, 100Mi or 2G"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_take_kubernetes_suffixes() {
+        assert_eq!(parse_bytes("100Mi"), Ok(100 << 20));
+        assert_eq!(parse_bytes("2G"), Ok(2_000_000_000));
+        assert_eq!(parse_bytes("17"), Ok(17));
+        assert!(parse_bytes("99999999Ti").is_err());
+        assert!(parse_bytes("").is_err());
+    }
+
+    #[test]
+    fn default_parameters_need_no_flags() {
+        assert!(RunParams::default().to_args().is_empty());
+    }
+
+    #[test]
+    fn a_pattern_that_begins_with_a_dash_stays_one_argument() {
+        let params = RunParams { exclude: vec!["-x".into()], ..RunParams::default() };
+        assert_eq!(params.to_args(), ["--exclude=-x"]);
+    }
+}

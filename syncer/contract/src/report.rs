@@ -1,0 +1,230 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
+pub const MAX_FAILURES: usize = 10;
+
+/// Which end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The end that has the files.
+    Source,
+    /// The end that receives them.
+    Sink,
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Sink => "sink",
+        })
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum RunResult {
+    /// The destination equals the source.
+    #[default]
+    Succeeded,
+    /// Some files failed; all others are as at the source.
+    PartiallyFailed,
+    /// The run did not get to its end.
+    Failed,
+    /// The run was stopped on request.
+    Canceled,
+}
+
+/// Wall time of each phase of a run, in milliseconds. Phases follow one another, so they add up to `total`;
+/// work that overlaps is charged to the phase that was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Timings {
+    /// Waiting for a place in the operator's queue.
+    pub queue: u64,
+    /// From creating the pods until both ends ran.
+    pub pod_start: u64,
+    /// Dialling and the TLS handshake.
+    pub connect: u64,
+    /// Walking the trees.
+    pub scan: u64,
+    /// Comparing the trees and deciding what to do.
+    pub plan: u64,
+    /// Naming chunks and finding what the destination lacks, while nothing crossed the wire.
+    pub delta: u64,
+    /// Moving data.
+    pub transfer: u64,
+    /// Links, directory metadata and deletes, after the data had arrived.
+    pub apply: u64,
+    /// Making the destination durable.
+    pub commit: u64,
+    /// Taking a snapshot of the destination.
+    pub snapshot: u64,
+    /// The whole run.
+    pub total: u64,
+}
+
+/// What a run looked at and changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Work {
+    /// Entries (files, directories, links) found at the source.
+    pub files_scanned: u64,
+    /// Entries that were not at the destination before.
+    pub files_created: u64,
+    /// Entries whose content or metadata was changed.
+    pub files_updated: u64,
+    /// Entries removed from the destination.
+    pub files_deleted: u64,
+    /// Entries that could not be synced.
+    pub files_failed: u64,
+    /// Entries of kinds that are never synced (sockets).
+    pub files_skipped: u64,
+    /// Sum of the sizes of the source's files.
+    pub bytes_total: u64,
+    /// Sum of the sizes of the files whose content was created or updated.
+    pub bytes_changed: u64,
+    /// Bytes that crossed the network as UDP payload, both directions; 0 for a local run.
+    pub bytes_on_wire: u64,
+    /// Bytes of changed files that the destination already held and that were not sent.
+    pub bytes_reused: u64,
+}
+
+/// Speeds of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rates {
+    /// Created and updated files per second of `total`.
+    pub files_per_second: f64,
+    /// Changed bytes per second of `total`.
+    pub bytes_per_second: f64,
+    /// Bytes on the wire for each changed byte.
+    pub wire_ratio: f64,
+}
+
+/// What a run cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Usage {
+    /// CPU time of the source's process, in milliseconds.
+    pub source_cpu_ms: u64,
+    /// CPU time of the sink's process, in milliseconds.
+    pub sink_cpu_ms: u64,
+    /// Peak resident memory of the source's process, in bytes.
+    pub source_peak_rss: u64,
+    /// Peak resident memory of the sink's process, in bytes.
+    pub sink_peak_rss: u64,
+}
+
+/// One entry that could not be synced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// Path relative to the root of the tree; bytes that are not UTF-8 are escaped as `\xNN`.
+    pub path: String,
+    /// What was being done: `read`, `write`, `delete`, …
+    pub operation: String,
+    /// Why it failed.
+    pub error: String,
+}
+
+/// What both ends of a run hold when it is over.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Report {
+    /// The run's name, as given by whoever started it.
+    pub run: String,
+    /// How the run ended.
+    pub result: RunResult,
+    /// A word for programs when the result is not `Succeeded`: `DeleteLimitExceeded`, `PeerLost`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What happened and what to do next, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When the run began, RFC 3339.
+    pub start_time: String,
+    /// When the run ended, RFC 3339.
+    pub completion_time: String,
+    /// Wall time per phase.
+    pub timings: Timings,
+    /// Counts.
+    pub work: Work,
+    /// Speeds.
+    pub rates: Rates,
+    /// CPU and memory.
+    pub usage: Usage,
+    /// The first [`MAX_FAILURES`] failures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// What was left undone without being a failure, such as ownership that the process may not set; one
+    /// sentence a kind, with a count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Sets [`Rates`] from `work` and `timings`.
+    pub fn fill_rates(&mut self) {
+        let seconds = (self.timings.total.max(1)) as f64 / 1000.0;
+        let files = self.work.files_created + self.work.files_updated;
+        self.rates = Rates {
+            files_per_second: (files as f64 / seconds).round(),
+            bytes_per_second: (self.work.bytes_changed as f64 / seconds).round(),
+            wire_ratio: match self.work.bytes_changed {
+                0 => 0.0,
+                changed => (self.work.bytes_on_wire as f64 / changed as f64 * 1000.0).round() / 1000.0,
+            },
+        };
+    }
+}
+
+/// The phase that a running end is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)] // each is described at the field of `Timings` that it is timed in
+pub enum Phase {
+    #[default]
+    Connect,
+    Scan,
+    Plan,
+    Delta,
+    Transfer,
+    Apply,
+    Commit,
+    Snapshot,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Progress {
+    /// What the end is doing now.
+    pub phase: Phase,
+    /// Files whose content has arrived.
+    pub files: u64,
+    /// Files whose content is to arrive; 0 until the plan is made.
+    pub files_total: u64,
+    /// Bytes of those files that have arrived.
+    pub bytes: u64,
+    /// Bytes that are to arrive; 0 until the plan is made.
+    pub bytes_total: u64,
+    /// Bytes per second over the last second.
+    pub rate: u64,
+}
+
+/// A line on standard output under `--progress json`, and the one line that a listening end always prints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "camelCase")]
+pub enum Event {
+    /// The end listens; `address` has the real port.
+    Listening {
+        /// `ip:port`
+        address: String,
+    },
+    /// How far the run is; at most a few a second.
+    Progress(Progress),
+    /// The run is over.
+    Finished(Box<Report>),
+}
