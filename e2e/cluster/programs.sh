@@ -1,0 +1,106 @@
+# Sourced by `build` and `up`: the programs, each built from the Go module proxy into the cache's bin folder.
+# What is there already in the wanted version is left alone.
+
+# go_ready: a Go that is new enough. One from 1.21 on fetches a newer toolchain by itself when GOTOOLCHAIN allows;
+# where there is none, or only Debian's older one, that one fetches the toolchain, which is a module like any other.
+go_ready() {
+  export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
+  at_least "$(go_version)" "$GO_AT_LEAST" && return
+  local toolchain=$cache/go/$GO
+  [ -x "$toolchain/bin/go" ] || fetch_go "$toolchain"
+  export PATH=$toolchain/bin:$PATH GOTOOLCHAIN=local
+  unset GOROOT
+  at_least "$(go_version)" "$GO_AT_LEAST" || die "Go $GO_AT_LEAST or newer is needed: install it from https://go.dev/dl"
+}
+
+go_version() { go env GOVERSION 2>/dev/null | sed -n 's/^go\([0-9.]*\).*/\1/p'; }
+at_least() { [ -n "$1" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+fetch_go() {
+  need go golang-go
+  say "fetching Go $GO"
+  local arch; arch=$(go env GOARCH)
+  local module=golang.org/toolchain@v0.0.1-go$GO.linux-$arch
+  logged go env GOTOOLCHAIN=local go mod download "$module"
+  local fetched; fetched=$(go env GOMODCACHE)/$module
+  rm -rf "$1" "$1.new"
+  mkdir -p "$(dirname "$1")"
+  # A module's files are read-only and not executable.
+  cp -r "$fetched" "$1.new"
+  chmod -R u+w "$1.new"
+  find "$1.new/bin" "$1.new/pkg/tool" -type f -exec chmod 755 {} +
+  mv "$1.new" "$1"
+}
+
+# built NAME MODULE VERSION: whether bin/NAME is there and made of that version, as Go records it in the program.
+built() { [ -x "$bin/$1" ] && grep -qaF "$(printf '%s\t%s' "$2" "$3")" "$bin/$1"; }
+
+# go_tool NAME MODULE VERSION [SUBPACKAGE]: a program whose module has no replace directives.
+go_tool() {
+  built "$1" "$2" "$3" && return
+  go_ready
+  say "building $1 $3"
+  logged go env GOBIN="$bin" go install -trimpath -ldflags '-s -w' "$2${4:-}@$3"
+}
+
+# kubernetes PROGRAM...: Kubernetes' own go.mod replaces its library modules by folders that its module archive leaves
+# out; a module of ours that replaces them by their published versions builds the same programs.
+kubernetes() {
+  local program missing=()
+  for program in "$@"; do built "$program" k8s.io/kubernetes "$KUBERNETES" || missing+=("$program"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  go_ready
+  say "building ${missing[*]} $KUBERNETES (minutes: 8 for all of Kubernetes on 2 cores)"
+  kubernetes_module
+  local minor=${KUBERNETES#v1.}
+  (cd "$cache/kubernetes" && logged go go build -trimpath -o "$bin/" -ldflags "-s -w
+      -X k8s.io/component-base/version.gitVersion=$KUBERNETES -X k8s.io/component-base/version.gitMajor=1
+      -X k8s.io/component-base/version.gitMinor=${minor%%.*} -X k8s.io/client-go/pkg/version.gitVersion=$KUBERNETES" \
+      "${missing[@]/#/k8s.io/kubernetes/cmd/}")
+}
+
+# The module that requires every Kubernetes program, whichever are to be built, so that it is tidied once a version.
+kubernetes_module() {
+  local dir=$cache/kubernetes source program
+  grep -qsF "k8s.io/kubernetes $KUBERNETES" "$dir/go.mod" && [ -s "$dir/go.sum" ] && return
+  rm -rf "$dir"; mkdir -p "$dir"
+  source=$(module_dir "k8s.io/kubernetes@$KUBERNETES")
+  {
+    printf 'module cluster\n\ngo %s\n\nrequire k8s.io/kubernetes %s\n\nreplace (\n' "$GO_AT_LEAST" "$KUBERNETES"
+    sed -n '/^replace (/,/^)/p' "$source/go.mod" | grep -oE '^\s*k8s.io/[a-z0-9-]+' |
+      awk -v version="$STAGING" '{print "\t"$1" => "$1" "version}'
+    echo ')'
+  } >"$dir/go.mod"
+  {
+    printf '//go:build tools\n\npackage tools\n\nimport (\n'
+    for program in "${kubernetes_programs[@]}"; do printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' "$program"; done
+    echo ')'
+  } >"$dir/tools.go"
+  (cd "$dir" && logged go go mod tidy -e)
+}
+kubernetes_programs=(kubectl kubeadm kubelet kube-proxy kube-scheduler kube-apiserver kube-controller-manager)
+
+# etcd cannot be installed by its path either; three lines that call its main function can.
+etcd() {
+  built etcd go.etcd.io/etcd/server/v3 "$ETCD" && return
+  go_ready
+  say "building etcd $ETCD"
+  local dir=$cache/etcd
+  rm -rf "$dir"; mkdir -p "$dir"
+  printf 'module etcd\n\ngo %s\n\nrequire go.etcd.io/etcd/server/v3 %s\n' "$GO_AT_LEAST" "$ETCD" >"$dir/go.mod"
+  printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' >"$dir/main.go"
+  (cd "$dir" && logged go go mod tidy && logged go go build -trimpath -ldflags '-s -w' -o "$bin/etcd" .)
+}
+
+# module_dir MODULE@VERSION: the folder of a downloaded module.
+module_dir() { (cd "$cache" && go mod download -json "$1") | sed -n 's/.*"Dir": "\(.*\)",*/\1/p'; }
+
+# What somebody at a terminal needs of a cluster.
+tools() {
+  go_tool kind sigs.k8s.io/kind "$KIND"
+  go_tool helm helm.sh/helm/v3 "$HELM" /cmd/helm
+  kubernetes kubectl
+}
+
+# What serves the tests that need an API server and no kubelet.
+apiserver() { kubernetes kube-apiserver kube-controller-manager; etcd; }
