@@ -1,1 +1,3 @@
 //! The operator: see `operator/doc/design.md`.
+
+pub mod api;

@@ -1,0 +1,158 @@
+//! The conditions of a SyncJob, by the rules of kstatus.
+//!
+//! `Ready` is always there. `Reconciling` and `Stalled` are there only while true, because kstatus and the tools
+//! built on it read their mere presence with status `True`; at most one of the two is. A finished or suspended
+//! job, or one that waits for its schedule, is `Ready=True` with neither.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// The last run succeeded and the spec has been observed.
+pub const READY: &str = "Ready";
+/// A run or its preparation is under way.
+pub const RECONCILING: &str = "Reconciling";
+/// The job will not go on without a person.
+pub const STALLED: &str = "Stalled";
+/// The last run took longer than those before it by more than `spec.regression` allows.
+pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
+
+/// Reasons of conditions and events. A run that failed is named by the reason in its report.
+#[allow(missing_docs)] // each is explained by the message that goes with it
+pub mod reason {
+    pub const SUCCEEDED: &str = "Succeeded";
+    pub const PARTIALLY_FAILED: &str = "PartiallyFailed";
+    pub const FAILED: &str = "Failed";
+    pub const CANCELED: &str = "Canceled";
+    pub const SUSPENDED: &str = "Suspended";
+    pub const WAITING_FOR_SCHEDULE: &str = "WaitingForSchedule";
+    pub const PREPARING: &str = "Preparing";
+    pub const QUEUED: &str = "Queued";
+    pub const RUNNING: &str = "Running";
+    pub const RETRYING: &str = "Retrying";
+    pub const INVALID_SPEC: &str = "InvalidSpec";
+    pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
+    pub const CLAIM_NOT_FOUND: &str = "ClaimNotFound";
+    pub const CLAIM_NOT_BOUND: &str = "ClaimNotBound";
+    pub const BLOCK_VOLUME: &str = "BlockVolume";
+    pub const POD_PENDING: &str = "PodPending";
+    pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
+    pub const POD_FAILED: &str = "PodFailed";
+    pub const TIMED_OUT: &str = "TimedOut";
+    pub const RETRIES_EXHAUSTED: &str = "RetriesExhausted";
+}
+
+/// Why a job is in the state it is in.
+#[derive(Debug, Clone, Copy)]
+pub struct Cause<'a> {
+    /// One of [`reason`], or the reason of a report: a CamelCase word.
+    pub reason: &'a str,
+    /// What happened and what to do next, for people.
+    pub message: &'a str,
+    /// The `metadata.generation` that this is about.
+    pub generation: i64,
+}
+
+/// `Ready=True`: nothing is to be done now.
+pub fn ready(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
+    set(conditions, READY, true, cause, now);
+    remove(conditions, RECONCILING);
+    remove(conditions, STALLED);
+}
+
+/// `Reconciling=True`, `Ready=False`: a run or its preparation is under way.
+pub fn reconciling(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
+    set(conditions, READY, false, cause, now);
+    set(conditions, RECONCILING, true, cause, now);
+    remove(conditions, STALLED);
+}
+
+/// `Stalled=True`, `Ready=False`: a person has to act; `cause.message` says how.
+pub fn stalled(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
+    set(conditions, READY, false, cause, now);
+    set(conditions, STALLED, true, cause, now);
+    remove(conditions, RECONCILING);
+}
+
+/// `Ready=False` alone: the last run failed, and the schedule will start another.
+pub fn not_ready(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
+    set(conditions, READY, false, cause, now);
+    remove(conditions, RECONCILING);
+    remove(conditions, STALLED);
+}
+
+/// Sets one condition. Its transition time moves only when its status does, so that setting what is already
+/// there changes nothing.
+pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: bool, cause: Cause<'_>, now: Timestamp) {
+    let status = if status { "True" } else { "False" };
+    let since = find(conditions, type_)
+        .filter(|there| there.status == status)
+        .map_or(Time(now), |there| there.last_transition_time.clone());
+    let condition = Condition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: cause.reason.into(),
+        message: cause.message.into(),
+        observed_generation: Some(cause.generation),
+        last_transition_time: since,
+    };
+    match conditions.iter_mut().find(|there| there.type_ == type_) {
+        Some(there) => *there = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Removes a condition, if it is there.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
+    conditions.retain(|there| there.type_ != type_);
+}
+
+/// The condition of that type, if it is there.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|there| there.type_ == type_)
+}
+
+/// Whether the condition of that type is there and true.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|there| there.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(reason: &'static str) -> Cause<'static> {
+        Cause { reason, message: "m", generation: 2 }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn stalled_and_reconciling_are_never_both_there() {
+        let mut conditions = Vec::new();
+        reconciling(&mut conditions, cause(reason::RUNNING), at(1));
+        assert!(is_true(&conditions, RECONCILING) && !is_true(&conditions, READY));
+        stalled(&mut conditions, cause(reason::CLAIM_NOT_FOUND), at(2));
+        assert!(is_true(&conditions, STALLED) && find(&conditions, RECONCILING).is_none());
+        ready(&mut conditions, cause(reason::SUCCEEDED), at(3));
+        assert!(is_true(&conditions, READY) && find(&conditions, STALLED).is_none());
+    }
+
+    #[test]
+    fn a_new_reason_keeps_the_time_of_the_last_transition() {
+        let mut conditions = Vec::new();
+        reconciling(&mut conditions, cause(reason::PREPARING), at(1));
+        reconciling(&mut conditions, cause(reason::RUNNING), at(2));
+        let there = find(&conditions, RECONCILING).unwrap();
+        assert_eq!((there.reason.as_str(), there.last_transition_time.0), (reason::RUNNING, at(1)));
+    }
+
+    #[test]
+    fn a_new_status_moves_the_time_of_the_transition() {
+        let mut conditions = Vec::new();
+        not_ready(&mut conditions, cause(reason::FAILED), at(1));
+        ready(&mut conditions, cause(reason::SUCCEEDED), at(2));
+        assert_eq!(find(&conditions, READY).unwrap().last_transition_time.0, at(2));
+    }
+}

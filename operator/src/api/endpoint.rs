@@ -1,0 +1,152 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where the files are: exactly one of `persistentVolumeClaim` and `remote`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceEndpoint {
+    /// A claim in this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimReference>,
+    /// The far end of a cross-cluster pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Remote>,
+    /// The folder inside the volume whose content is synced.
+    #[serde(default = "root")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub path: String,
+    /// Read the volume itself, or a point in time of it.
+    #[serde(default)]
+    pub point_in_time: PointInTime,
+    /// The VolumeSnapshotClass to use with `pointInTime: Snapshot`. Absent: the cluster's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub volume_snapshot_class_name: Option<String>,
+    /// Restore: read one of the snapshots kept on that volume, by its name, by a tag, or `latest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub snapshot: Option<String>,
+}
+
+/// Where the files are to be: exactly one of `persistentVolumeClaim` and `remote`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DestinationEndpoint {
+    /// A claim in this cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimReference>,
+    /// The far end of a cross-cluster pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Remote>,
+    /// Make the claim if it is not there. Absent: it must be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub create: Option<CreateClaim>,
+    /// The folder inside the volume that is made equal to the source's.
+    #[serde(default = "root")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub path: String,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimReference {
+    /// The claim's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub claim_name: String,
+    /// The claim's namespace. Absent: the SyncJob's. Another one needs a SyncGrant there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+}
+
+/// The claim that is made where none of its name is there.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct CreateClaim {
+    /// The storage class. Absent: the cluster's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub storage_class_name: Option<String>,
+    /// How the volume can be mounted.
+    #[serde(default = "read_write_once")]
+    #[schemars(length(min = 1, max = 4), inner(length(max = 32)))]
+    pub access_modes: Vec<String>,
+    /// The volume's size, for example `10Gi`. Absent: that of the source's claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub size: Option<String>,
+}
+
+/// The far end of a cross-cluster pair: exactly one of `listen` and `dial`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Remote {
+    /// This cluster waits for the far end: it makes a Service, and a Secret with all that the far end needs,
+    /// named in `status.connectionSecretRef`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<Listen>,
+    /// This cluster reaches out to the far end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dial: Option<Dial>,
+}
+
+/// How the far end reaches this one.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Listen {
+    /// The kind of Service.
+    #[serde(default)]
+    pub service_type: ServiceType,
+    /// Annotations of the Service, for the load balancer.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    #[schemars(length(max = 32))]
+    pub annotations: std::collections::BTreeMap<String, String>,
+    /// The host name or address that the far end dials. Absent: what the Service says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub advertise: Option<String>,
+}
+
+/// How this end reaches the far one.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Dial {
+    /// A Secret in the SyncJob's namespace: the copy of the one that the listening end made.
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: String,
+    /// `host:port` in place of the Secret's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 261))]
+    pub address: Option<String>,
+}
+
+/// The kind of Service that the listening end gets.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the kinds of core/v1 Service
+pub enum ServiceType {
+    #[default]
+    ClusterIP,
+    NodePort,
+    LoadBalancer,
+}
+
+/// What a run reads.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PointInTime {
+    /// The volume itself, while others may write to it.
+    #[default]
+    None,
+    /// A VolumeSnapshot, restored into a claim for the time of the run.
+    Snapshot,
+    /// A clone of the claim, made for the time of the run.
+    Clone,
+}
+
+fn root() -> String {
+    "/".into()
+}
+
+fn read_write_once() -> Vec<String> {
+    vec!["ReadWriteOnce".into()]
+}

@@ -1,0 +1,98 @@
+use contract::{Compare, Ownership, WriteMode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which files are synced, and what makes them equal.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Files {
+    /// Remove from the destination what the source does not have.
+    pub delete: bool,
+    /// The guard on `delete`.
+    pub delete_limit: DeleteLimit,
+    /// gitignore patterns; when there are any, only what they match is synced.
+    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
+    pub include: Vec<String>,
+    /// gitignore patterns of what is neither sent, changed nor deleted.
+    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
+    pub exclude: Vec<String>,
+    /// What decides that a file at both ends is the same.
+    pub compare: Compare,
+    /// Which attributes are compared and set.
+    pub preserve: Preserve,
+    /// How an existing file's content is replaced.
+    pub write: WriteMode,
+}
+
+/// Refuses a run that would delete more than this, or whose source is empty, before anything is touched.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeleteLimit {
+    /// The largest share of the destination's entries that a run may delete.
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: i32,
+}
+
+impl Default for DeleteLimit {
+    fn default() -> Self {
+        Self { percent: contract::DeleteLimit::default().0.into() }
+    }
+}
+
+/// Which attributes are compared and set.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Preserve {
+    /// Owner and group, by number.
+    pub ownership: Ownership,
+    /// Permission bits.
+    pub permissions: bool,
+    /// Modification times, to the nanosecond.
+    pub times: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+    /// POSIX access control lists.
+    pub acls: bool,
+    /// Hard links within the tree.
+    pub hard_links: bool,
+    /// Holes in files.
+    pub sparse: bool,
+    /// FIFOs and device nodes.
+    pub specials: bool,
+}
+
+impl Default for Preserve {
+    fn default() -> Self {
+        contract::Preserve::default().into()
+    }
+}
+
+impl From<contract::Preserve> for Preserve {
+    fn from(it: contract::Preserve) -> Self {
+        Self {
+            ownership: it.ownership,
+            permissions: it.permissions,
+            times: it.times,
+            xattrs: it.xattrs,
+            acls: it.acls,
+            hard_links: it.hard_links,
+            sparse: it.sparse,
+            specials: it.specials,
+        }
+    }
+}
+
+impl From<Preserve> for contract::Preserve {
+    fn from(it: Preserve) -> Self {
+        Self {
+            ownership: it.ownership,
+            permissions: it.permissions,
+            times: it.times,
+            xattrs: it.xattrs,
+            acls: it.acls,
+            hard_links: it.hard_links,
+            sparse: it.sparse,
+            specials: it.specials,
+        }
+    }
+}

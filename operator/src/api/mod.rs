@@ -1,0 +1,38 @@
+//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncGrant`] and what their statuses say.
+//!
+//! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde
+//! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by. Fields whose behaviour is still to come are here too; `controller::validate` refuses them by name.
+
+pub mod conditions;
+mod crd;
+mod endpoint;
+mod files;
+mod grant;
+mod pods;
+mod spec;
+mod status;
+mod transfer;
+
+pub use crd::crds;
+pub use endpoint::{
+    ClaimReference, CreateClaim, DestinationEndpoint, Dial, Listen, PointInTime, Remote, ServiceType,
+    SourceEndpoint,
+};
+pub use files::{DeleteLimit, Files, Preserve};
+pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
+pub use pods::{PodSecurity, PodSettings};
+pub use spec::{
+    ConcurrencyPolicy, DeletionPolicy, Hook, HookTarget, Hooks, Limits, OnHookFailure, Regression, Retain,
+    Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
+};
+pub use status::{
+    ActiveRun, Baseline, HistoryEntry, KeptSnapshot, Reports, Run, RunProgress, SnapshotStatus, Summary,
+    SyncJobPhase, SyncJobStatus,
+};
+pub use transfer::{CompressionMode, Placement, Transfer};
+
+/// The API group of both kinds, and the prefix of Volferry's labels and annotations.
+pub const GROUP: &str = "volferry.dev";
+
+/// The only version of the API.
+pub const VERSION: &str = "v1alpha1";

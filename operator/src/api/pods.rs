@@ -1,0 +1,85 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, ResourceRequirements, Toleration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of the syncer pods of both ends.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSettings {
+    /// CPU and memory of the syncer container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Labels that a node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Vec<Toleration>,
+    /// Scheduling constraints, beside those that the volumes impose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// The pods' PriorityClass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: Option<String>,
+    /// Labels added to the pods; those of Volferry cannot be replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64))]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations added to the pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64))]
+    pub annotations: BTreeMap<String, String>,
+    /// Secrets to pull the syncer's image with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// The pods' ServiceAccount, which must be allowed to patch this SyncJob's status. Absent: one is made for
+    /// the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
+    /// User and groups that the pods run as.
+    #[serde(default, skip_serializing_if = "PodSecurity::is_empty")]
+    pub security_context: PodSecurity,
+}
+
+impl PodSettings {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// User and groups that the pods run as. All else is fixed by the restricted PodSecurity standard.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSecurity {
+    /// The user. Absent: 65532. 0 needs a namespace annotated `volferry.dev/privileged-syncers: "true"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub run_as_user: Option<i64>,
+    /// The primary group. Absent: that of the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub run_as_group: Option<i64>,
+    /// The group that owns the volumes' files, where the volume's kind supports that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub fs_group: Option<i64>,
+    /// Further groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(range(min = 0, max = 2_147_483_647)))]
+    pub supplemental_groups: Vec<i64>,
+}
+
+impl PodSecurity {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

@@ -1,0 +1,296 @@
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStatus, Transfer};
+
+/// What to keep in step with what, when, and how.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "volferry.dev",
+    version = "v1alpha1",
+    kind = "SyncJob",
+    plural = "syncjobs",
+    namespaced,
+    status = "SyncJobStatus",
+    shortname = "sj",
+    category = "volferry",
+    derive = "PartialEq",
+    doc = "Keeps the files of one volume in step with another's.",
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "Files",
+        type_ = "string",
+        json_path = ".status.summary.files",
+        description = "Entries changed, of entries at the source, in the last or the running run"
+    ),
+    printcolumn(
+        name = "Transferred",
+        type_ = "string",
+        json_path = ".status.summary.transferred",
+        description = "Bytes of changed files in the last or the running run"
+    ),
+    printcolumn(
+        name = "Duration",
+        type_ = "string",
+        json_path = ".status.summary.duration",
+        description = "Wall time of the last run"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncJobSpec {
+    /// Where the files are.
+    pub source: SourceEndpoint,
+    /// Where they are to be.
+    pub destination: DestinationEndpoint,
+    /// When to run. Absent: once for each change of the spec or of `trigger`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// Any change of this string asks for one more run. Its content means nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub trigger: Option<String>,
+    /// Starts no further run while true. A run under way goes on to its end.
+    #[serde(default)]
+    pub suspend: bool,
+    /// What a run that falls due does while another is under way.
+    #[serde(default)]
+    pub concurrency_policy: ConcurrencyPolicy,
+    /// Which files are synced, and what makes them equal.
+    #[serde(default)]
+    pub files: Files,
+    /// How data travels.
+    #[serde(default)]
+    pub transfer: Transfer,
+    /// Keep point-in-time snapshots of the destination, one after each run. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<Snapshots>,
+    /// Raise the condition PerformanceRegressed when a run is slower than those before it. Absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regression: Option<Regression>,
+    /// When to give up.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Into how many parts the tree is dealt, each with a pod at either side; needs volumes that several nodes
+    /// can mount.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub parallelism: i32,
+    /// Commands run in a workload's pod around each run, to quiesce and resume it. Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Hooks>,
+    /// What becomes of snapshots and of a claim that this job created when the SyncJob is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+    /// How many finished runs `status.history` keeps.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 0, max = 50))]
+    pub history_limit: i32,
+    /// Settings of the syncer pods of both ends.
+    #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
+    pub pods: PodSettings,
+}
+
+/// When to run: exactly one of `cron` and `every`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Schedule {
+    /// Five fields: minute, hour, day of month, month, day of week. Names of months and days, ranges, lists and
+    /// steps are read, and so are `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub cron: Option<String>,
+    /// Keeps the pods up and starts a run this long after the last one began, for example `30s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub every: Option<String>,
+    /// The IANA time zone that `cron` is read in, for example `Europe/Berlin`. Absent: UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub time_zone: Option<String>,
+    /// Delays each run by a share of this duration that is fixed for the job, so that many jobs of one schedule
+    /// do not start at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub jitter: Option<String>,
+}
+
+/// What a run that falls due does while another is under way.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ConcurrencyPolicy {
+    /// It waits for the other to end.
+    #[default]
+    Forbid,
+    /// The other is stopped first.
+    Replace,
+}
+
+/// Point-in-time snapshots of the destination.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshots {
+    /// What makes the snapshots.
+    #[serde(default)]
+    pub engine: SnapshotEngine,
+    /// The VolumeSnapshotClass to use with `engine: CSI`. Absent: the cluster's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub volume_snapshot_class_name: Option<String>,
+    /// Which snapshots are kept; all others are removed.
+    #[serde(default)]
+    pub retain: Retain,
+}
+
+/// What makes snapshots.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SnapshotEngine {
+    /// `CSI` where the destination's driver offers it, else `Volume`.
+    #[default]
+    Auto,
+    /// The syncer, on the destination volume itself, with any file system.
+    Volume,
+    /// The destination's CSI driver, as VolumeSnapshots.
+    CSI,
+}
+
+/// How many snapshots are kept; a snapshot kept by any of these counts stays.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Retain {
+    /// The newest.
+    #[schemars(range(min = 0, max = 1000))]
+    pub last: i32,
+    /// The newest of each of the last hours that have one.
+    #[schemars(range(min = 0, max = 1000))]
+    pub hourly: i32,
+    /// The newest of each of the last days that have one.
+    #[schemars(range(min = 0, max = 1000))]
+    pub daily: i32,
+    /// The newest of each of the last weeks that have one.
+    #[schemars(range(min = 0, max = 1000))]
+    pub weekly: i32,
+    /// The newest of each of the last months that have one.
+    #[schemars(range(min = 0, max = 1000))]
+    pub monthly: i32,
+    /// The newest of each of the last years that have one.
+    #[schemars(range(min = 0, max = 1000))]
+    pub yearly: i32,
+}
+
+/// When a run counts as slower than those before it.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Regression {
+    /// How many successful runs the baseline is the median of.
+    #[schemars(range(min = 3, max = 50))]
+    pub window: i32,
+    /// How many times the baseline a run may take, as a decimal number in quotes.
+    #[schemars(length(min = 1, max = 8))]
+    pub threshold: String,
+}
+
+impl Default for Regression {
+    fn default() -> Self {
+        Self { window: 10, threshold: "1.5".into() }
+    }
+}
+
+/// When to give up.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Limits {
+    /// The longest that a run may take, retries included, for example `90s`, `10m` or `6h`.
+    #[schemars(length(min = 1, max = 32))]
+    pub timeout: String,
+    /// How often a failed run is tried again before it counts as failed.
+    #[schemars(range(min = 0, max = 100))]
+    pub retries: i32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { timeout: "6h".into(), retries: 3 }
+    }
+}
+
+/// Commands run around each run.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Hooks {
+    /// Before the source is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Hook>,
+    /// After the run, however it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Hook>,
+}
+
+/// One command in one pod of a workload.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Hook {
+    /// Where the command runs.
+    pub target: HookTarget,
+    /// The command and its arguments; no shell reads them.
+    #[schemars(length(min = 1, max = 64), inner(length(max = 4096)))]
+    pub command: Vec<String>,
+    /// How long the command may take.
+    #[serde(default = "one_minute")]
+    #[schemars(length(min = 1, max = 32))]
+    pub timeout: String,
+    /// What a command that fails means for the run.
+    #[serde(default)]
+    pub on_failure: OnHookFailure,
+}
+
+/// The pods that a hook may run in; the first that is ready is taken.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct HookTarget {
+    /// Labels of the pods, in the SyncJob's namespace.
+    #[schemars(length(min = 1, max = 32))]
+    pub match_labels: std::collections::BTreeMap<String, String>,
+    /// The container. Absent: the pod's first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub container: Option<String>,
+}
+
+/// What a hook that fails means for the run.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnHookFailure {
+    /// The run fails.
+    #[default]
+    Fail,
+    /// The run goes on; an event names the failure.
+    Continue,
+}
+
+/// What becomes of what a SyncJob made when it is deleted.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DeletionPolicy {
+    /// Snapshots and a created claim stay.
+    #[default]
+    Retain,
+    /// Snapshots and a created claim are deleted too.
+    Delete,
+}
+
+fn one() -> i32 {
+    1
+}
+
+fn ten() -> i32 {
+    10
+}
+
+fn one_minute() -> String {
+    "1m".into()
+}

@@ -1,0 +1,282 @@
+use contract::{Failure, Progress, Rates, Report, RunResult, Timings, Usage, Work};
+use k8s_openapi::{
+    api::core::v1::LocalObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What has become of a SyncJob. Nothing in here changes by itself.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncJobStatus {
+    /// The `metadata.generation` that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// One word for people; programs read the conditions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<SyncJobPhase>,
+    /// Ready, Reconciling, Stalled and PerformanceRegressed, by the rules of kstatus.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// What the printer columns show of the last or the running run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// The run under way; absent between runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_run: Option<ActiveRun>,
+    /// How far the run under way is; written by its pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<RunProgress>,
+    /// What the ends of the run under way reported; written by its pods, and folded into `lastRun` by the
+    /// operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reports: Option<Reports>,
+    /// The last run that ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<Run>,
+    /// The runs that ended, newest first, at most `spec.historyLimit`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+    /// What runs usually take; set once there are enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
+    /// When the last successful run ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_success_time: Option<Time>,
+    /// When the next run falls due, if the job has a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_run_time: Option<Time>,
+    /// The value of `spec.trigger` that the last started run answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_trigger: Option<String>,
+    /// The snapshots kept on the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<SnapshotStatus>,
+    /// `host:port` of the listening end of a cross-cluster pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The Secret with what the far end of a cross-cluster pair needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection_secret_ref: Option<LocalObjectReference>,
+}
+
+/// One word for what a SyncJob is doing.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SyncJobPhase {
+    /// No run has been started yet.
+    #[default]
+    Pending,
+    /// The next run waits for what it needs: a place in the queue, claims, pods.
+    Preparing,
+    /// A run is under way.
+    Running,
+    /// The last run succeeded.
+    Succeeded,
+    /// In the last run some files failed.
+    PartiallyFailed,
+    /// The last run failed.
+    Failed,
+    /// The last run was stopped on request.
+    Canceled,
+    /// No run is started, on request.
+    Suspended,
+    /// It will not go on without a person; the condition Stalled says why.
+    Stalled,
+}
+
+impl From<RunResult> for SyncJobPhase {
+    fn from(result: RunResult) -> Self {
+        match result {
+            RunResult::Succeeded => Self::Succeeded,
+            RunResult::PartiallyFailed => Self::PartiallyFailed,
+            RunResult::Failed => Self::Failed,
+            RunResult::Canceled => Self::Canceled,
+        }
+    }
+}
+
+/// What the printer columns show, readable by people; the numbers are in `lastRun` and `progress`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// `changed/all`, for example `100/1008`.
+    pub files: String,
+    /// Bytes of changed files, for example `19.9Mi`.
+    pub transferred: String,
+    /// Wall time, for example `1.2s`; absent while the run is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+}
+
+/// A run that has been started and has not ended. It is written before anything is made for the run, so that an
+/// operator that starts anew goes on with the same run.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ActiveRun {
+    /// The run's name, `<job>-<number>`, shortened where it would be too long for a label.
+    pub id: String,
+    /// 1 for a job's first run.
+    pub number: i64,
+    /// The number of tries that failed; 0 in the first.
+    #[serde(default)]
+    pub retries: i32,
+    /// The `metadata.generation` that the run was started for.
+    pub generation: i64,
+    /// The `spec.trigger` that the run was started for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<String>,
+    /// When the run was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When both ends of the current try were seen running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_ready_time: Option<Time>,
+}
+
+/// How far a run is.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RunProgress {
+    /// The run that this is about.
+    pub run: String,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
+}
+
+/// What the ends of a run reported.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Reports {
+    /// By the end that has the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Report>,
+    /// By the end that receives them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink: Option<Report>,
+}
+
+/// A run that ended.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// The run's name.
+    pub id: String,
+    /// How the run ended.
+    pub result: RunResult,
+    /// A word for programs when the result is not `Succeeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What happened, in which file, and what to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How often the run was tried again.
+    #[serde(default)]
+    pub retries: i32,
+    /// When the run began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the run ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// Wall time of each phase, in milliseconds.
+    #[serde(default)]
+    pub timings: Timings,
+    /// What the run looked at and changed.
+    #[serde(default)]
+    pub work: Work,
+    /// Speeds.
+    #[serde(default)]
+    pub rates: Rates,
+    /// CPU and memory.
+    #[serde(default)]
+    pub usage: Usage,
+    /// The first few failures; `work.filesFailed` counts all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// What was left undone without being a failure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One line on a run that ended.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// The run's name.
+    pub id: String,
+    /// How the run ended.
+    pub result: RunResult,
+    /// A word for programs when the result is not `Succeeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When the run began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the run ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// Entries created, updated and deleted.
+    #[serde(default)]
+    pub files_changed: u64,
+    /// Entries that could not be synced.
+    #[serde(default)]
+    pub files_failed: u64,
+    /// Sum of the sizes of the changed files.
+    #[serde(default)]
+    pub bytes_changed: u64,
+    /// Bytes that crossed the network.
+    #[serde(default)]
+    pub bytes_on_wire: u64,
+    /// Wall time of moving data, in milliseconds.
+    #[serde(default)]
+    pub transfer: u64,
+    /// Wall time of the whole run, in milliseconds.
+    #[serde(default)]
+    pub total: u64,
+}
+
+/// What runs usually take: medians over the last successful runs.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Baseline {
+    /// Wall time of moving data, in milliseconds.
+    pub transfer: u64,
+    /// Wall time of the whole run, in milliseconds.
+    pub total: u64,
+    /// How many runs the medians are of.
+    pub runs: i32,
+}
+
+/// The snapshots kept on the destination.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotStatus {
+    /// How many there are.
+    pub count: i32,
+    /// The newest one's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest: Option<String>,
+    /// What they occupy together beyond the live tree.
+    #[serde(default)]
+    pub bytes: u64,
+    /// The last few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<KeptSnapshot>,
+}
+
+/// A snapshot on the destination.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptSnapshot {
+    /// Its name.
+    pub name: String,
+    /// When it was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// Its tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+}

@@ -1,0 +1,50 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How data travels.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Transfer {
+    /// Whether data is compressed on the wire.
+    #[serde(default)]
+    pub compression: CompressionMode,
+    /// The zstd level, 1 to 19, of `compression: Zstd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 19))]
+    pub compression_level: Option<i32>,
+    /// The most bytes per second on the wire, for example `100Mi`. Absent: unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 20))]
+    pub bandwidth_limit: Option<String>,
+    /// QUIC connections; 0 lets the engine choose.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 64))]
+    pub connections: i32,
+    /// Whether the two volumes are mounted by one pod or meet over the network.
+    #[serde(default)]
+    pub placement: Placement,
+}
+
+/// Whether data is compressed on the wire.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CompressionMode {
+    /// By what the data and the link are like.
+    #[default]
+    Auto,
+    /// Never.
+    None,
+    /// Always, with zstd at `compressionLevel`.
+    Zstd,
+}
+
+/// Whether the two volumes are mounted by one pod or meet over the network.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// `Local` where one pod can mount both volumes, else `Network`.
+    #[default]
+    Auto,
+    /// A pod for each volume, QUIC between them.
+    Network,
+    /// One pod with both volumes, and no network.
+    Local,
+}
