@@ -1,0 +1,244 @@
+//! Runs Volferry and its peers side by side and prints how they compare.
+
+use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use benches::{
+    link::LinkConfig,
+    machine::Machine,
+    peers::{self, Missing, Named, Peer, Programs},
+    runner::{Row, Settings, run_scenario},
+    scenario::{Scenario, Set, scenarios},
+    table::{Results, Table, Verdict},
+    trees::Tree,
+    workdir::{FileSystem, WorkDir, enter_namespace},
+};
+use clap::{Parser, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Measures Volferry side by side with rsync, sparsync, tar, cp and sy, on trees that are the same everywhere.
+///
+/// Every result is compared with its source; a tool that left a wrong one has no figure. The status is 1 when Volferry failed anywhere, or with
+/// --strict also when it is not ahead somewhere.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Which scenarios to run
+    #[arg(long, value_enum, default_value = "all")]
+    set: Sets,
+    /// Only these trees
+    #[arg(long, value_enum, num_args = 1..)]
+    tree: Vec<Tree>,
+    /// Only the tree net1k
+    #[arg(long, conflicts_with = "tree")]
+    quick: bool,
+    /// Only these tools, by their names in the table
+    #[arg(long, num_args = 1.., value_name = "NAME")]
+    only: Vec<String>,
+    /// What lies between the ends of the network set. Over `wan` (50 ms round trip, 1 % loss) only tools that speak UDP run, on net1k
+    #[arg(long, value_enum, default_value = "loopback")]
+    link: Link,
+    /// Bytes per second of the `wan` link, such as 100Mi; unlimited if absent
+    #[arg(long, value_parser = contract::parse_bytes)]
+    bandwidth: Option<u64>,
+    /// Rounds; figures are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// Folder to work in; some gigabytes are needed
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// What the trees are kept on; a file system of its own is made in a file in --dir, mounted for the time of the bench
+    #[arg(long, value_enum, default_value = "dir")]
+    fs: FileSystem,
+    /// Write all figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The volferry to measure; by default the one beside this program
+    #[arg(long, value_name = "PROGRAM")]
+    volferry: Option<PathBuf>,
+    /// Where the peers that are crates are installed
+    #[arg(long, value_name = "DIR")]
+    peers_root: Option<PathBuf>,
+    /// Install the peers that are missing, from Debian and crates.io, before anything else
+    #[arg(long)]
+    install: bool,
+    /// A run that takes longer has failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    limit: u64,
+    /// Fail when Volferry is not ahead in every step
+    #[arg(long)]
+    strict: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sets {
+    /// Over the network
+    Network,
+    /// Both trees in one place
+    Local,
+    /// Both
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Link {
+    Loopback,
+    Wan,
+}
+
+fn main() -> ExitCode {
+    match bench(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// False when Volferry's figures are not good enough.
+fn bench(args: &Args) -> anyhow::Result<bool> {
+    enter_namespace(args.fs)?;
+    let programs = Programs { root: peers_root(args)?, volferry: args.volferry.clone() };
+    if args.install {
+        peers::install(&programs.root)?;
+    }
+    let results = measure(args, &programs)?;
+    print(&results);
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&results)? + "\n";
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(good_enough(&results, args.strict))
+}
+
+fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
+    let settings =
+        Settings { rounds: args.rounds, limit: Duration::from_secs(args.limit), interrupted: Arc::default() };
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&settings.interrupted))?;
+    }
+    let plans = plans(args, programs)?;
+    let largest = plans.iter().flat_map(|plan| &plan.scenarios).map(|scenario| scenario.tree.bytes()).max();
+    let work = WorkDir::make(&args.dir, args.fs, image_bytes(largest.unwrap_or(0)))?;
+    let machine = Machine::look(work.trees());
+    eprintln!("{machine}");
+    let mut tables = Vec::new();
+    let mut missing = Vec::new();
+    for plan in plans {
+        missing.extend(plan.missing.clone());
+        tables.push(plan.run(&work, &settings)?);
+    }
+    missing.dedup();
+    Ok(Results { machine, rounds: args.rounds, tables, missing })
+}
+
+/// One table to be.
+struct Plan {
+    title: String,
+    scenarios: Vec<Scenario>,
+    peers: Vec<Box<dyn Peer>>,
+    missing: Vec<Missing>,
+    rtt_ms: Option<f64>,
+}
+
+impl Plan {
+    fn run(mut self, work: &WorkDir, settings: &Settings) -> anyhow::Result<Table> {
+        let tools: Vec<Named> =
+            self.peers.iter().map(|peer| Named { name: peer.name(), version: peer.version() }).collect();
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
+        eprintln!("{}: milliseconds of {}", self.title, names.join(", "));
+        let mut rows: Vec<Row> = Vec::new();
+        for scenario in &self.scenarios {
+            rows.extend(run_scenario(scenario, &mut self.peers, work, settings)?);
+        }
+        Ok(Table::new(self.title, tools, &rows, self.rtt_ms))
+    }
+}
+
+fn plans(args: &Args, programs: &Programs) -> anyhow::Result<Vec<Plan>> {
+    let sets: &[Set] = match (args.link, args.set) {
+        (Link::Wan, _) | (_, Sets::Network) => &[Set::Network],
+        (_, Sets::Local) => &[Set::Local],
+        (_, Sets::All) => &[Set::Network, Set::Local],
+    };
+    let mut plans = Vec::new();
+    for set in sets {
+        let plan = plan(args, programs, *set);
+        ensure!(args.only.is_empty() || !plan.peers.is_empty(), "--only names no tool that is there");
+        if !plan.scenarios.is_empty() {
+            plans.push(plan);
+        }
+    }
+    ensure!(
+        !plans.is_empty(),
+        "no scenario is left: --tree names trees of another --set, or --fs cannot clone"
+    );
+    Ok(plans)
+}
+
+fn plan(args: &Args, programs: &Programs, set: Set) -> Plan {
+    let link = LinkConfig { bandwidth: args.bandwidth, ..LinkConfig::WAN };
+    let (mut peers, missing) = match args.link {
+        Link::Loopback => peers::of_set(set, programs),
+        Link::Wan => peers::over_link(link, programs),
+    };
+    peers.retain(|peer| args.only.is_empty() || args.only.iter().any(|name| name == peer.name()));
+    let only_net1k = args.quick || (args.link == Link::Wan && args.tree.is_empty());
+    let wanted = |tree: Tree| match only_net1k {
+        true => tree == Tree::Net1k,
+        false => args.tree.is_empty() || args.tree.contains(&tree),
+    };
+    let mut scenarios = scenarios(set);
+    scenarios.retain(|scenario| wanted(scenario.tree) && (!scenario.needs_clone || args.fs.can_clone()));
+    let (title, rtt_ms) = match args.link {
+        Link::Loopback => (set.name().to_string(), None),
+        Link::Wan => ("network, over 50 ms round trip and 1 % loss".to_string(), Some(50.0)),
+    };
+    Plan { title, scenarios, peers, missing, rtt_ms }
+}
+
+/// Room for the source, a copy for each of five tools and what they write beside it, and the file system's own.
+fn image_bytes(largest_tree: u64) -> u64 {
+    largest_tree * 8 + (2 << 30)
+}
+
+fn peers_root(args: &Args) -> anyhow::Result<PathBuf> {
+    match &args.peers_root {
+        Some(root) => Ok(root.clone()),
+        None => {
+            let home = std::env::var_os("HOME").context("HOME is not set: use --peers-root")?;
+            Ok(PathBuf::from(home).join(".cache/volferry/peers"))
+        }
+    }
+}
+
+fn print(results: &Results) {
+    println!("{}; medians of {} rounds\n", results.machine, results.rounds);
+    for table in &results.tables {
+        println!("{}", table.to_markdown());
+    }
+    for missing in &results.missing {
+        println!("not measured: {} is not on this machine ({})", missing.name, missing.remedy);
+    }
+}
+
+fn good_enough(results: &Results, strict: bool) -> bool {
+    results.tables.iter().flat_map(|table| &table.rows).all(|line| match line.verdict {
+        Verdict::Fails => false,
+        Verdict::Behind | Verdict::None => !strict,
+        Verdict::Ahead | Verdict::Allowed => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,18 @@
+//! Side-by-side runs of Volferry and its peers, and what they need: reference trees and their edits, a tree
+//! comparison that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
+//!
+//! `bin/peers` runs them, `bin/relay` is the relay alone.
+
+pub mod edits;
+pub mod link;
+pub mod machine;
+pub mod peers;
+pub mod process;
+pub mod relay;
+pub mod rng;
+pub mod runner;
+pub mod scenario;
+pub mod table;
+pub mod trees;
+pub mod verify;
+pub mod workdir;

@@ -1,0 +1,84 @@
+//! What the figures were measured on.
+
+use std::{fs, path::Path};
+
+use serde::Serialize;
+
+/// The machine and the file system, as a reader of the figures needs them.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The processor's name.
+    pub cpu: String,
+    /// Main memory in MiB.
+    pub memory_mib: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Type of the file system that holds both trees.
+    pub file_system: String,
+}
+
+impl Machine {
+    /// Looks at this machine; `dir` is where the trees will be.
+    pub fn look(dir: &Path) -> Self {
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, Into::into),
+            cpu: field("/proc/cpuinfo", "model name"),
+            memory_mib: field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0)
+                / 1024,
+            kernel: read("/proc/sys/kernel/osrelease"),
+            file_system: file_system(dir),
+        }
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cores, cpu, memory_mib, kernel, file_system } = self;
+        write!(f, "{cores} cores ({cpu}), {memory_mib} MiB, Linux {kernel}, trees on {file_system}")
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).map(|text| text.trim().to_string()).unwrap_or_default()
+}
+
+/// The value of the first line `name : value` of a file of the kernel's.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+    value.map(|(_, value)| value.trim().to_string()).unwrap_or_default()
+}
+
+/// The type of the mount that holds `dir`: the one with the longest path that begins it.
+fn file_system(dir: &Path) -> String {
+    let mounts = read("/proc/self/mounts");
+    let mut best = ("", "unknown");
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (fields.next(), fields.next()) else { continue };
+        if dir.starts_with(point) && point.len() >= best.0.len() {
+            best = (point, kind);
+        }
+    }
+    best.1.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_mount_point_wins() {
+        assert_eq!(file_system(Path::new("/proc/self")), "proc");
+        assert_ne!(file_system(Path::new("/")), "proc");
+    }
+
+    #[test]
+    fn a_machine_has_cores_memory_and_a_kernel() {
+        let machine = Machine::look(Path::new("/proc"));
+        assert!(machine.cores > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty(), "{machine}");
+    }
+}

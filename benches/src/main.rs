@@ -1,2 +1,0 @@
-//! Side-by-side runs.
-fn main() {}

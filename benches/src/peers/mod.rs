@@ -1,0 +1,204 @@
+//! The tools that are measured, Volferry among them. Each knows how to prepare an empty destination, how to run
+//! once, and how much of a tree it keeps.
+
+mod install;
+mod local;
+mod rsync;
+mod sparsync;
+mod tar;
+mod volferry;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use serde::Serialize;
+
+pub use self::{
+    install::{Missing, Programs, install},
+    volferry::Volferry,
+};
+use crate::{
+    link::LinkConfig,
+    scenario::{Phase, Set},
+    verify::Fidelity,
+};
+
+/// Where one tool works in one round.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The tree to copy from, which all tools share.
+    pub source: PathBuf,
+    /// This tool's copy.
+    pub destination: PathBuf,
+    /// For its logs, keys and caches; empty at the start of a round.
+    pub scratch: PathBuf,
+    /// Counts from 0.
+    pub round: u64,
+    /// A run that takes longer has failed.
+    pub limit: Duration,
+}
+
+impl Place {
+    /// A command whose caches and settings are this round's own.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("HOME", &self.scratch).env("LC_ALL", "C");
+        for name in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// From the start of the process at the source until it ended.
+    pub elapsed: Duration,
+    /// Bytes sent and received, where the tool says.
+    pub wire_bytes: Option<u64>,
+}
+
+/// A tool that makes one tree equal to another.
+pub trait Peer {
+    /// Its name in tables.
+    fn name(&self) -> &'static str;
+
+    /// The program's own version line.
+    fn version(&self) -> String;
+
+    /// What its result is held to.
+    fn fidelity(&self) -> Fidelity;
+
+    /// Entries that it keeps for itself in the root of the destination.
+    fn own_entries(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether it can do the step at all.
+    fn takes_part(&self, _phase: &Phase) -> bool {
+        true
+    }
+
+    /// Starts what waits at the destination. Called before each round, with an empty scratch folder and an empty destination.
+    fn begin(&mut self, place: &Place) -> anyhow::Result<()>;
+
+    /// Runs once and says how long it took.
+    fn run(&mut self, place: &Place) -> anyhow::Result<Sample>;
+
+    /// Stops what [`Peer::begin`] started.
+    fn end(&mut self) {}
+}
+
+/// A tool's name and version, for the head of a table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Named {
+    /// As in the table.
+    pub name: &'static str,
+    /// As the program itself says.
+    pub version: String,
+}
+
+/// The tools that can be measured in a set, Volferry first, and those that are not on this machine.
+pub fn of_set(set: Set, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
+    let mut found = Found::default();
+    match set {
+        Set::Network => {
+            found.add(programs.volferry(), |program| Box::new(Volferry::network(program)));
+            found.add(programs.rsync(), |program| Box::new(rsync::Daemon::new(program)));
+            found.add(programs.rsync_and_ssh(), |programs| Box::new(rsync::Ssh::new(programs)));
+            found.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, None)));
+            found.add(programs.tar(), |program| Box::new(tar::Tar::new(program)));
+        }
+        Set::Local => {
+            found.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
+            found.add(programs.rsync(), |program| Box::new(rsync::Local::new(program)));
+            found.add(programs.cp(), |program| Box::new(local::Cp::new(program)));
+            found.add(programs.sy(), |program| Box::new(local::Sy::new(program)));
+            found.add(programs.sparsync(), |program| Box::new(sparsync::Local::new(program)));
+        }
+    }
+    (found.peers, found.missing)
+}
+
+/// The tools that speak UDP, over the relay: Volferry over a link without delay or loss, Volferry and sparsync over `link`.
+pub fn over_link(link: LinkConfig, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
+    let mut found = Found::default();
+    let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };
+    found.add(programs.volferry(), |program| Box::new(Volferry::linked(program, "volferry", link)));
+    found.add(programs.volferry(), |program| Box::new(Volferry::linked(program, DIRECT, direct)));
+    found.add(programs.sparsync(), |program| Box::new(sparsync::Network::new(program, Some(link))));
+    found.missing.dedup();
+    (found.peers, found.missing)
+}
+
+/// Volferry's name in the table of a link, where it runs over the same link without its delay and losses.
+pub const DIRECT: &str = "volferry, 0 ms";
+
+#[derive(Default)]
+struct Found {
+    peers: Vec<Box<dyn Peer>>,
+    missing: Vec<Missing>,
+}
+
+impl Found {
+    fn add<P>(&mut self, program: Result<P, Missing>, peer: impl FnOnce(P) -> Box<dyn Peer>) {
+        match program {
+            Ok(program) => self.peers.push(peer(program)),
+            Err(missing) => self.missing.push(missing),
+        }
+    }
+}
+
+/// The first line of what `program` prints when asked for its version.
+fn version_line(program: &Path, flag: &str) -> String {
+    let mut command = Command::new(program);
+    let out = crate::process::run(command.arg(flag)).unwrap_or_else(|error| format!("unknown ({error})"));
+    out.lines().next().unwrap_or_default().trim().to_string()
+}
+
+/// The number in `text` after `label`, commas within it ignored.
+fn number_after(text: &str, label: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(label)?;
+    let digits: String = rest
+        .trim_start()
+        .chars()
+        .take_while(|char| char.is_ascii_digit() || *char == ',')
+        .filter(char::is_ascii_digit)
+        .collect();
+    digits.parse().ok()
+}
+
+/// `path` as the text that an argument needs; the work folder's path is UTF-8 by its own choice.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// `path` with a slash behind it, by which rsync and others mean the folder's content.
+fn content_of(path: &Path) -> String {
+    format!("{}/", path.display())
+}
+
+/// Makes a folder of that name in the scratch folder of `place`.
+fn scratch_dir(place: &Place, name: &str) -> anyhow::Result<PathBuf> {
+    let dir = place.scratch.join(name);
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_with_their_commas() {
+        let stats = "Total bytes sent: 20,954,112\nTotal bytes received: 19,248\n";
+        assert_eq!(number_after(stats, "Total bytes sent:"), Some(20_954_112));
+        assert_eq!(number_after(stats, "Total bytes received:"), Some(19_248));
+        assert_eq!(number_after(stats, "Total bytes lost:"), None);
+    }
+}

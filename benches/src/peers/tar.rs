@@ -1,0 +1,73 @@
+use std::{
+    net::{TcpListener, TcpStream},
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::{Child, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::{Peer, Place, Sample, number_after, version_line};
+use crate::{process::wait_within, scenario::Phase, verify::Fidelity};
+
+/// `tar` at both ends of a bare TCP connection: what it costs to move the bytes with no encryption, no checks and no comparison.
+pub(super) struct Tar {
+    program: PathBuf,
+}
+
+impl Tar {
+    pub(super) fn new(program: PathBuf) -> Self {
+        Self { program }
+    }
+
+    fn unpack(&self, place: &Place, from: TcpStream) -> anyhow::Result<Child> {
+        let mut command = place.command(&self.program);
+        command.args(["-x", "-f", "-", "-C"]).arg(&place.destination).stdin(OwnedFd::from(from));
+        command.spawn().context("starting the unpacking tar")
+    }
+
+    /// Its copy of the socket is closed in this process when this returns, so that the other end will see the end of the stream.
+    fn pack(&self, place: &Place, to: TcpStream) -> anyhow::Result<Child> {
+        let mut command = place.command(&self.program);
+        command.args(["-c", "--totals", "-f", "-", "-C"]).arg(&place.source).arg(".");
+        command.stdout(OwnedFd::from(to)).stderr(Stdio::piped());
+        command.spawn().context("starting the packing tar")
+    }
+}
+
+impl Peer for Tar {
+    fn name(&self) -> &'static str {
+        "tar/TCP"
+    }
+
+    fn version(&self) -> String {
+        version_line(&self.program, "--version")
+    }
+
+    fn fidelity(&self) -> Fidelity {
+        Fidelity::Seconds
+    }
+
+    fn takes_part(&self, phase: &Phase) -> bool {
+        phase.name == "first"
+    }
+
+    fn begin(&mut self, _place: &Place) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let sending = TcpStream::connect(listener.local_addr()?)?;
+        let mut sink = self.unpack(place, listener.accept()?.0)?;
+        let start = Instant::now();
+        let source = self.pack(place, sending)?;
+        let status = wait_within(&mut sink, place.limit)?;
+        let elapsed = start.elapsed();
+        let source = source.wait_with_output()?;
+        ensure!(status.success() && source.status.success(), "tar: {}, {status}", source.status);
+        let totals = String::from_utf8_lossy(&source.stderr);
+        Ok(Sample { elapsed, wire_bytes: number_after(&totals, "Total bytes written:") })
+    }
+}

@@ -1,0 +1,256 @@
+//! Child processes: timed runs with a limit, and daemons that cannot outlive the bench.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+
+/// How long a daemon may take until it can be used.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a finished process left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// From just before the process was made until it had ended.
+    pub elapsed: Duration,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// Runs a command to its end. A status other than 0, or more time than `limit` (it is killed then), is an error that holds the
+/// end of what it printed. Output goes to files in `logs`: nothing has to be read while the clock runs.
+pub fn run_timed(mut command: Command, logs: &Path, limit: Duration) -> anyhow::Result<Finished> {
+    let (out, err) = (logs.join("stdout"), logs.join("stderr"));
+    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    let program = command.get_program().to_string_lossy().into_owned();
+    let start = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("starting {program}"))?;
+    let status = wait_within(&mut child, limit).with_context(|| program.clone())?;
+    let elapsed = start.elapsed();
+    let (stdout, stderr) = (read_lossy(&out)?, read_lossy(&err)?);
+    ensure!(status.success(), "{program}: {status}: {}", tail(&format!("{stdout}\n{stderr}")));
+    Ok(Finished { elapsed, stdout, stderr })
+}
+
+/// Runs a command that is not measured, and returns its standard output.
+pub fn run(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {program}"))?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program}: {}: {}", output.status, tail(&stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Waits until the process has ended; kills it after `limit`.
+pub fn wait_within(child: &mut Child, limit: Duration) -> anyhow::Result<ExitStatus> {
+    let handle = pidfd_open(pid_of(child)?, PidfdFlags::empty())?;
+    if !readable_within(&handle, limit)? {
+        child.kill()?;
+        child.wait()?;
+        bail!("it ran for more than {} s and was killed", limit.as_secs());
+    }
+    Ok(child.wait()?)
+}
+
+/// A process that serves until this value is dropped. It is killed by the kernel if the bench dies first.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    stderr: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `program` with its standard error in `logs`.
+    pub fn start(program: &Path, args: &[&str], logs: &Path) -> anyhow::Result<Self> {
+        let stderr = logs.join("daemon-stderr");
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&stderr)?)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let stdout = child.stdout.take().map(BufReader::new);
+        Ok(Self { child, stdout, stderr })
+    }
+
+    /// The first line that it prints.
+    pub fn first_line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if let Some(stdout) = &mut self.stdout
+            && readable_within(stdout.get_ref(), READY_LIMIT)?
+        {
+            stdout.read_line(&mut line)?;
+        }
+        ensure!(!line.is_empty(), "the daemon said nothing: {}", self.complaint());
+        Ok(line)
+    }
+
+    /// The end of what it wrote to its standard error so far.
+    pub fn complaint(&self) -> String {
+        tail(&read_lossy(&self.stderr).unwrap_or_default())
+    }
+
+    /// Waits until it accepts TCP connections at `address`.
+    pub fn accepts(&mut self, address: SocketAddr) -> anyhow::Result<()> {
+        self.until(|| TcpStream::connect(address).is_ok())
+            .with_context(|| format!("waiting for it to listen at {address}"))
+    }
+
+    /// Waits until a UDP socket is bound to the port. Such a socket answers nothing that would show it, so the kernel is asked.
+    pub fn binds_udp(&mut self, port: u16) -> anyhow::Result<()> {
+        let needle = format!(":{port:04X} ");
+        let bound = || std::fs::read_to_string("/proc/net/udp").is_ok_and(|table| table.contains(&needle));
+        self.until(bound).with_context(|| format!("waiting for it to bind UDP port {port}"))
+    }
+
+    /// Stops it from running at all until [`Daemon::resume`]: a server that polls while it has no client must not take the
+    /// processor from the others.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Undoes [`Daemon::pause`].
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(pid_of(&self.child)?, signal)?)
+    }
+
+    /// Waits until it ends by itself, and requires the status 0.
+    pub fn finish(mut self, limit: Duration) -> anyhow::Result<()> {
+        let status = wait_within(&mut self.child, limit)?;
+        ensure!(status.success(), "{status}: {}", self.complaint());
+        Ok(())
+    }
+
+    /// No event tells that another process has begun to listen, so this one condition is polled.
+    fn until(&mut self, ready: impl Fn() -> bool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_LIMIT;
+        while !ready() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended ({status}): {}", self.complaint());
+            }
+            ensure!(Instant::now() < deadline, "not ready: {}", self.complaint());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended by itself, and then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A TCP or UDP port of 127.0.0.1 that was free a moment ago.
+pub fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Where a program is, searched in `PATH` and where Debian keeps daemons.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+fn pid_of(child: &Child) -> anyhow::Result<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without an id")
+}
+
+fn readable_within(fd: &impl std::os::fd::AsFd, limit: Duration) -> anyhow::Result<bool> {
+    let timeout = Timespec::try_from(limit)?;
+    Ok(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout))? > 0)
+}
+
+fn read_lossy(path: &Path) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The last few lines, as one.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_run_gives_its_output_and_its_time() {
+        let logs = tempfile::tempdir().unwrap();
+        let done = run_timed(shell("sleep 0.05; echo out; echo err >&2"), logs.path(), READY_LIMIT).unwrap();
+        assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("out\n", "err\n"));
+        assert!(done.elapsed >= Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_failed_run_says_what_the_program_said() {
+        let logs = tempfile::tempdir().unwrap();
+        let error =
+            run_timed(shell("echo no such volume >&2; exit 3"), logs.path(), READY_LIMIT).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3: no such volume"), "{error}");
+    }
+
+    #[test]
+    fn a_run_that_hangs_is_killed() {
+        let logs = tempfile::tempdir().unwrap();
+        let start = Instant::now();
+        let error = run_timed(shell("exec sleep 60"), logs.path(), Duration::from_millis(50)).unwrap_err();
+        assert!(format!("{error:#}").contains("was killed"), "{error:#}");
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_daemon_ends_with_its_handle() {
+        let logs = tempfile::tempdir().unwrap();
+        let script = ["-c", "echo ready; exec sleep 60"];
+        let mut daemon = Daemon::start(Path::new("/bin/sh"), &script, logs.path()).unwrap();
+        assert_eq!(daemon.first_line().unwrap(), "ready\n");
+        let process = PathBuf::from(format!("/proc/{}", daemon.child.id()));
+        assert!(process.exists());
+        drop(daemon);
+        assert!(!process.exists());
+    }
+
+    #[test]
+    fn a_daemon_that_cannot_start_says_why() {
+        let logs = tempfile::tempdir().unwrap();
+        let script = ["-c", "echo port taken >&2; exit 1"];
+        let mut daemon = Daemon::start(Path::new("/bin/sh"), &script, logs.path()).unwrap();
+        let error = daemon.accepts(([127, 0, 0, 1], free_port().unwrap()).into()).unwrap_err();
+        assert!(format!("{error:#}").contains("port taken"), "{error:#}");
+    }
+}

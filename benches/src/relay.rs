@@ -1,0 +1,406 @@
+//! A UDP relay that behaves like a link with delay, loss and reordering, for machines whose kernel has no netem.
+//!
+//! Clients send to its front address; it forwards to one target, from a socket of its own for each client, and carries
+//! answers back. One thread does it all, with the kernel's offloads (many datagrams a call), so that it is not what limits a
+//! measurement.
+
+use std::{
+    collections::HashMap,
+    io::{self, IoSliceMut},
+    net::{SocketAddr, UdpSocket},
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use anyhow::Context as _;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::sockopt,
+};
+
+use crate::link::{Link, LinkConfig, LinkStats};
+
+/// What a socket may hold before the relay reads it: a burst of a sender that has no delay to wait for.
+const BUFFER_BYTES: usize = 16 << 20;
+/// The largest payload of UDP over IPv4; segments that are sent together may not exceed it.
+const MAX_BURST_BYTES: usize = 65_507;
+
+/// What went through a relay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RelayStats {
+    /// From clients to the target.
+    pub up: LinkStats,
+    /// From the target to clients.
+    pub down: LinkStats,
+}
+
+/// A running relay; it stops when this value is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    stats: Arc<Mutex<RelayStats>>,
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Starts a relay at `listen` (port 0 chooses one) to `target`.
+    pub fn start(config: LinkConfig, listen: SocketAddr, target: SocketAddr) -> anyhow::Result<Self> {
+        let front = Socket::bind(listen).with_context(|| format!("binding {listen}"))?;
+        let address = front.socket.local_addr()?;
+        let (stopped, stop) = rustix::pipe::pipe()?;
+        let stats = Arc::default();
+        let mut worker = Worker::new(config, front, target, Arc::clone(&stats));
+        let thread = std::thread::Builder::new().name("relay".into()).spawn(move || {
+            if let Err(error) = worker.serve(&stopped) {
+                eprintln!("the relay at {address} failed: {error:#}");
+            }
+        })?;
+        Ok(Self { address, stats, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where clients send to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What went through so far.
+    pub fn stats(&self) -> RelayStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // The worker sees the other end of the pipe hang up.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It has said what went wrong; a panic has printed itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    front: Socket,
+    target: SocketAddr,
+    flows: Vec<Flow>,
+    flow_of: HashMap<SocketAddr, usize>,
+    up: Link<Datagram>,
+    down: Link<Datagram>,
+    received: Received,
+    burst: Vec<u8>,
+    stats: Arc<Mutex<RelayStats>>,
+}
+
+/// One client, and the socket that speaks for it to the target.
+struct Flow {
+    client: SocketAddr,
+    back: Socket,
+}
+
+struct Datagram {
+    flow: usize,
+    ecn: Option<EcnCodepoint>,
+    bytes: Box<[u8]>,
+}
+
+impl Worker {
+    fn new(config: LinkConfig, front: Socket, target: SocketAddr, stats: Arc<Mutex<RelayStats>>) -> Self {
+        Self {
+            front,
+            target,
+            flows: Vec::new(),
+            flow_of: HashMap::new(),
+            up: Link::new(config, 0),
+            down: Link::new(config, 1),
+            received: Received::new(),
+            burst: Vec::with_capacity(MAX_BURST_BYTES),
+            stats,
+        }
+    }
+
+    fn serve(&mut self, stopped: &OwnedFd) -> anyhow::Result<()> {
+        while self.wait(stopped)? {
+            self.read_front()?;
+            (0..self.flows.len()).try_for_each(|flow| self.read_back(flow))?;
+            self.forward()?;
+            let stats = RelayStats { up: self.up.stats(), down: self.down.stats() };
+            *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+        }
+        Ok(())
+    }
+
+    /// Waits for a datagram to come or to be due; false when the relay is to stop.
+    fn wait(&self, stopped: &OwnedFd) -> anyhow::Result<bool> {
+        let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
+        fds.push(PollFd::new(&self.front.socket, PollFlags::IN));
+        fds.extend(self.flows.iter().map(|flow| PollFd::new(&flow.back.socket, PollFlags::IN)));
+        let due = [self.up.next_due(), self.down.next_due()].into_iter().flatten().min();
+        let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let timeout = timeout.map(Timespec::try_from).transpose()?;
+        match poll(&mut fds, timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            other => other.map(|_| fds[0].revents().is_empty()).map_err(Into::into),
+        }
+    }
+
+    fn read_front(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        self.received.read(&self.front)?;
+        for (meta, bytes) in self.received.datagrams() {
+            let flow = match self.flow_of.get(&meta.addr) {
+                Some(flow) => *flow,
+                None => {
+                    let back = Socket::bind(unspecified(self.target))?;
+                    self.flows.push(Flow { client: meta.addr, back });
+                    self.flow_of.insert(meta.addr, self.flows.len() - 1);
+                    self.flows.len() - 1
+                }
+            };
+            self.up.offer(now, bytes.len(), Datagram { flow, ecn: meta.ecn, bytes: bytes.into() });
+        }
+        Ok(())
+    }
+
+    fn read_back(&mut self, flow: usize) -> io::Result<()> {
+        let now = Instant::now();
+        self.received.read(&self.flows[flow].back)?;
+        for (meta, bytes) in self.received.datagrams().filter(|(meta, _)| meta.addr == self.target) {
+            self.down.offer(now, bytes.len(), Datagram { flow, ecn: meta.ecn, bytes: bytes.into() });
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let (flows, target, front) = (&self.flows, self.target, &self.front);
+        send_due(&mut self.up, now, &mut self.burst, |flow| (&flows[flow].back, target))?;
+        send_due(&mut self.down, now, &mut self.burst, |flow| (front, flows[flow].client))
+    }
+}
+
+/// Sends all that has arrived at the link's end. Datagrams of one flow that follow each other and have one size (the last may be
+/// shorter) leave in one call.
+fn send_due<'a>(
+    link: &mut Link<Datagram>,
+    now: Instant,
+    burst: &mut Vec<u8>,
+    route: impl Fn(usize) -> (&'a Socket, SocketAddr),
+) -> io::Result<()> {
+    let mut next = link.take(now);
+    while let Some(first) = next.take() {
+        let (socket, destination) = route(first.flow);
+        let size = first.bytes.len();
+        let most = (MAX_BURST_BYTES / size.max(1)).clamp(1, socket.state.max_gso_segments());
+        burst.clear();
+        burst.extend_from_slice(&first.bytes);
+        let mut count = 1;
+        while burst.len() == count * size && count < most {
+            next = link.take(now);
+            match &next {
+                Some(more)
+                    if more.flow == first.flow
+                        && more.ecn == first.ecn
+                        && (1..=size).contains(&more.bytes.len()) =>
+                {
+                    burst.extend_from_slice(&more.bytes);
+                    next = None;
+                    count += 1;
+                }
+                _ => break,
+            }
+        }
+        socket.send(destination, first.ecn, burst, (count > 1).then_some(size))?;
+        next = next.or_else(|| link.take(now));
+    }
+    Ok(())
+}
+
+/// A UDP socket with the kernel's offloads switched on.
+struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+impl Socket {
+    fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        // More than the system's limit is root's to have; with less, a fast sender meets losses that nobody configured.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
+        }
+        if sockopt::set_socket_send_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
+            sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES)?;
+        }
+        let state = UdpSocketState::new((&socket).into())?;
+        Ok(Self { socket, state })
+    }
+
+    fn send(
+        &self,
+        destination: SocketAddr,
+        ecn: Option<EcnCodepoint>,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> io::Result<()> {
+        let transmit = Transmit { destination, ecn, contents, segment_size, src_ip: None };
+        loop {
+            match self.state.send((&self.socket).into(), &transmit) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable()?,
+                other => return other,
+            }
+        }
+    }
+
+    fn writable(&self) -> io::Result<()> {
+        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&limit))?;
+        Ok(())
+    }
+}
+
+/// Buffers for one call's worth of datagrams, and what was read into them.
+struct Received {
+    buffers: Vec<Box<[u8]>>,
+    metas: Vec<RecvMeta>,
+    count: usize,
+}
+
+impl Received {
+    fn new() -> Self {
+        Self {
+            buffers: (0..BATCH_SIZE).map(|_| vec![0; 1 << 16].into_boxed_slice()).collect(),
+            metas: vec![RecvMeta::default(); BATCH_SIZE],
+            count: 0,
+        }
+    }
+
+    /// Reads what is there, which may be nothing.
+    fn read(&mut self, from: &Socket) -> io::Result<()> {
+        let mut slices: Vec<IoSliceMut<'_>> =
+            self.buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+        self.count = match from.state.recv((&from.socket).into(), &mut slices, &mut self.metas) {
+            Ok(count) => count,
+            // A refused datagram of before is reported here; UDP promises no more.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted
+                ) =>
+            {
+                0
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// The datagrams one by one, those that the kernel had joined taken apart.
+    fn datagrams(&self) -> impl Iterator<Item = (&RecvMeta, &[u8])> {
+        let read = self.metas.iter().zip(&self.buffers).take(self.count);
+        read.flat_map(|(meta, buffer)| {
+            buffer[..meta.len].chunks(meta.stride.max(1)).map(move |datagram| (meta, datagram))
+        })
+    }
+}
+
+fn unspecified(like: SocketAddr) -> SocketAddr {
+    match like {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const CLEAN: LinkConfig =
+        LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, mtu: None, ..LinkConfig::WAN };
+
+    /// A client, the server's socket, and a relay between them.
+    fn connect(config: LinkConfig) -> (UdpSocket, UdpSocket, Relay) {
+        let local: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let server = UdpSocket::bind(local).unwrap();
+        let relay = Relay::start(config, local, server.local_addr().unwrap()).unwrap();
+        let client = UdpSocket::bind(local).unwrap();
+        client.connect(relay.address()).unwrap();
+        for socket in [&client, &server] {
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).unwrap();
+        }
+        (client, server, relay)
+    }
+
+    #[test]
+    fn a_question_and_its_answer_take_one_round_trip() {
+        let (client, server, _relay) = connect(LinkConfig { rtt: Duration::from_millis(40), ..CLEAN });
+        let mut buffer = [0; 100];
+        let start = Instant::now();
+        client.send(b"question").unwrap();
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"question");
+        server.send_to(b"answer", from).unwrap();
+        let length = client.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"answer");
+        let took = start.elapsed();
+        assert!((Duration::from_millis(40)..Duration::from_millis(80)).contains(&took), "{took:?}");
+    }
+
+    #[test]
+    fn each_client_gets_its_own_answers() {
+        let (first, server, relay) = connect(CLEAN);
+        let second = UdpSocket::bind("127.0.0.1:0").unwrap();
+        second.connect(relay.address()).unwrap();
+        second.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        first.send(b"1").unwrap();
+        second.send(b"2").unwrap();
+        let mut buffer = [0; 10];
+        for _ in 0..2 {
+            let (length, from) = server.recv_from(&mut buffer).unwrap();
+            server.send_to(&buffer[..length], from).unwrap();
+        }
+        for (client, expected) in [(&first, b"1"), (&second, b"2")] {
+            let length = client.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], expected);
+        }
+    }
+
+    #[test]
+    fn sizes_and_bytes_survive_what_the_kernel_joins() {
+        let (client, server, relay) = connect(CLEAN);
+        let sizes: Vec<usize> = (0..200).map(|number| [1200, 1200, 700, 1, 1452][number % 5]).collect();
+        for (number, size) in sizes.iter().enumerate() {
+            client.send(&vec![number as u8; *size]).unwrap();
+        }
+        let mut buffer = [0; 2000];
+        for (number, size) in sizes.iter().enumerate() {
+            let (length, _) = server.recv_from(&mut buffer).unwrap();
+            assert_eq!((length, buffer[0], buffer[length - 1]), (*size, number as u8, number as u8));
+        }
+        assert_eq!(relay.stats().up.offered, 200);
+    }
+
+    #[test]
+    fn what_the_link_loses_does_not_arrive() {
+        let (client, server, relay) = connect(LinkConfig { loss: 0.2, ..CLEAN });
+        let mut buffer = [0; 10];
+        for _ in 0..1000 {
+            client.send(b"x").unwrap();
+        }
+        let mut arrived = 0;
+        while relay.stats().up.offered < 1000 || arrived < 1000 - relay.stats().up.lost {
+            server.recv_from(&mut buffer).unwrap();
+            arrived += 1;
+        }
+        server.set_nonblocking(true).unwrap();
+        assert!(server.recv_from(&mut buffer).is_err());
+        assert!((150..250).contains(&relay.stats().up.lost), "{:?}", relay.stats().up);
+    }
+}

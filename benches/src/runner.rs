@@ -1,0 +1,271 @@
+//! Runs tools side by side: all from the same state, in turn within each step of each round, each result checked.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+
+use crate::{
+    peers::{Peer, Place, Sample},
+    scenario::{Phase, Scenario},
+    verify::compare,
+    workdir::WorkDir,
+};
+
+/// How a bench is run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How often each scenario is run; figures are medians.
+    pub rounds: u64,
+    /// A run that takes longer has failed.
+    pub limit: Duration,
+    /// Set when the bench is to stop early.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// What one tool did in one step, over all rounds.
+#[derive(Debug, Clone, Default)]
+pub struct Cell {
+    /// Its runs whose result was right.
+    pub samples: Vec<Sample>,
+    /// Why it failed, where it did. A tool that failed once has no figure.
+    pub failure: Option<String>,
+    /// Whether it can do the step at all.
+    pub takes_part: bool,
+}
+
+/// One step of one scenario; a cell a tool, in the order of the tools.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The tree's name.
+    pub tree: &'static str,
+    /// The step.
+    pub phase: Phase,
+    /// What each tool did.
+    pub cells: Vec<Cell>,
+}
+
+/// Runs a scenario. Errors are of the bench's own making; what a tool does wrong is in its cell.
+pub fn run_scenario(
+    scenario: &Scenario,
+    peers: &mut [Box<dyn Peer>],
+    work: &WorkDir,
+    settings: &Settings,
+) -> anyhow::Result<Vec<Row>> {
+    let mut rows: Vec<Row> = scenario.phases.iter().map(|phase| empty_row(scenario, *phase, peers)).collect();
+    for round in 0..settings.rounds {
+        let mut entrants = enter(peers, work.trees(), round, settings)?;
+        let done = run_round(scenario, &mut rows, &mut entrants, work, settings);
+        entrants.iter_mut().for_each(|entrant| entrant.peer.end());
+        done.with_context(|| format!("{}, round {}", scenario.tree.name(), round + 1))?;
+    }
+    Ok(rows)
+}
+
+/// A tool in one round.
+struct Entrant<'a> {
+    peer: &'a mut dyn Peer,
+    /// Its column.
+    column: usize,
+    place: Place,
+    /// Why it can no longer be measured in this round.
+    out: Option<String>,
+}
+
+fn empty_row(scenario: &Scenario, phase: Phase, peers: &[Box<dyn Peer>]) -> Row {
+    let cells = peers.iter().map(|peer| Cell { takes_part: peer.takes_part(&phase), ..Cell::default() });
+    Row { tree: scenario.tree.name(), phase, cells: cells.collect() }
+}
+
+/// Gives each tool an empty destination and lets it start its server. Each round begins with another tool, so that no one always
+/// runs right after the same other.
+fn enter<'a>(
+    peers: &'a mut [Box<dyn Peer>],
+    trees: &Path,
+    round: u64,
+    settings: &Settings,
+) -> anyhow::Result<Vec<Entrant<'a>>> {
+    let mut entrants = Vec::new();
+    for (column, peer) in peers.iter_mut().enumerate() {
+        let place = make_place(trees, column, round, settings.limit)?;
+        let out = peer.begin(&place).err().map(|error| format!("{error:#}"));
+        entrants.push(Entrant { peer: peer.as_mut(), column, place, out });
+    }
+    let start = round as usize % entrants.len().max(1);
+    entrants.rotate_left(start);
+    Ok(entrants)
+}
+
+fn make_place(trees: &Path, column: usize, round: u64, limit: Duration) -> anyhow::Result<Place> {
+    let fresh = |name: String| -> anyhow::Result<PathBuf> {
+        let dir = trees.join(name);
+        remove(&dir)?;
+        fs::create_dir(&dir)?;
+        Ok(dir)
+    };
+    Ok(Place {
+        source: trees.join("source"),
+        destination: fresh(format!("copy-{column}"))?,
+        scratch: fresh(format!("scratch-{column}"))?,
+        round,
+        limit,
+    })
+}
+
+fn run_round(
+    scenario: &Scenario,
+    rows: &mut [Row],
+    entrants: &mut [Entrant<'_>],
+    work: &WorkDir,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let source = work.trees().join("source");
+    remove(&source)?;
+    scenario.tree.make(&source)?;
+    for row in rows {
+        row.phase.edit.apply(&source)?;
+        for entrant in entrants.iter_mut() {
+            let cell = &mut row.cells[entrant.column];
+            if !cell.takes_part {
+                continue;
+            }
+            ensure!(!settings.interrupted.load(Ordering::Relaxed), "interrupted");
+            work.settle()?;
+            match measure(entrant) {
+                Ok(sample) => cell.samples.push(sample),
+                Err(failure) => cell.failure = Some(failure),
+            }
+        }
+        tell(row, settings);
+    }
+    Ok(())
+}
+
+/// One run, and the check of what it left. After a failure the tool is out until the next round: it no longer starts from the
+/// state that the others start from.
+fn measure(entrant: &mut Entrant<'_>) -> Result<Sample, String> {
+    if let Some(out) = &entrant.out {
+        return Err(out.clone());
+    }
+    let result = entrant.peer.run(&entrant.place).and_then(|sample| {
+        let (peer, place) = (&entrant.peer, &entrant.place);
+        compare(&place.source, &place.destination, peer.fidelity(), peer.own_entries())
+            .context("the result is wrong")
+            .map(|()| sample)
+    });
+    result.map_err(|error| {
+        let failure = format!("{error:#}");
+        eprintln!("  {} fails: {failure}", entrant.peer.name());
+        entrant.out = Some(format!("after an earlier failure: {failure}"));
+        failure
+    })
+}
+
+/// A line on standard error for each step, so that a long bench is seen to go on.
+fn tell(row: &Row, settings: &Settings) {
+    let latest = |cell: &Cell| match (cell.takes_part, &cell.failure, cell.samples.last()) {
+        (false, ..) => "–".to_string(),
+        (true, None, Some(sample)) => format!("{:.0}", sample.elapsed.as_secs_f64() * 1000.0),
+        _ => "fails".to_string(),
+    };
+    let cells: Vec<String> = row.cells.iter().map(latest).collect();
+    let round = row.cells.iter().map(|cell| cell.samples.len()).max().unwrap_or(0);
+    eprintln!("{} / {} ({round} of {}): {}", row.tree, row.phase.name, settings.rounds, cells.join(" "));
+}
+
+fn remove(dir: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::{edits::Edit, process::run, trees::Tree, verify::Fidelity, workdir::FileSystem};
+
+    /// Copies rightly until the step named in `breaks_at`, where it adds a file.
+    struct Copier {
+        breaks_at: Option<usize>,
+        step: usize,
+    }
+
+    impl Peer for Copier {
+        fn name(&self) -> &'static str {
+            "copier"
+        }
+
+        fn version(&self) -> String {
+            "1".into()
+        }
+
+        fn fidelity(&self) -> Fidelity {
+            Fidelity::Full
+        }
+
+        fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
+            self.step = 0;
+            assert_eq!(fs::read_dir(&place.destination)?.count(), 0, "every round starts empty");
+            Ok(())
+        }
+
+        fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
+            run(Command::new("cp").arg("-a").arg(place.source.join(".")).arg(&place.destination))?;
+            if self.breaks_at == Some(self.step) {
+                fs::write(place.destination.join("extra"), "")?;
+            }
+            self.step += 1;
+            Ok(Sample { elapsed: Duration::from_millis(1), wire_bytes: None })
+        }
+    }
+
+    fn run_copiers(breaks_at: &[Option<usize>]) -> Vec<Row> {
+        // In memory: on a disk, writing what is dirty waits for all other writers of the machine.
+        let parent = tempfile::tempdir_in("/dev/shm").unwrap();
+        let work = WorkDir::make(parent.path(), FileSystem::Dir, 0).unwrap();
+        let settings = Settings { rounds: 2, limit: Duration::from_secs(10), interrupted: Arc::default() };
+        let phase = |edit| Phase { name: "step", edit, reach_ms: None, allowance: 1.0 };
+        let scenario = Scenario {
+            tree: Tree::Local1k,
+            phases: vec![
+                phase(Edit::None),
+                phase(Edit::AppendFirst { below: "files", count: 3 }),
+                phase(Edit::None),
+            ],
+            needs_clone: false,
+        };
+        let mut peers: Vec<Box<dyn Peer>> = Vec::new();
+        for breaks_at in breaks_at {
+            peers.push(Box::new(Copier { breaks_at: *breaks_at, step: 0 }));
+        }
+        run_scenario(&scenario, &mut peers, &work, &settings).unwrap()
+    }
+
+    #[test]
+    fn a_tool_that_copies_rightly_has_a_sample_of_each_round() {
+        for row in run_copiers(&[None]) {
+            assert_eq!((row.cells[0].samples.len(), &row.cells[0].failure), (2, &None));
+        }
+    }
+
+    #[test]
+    fn a_wrong_result_is_a_failure_there_and_after_and_of_that_tool_only() {
+        let rows = run_copiers(&[None, Some(1)]);
+        let failed: Vec<bool> = rows.iter().map(|row| row.cells[1].failure.is_some()).collect();
+        assert_eq!(failed, [false, true, true]);
+        assert!(rows[1].cells[1].failure.as_ref().unwrap().contains("extra"), "{rows:?}");
+        assert!(rows.iter().all(|row| row.cells[0].failure.is_none()));
+    }
+}

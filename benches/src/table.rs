@@ -1,0 +1,347 @@
+//! Figures from runs: medians, ratios, verdicts; as a table for people and as JSON.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use serde::Serialize;
+
+use crate::{
+    machine::Machine,
+    peers::{DIRECT, Missing, Named},
+    runner::{Cell, Row},
+};
+
+/// The tool whose figures are judged.
+const OURS: &str = "volferry";
+
+/// All that a bench found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Results {
+    /// What it ran on.
+    pub machine: Machine,
+    /// Rounds that each median is of.
+    pub rounds: u64,
+    /// One for each set of scenarios.
+    pub tables: Vec<Table>,
+    /// Tools that are not on this machine.
+    pub missing: Vec<Missing>,
+}
+
+/// The figures of one set.
+#[derive(Debug, Serialize)]
+pub struct Table {
+    /// What was measured.
+    pub title: String,
+    /// The tools, in the order of the columns.
+    pub tools: Vec<Named>,
+    /// The steps.
+    pub rows: Vec<Line>,
+}
+
+/// The figures of one step.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Line {
+    /// The tree.
+    pub tree: &'static str,
+    /// The step.
+    pub phase: &'static str,
+    /// What the project wants to reach, in milliseconds.
+    pub reach_ms: f64,
+    /// Each tool's figures, by its name.
+    pub tools: BTreeMap<&'static str, Figures>,
+    /// Volferry's median by the best peer's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// Whether Volferry is ahead of every peer.
+    pub verdict: Verdict,
+    /// Round trips that the step took over the link: the median less that without the delay, by the round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trips: Option<f64>,
+}
+
+/// One tool in one step.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// Median of the samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub median_ms: Option<f64>,
+    /// Each round's time.
+    pub samples_ms: Vec<f64>,
+    /// Median of the bytes that crossed, where the tool counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire_bytes: Option<u64>,
+    /// Why there is no figure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// How Volferry stands in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Faster than every peer.
+    Ahead,
+    /// Slower than the best peer, by no more than the step allows.
+    Allowed,
+    /// Slower than the best peer.
+    Behind,
+    /// It failed, or left a wrong result.
+    Fails,
+    /// There is nothing to compare.
+    None,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ahead => "ahead",
+            Self::Allowed => "allowed",
+            Self::Behind => "behind",
+            Self::Fails => "fails",
+            Self::None => "–",
+        })
+    }
+}
+
+impl Table {
+    /// The figures of `rows`, whose cells are in the order of `tools`. Steps that only prepare another are left out. `rtt_ms` is the
+    /// link's round trip, where there is a link.
+    pub fn new(title: String, tools: Vec<Named>, rows: &[Row], rtt_ms: Option<f64>) -> Self {
+        let rows = rows.iter().filter_map(|row| Line::new(row, &tools, rtt_ms)).collect();
+        Self { title, tools, rows }
+    }
+
+    /// The table in Markdown, its columns aligned.
+    pub fn to_markdown(&self) -> String {
+        let mut cells = vec![self.head()];
+        cells.extend(self.rows.iter().map(|line| self.cells(line)));
+        let mut text = format!("## {}\n\n", self.title);
+        write_aligned(&mut text, &cells);
+        for tool in &self.tools {
+            let _ = write!(text, "\n- {}: {}", tool.name, tool.version);
+        }
+        text.push('\n');
+        text
+    }
+
+    fn head(&self) -> Vec<String> {
+        let mut head = vec!["tree".to_string(), "phase".to_string()];
+        head.extend(self.peers().map(|name| format!("{name} ms")));
+        head.extend(["volferry ms", "reach", "ratio", "verdict"].map(String::from));
+        if self.has_wire() {
+            head.push("wire: volferry / rsync".into());
+        }
+        if self.has_link() {
+            head.push("round trips".into());
+        }
+        head
+    }
+
+    fn cells(&self, line: &Line) -> Vec<String> {
+        let time = |name| line.tools.get(name).map_or_else(|| "–".into(), Figures::time);
+        let mut cells = vec![line.tree.to_string(), line.phase.to_string()];
+        cells.extend(self.peers().map(time));
+        cells.extend([time(OURS), number(line.reach_ms)]);
+        cells.push(line.ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}")));
+        cells.push(line.verdict.to_string());
+        if self.has_wire() {
+            let wire = |name| bytes(line.tools.get(name).and_then(|figures| figures.wire_bytes));
+            cells.push(format!("{} / {}", wire(OURS), wire("rsync daemon")));
+        }
+        if self.has_link() {
+            cells.push(line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}")));
+        }
+        cells
+    }
+
+    /// All columns but Volferry's own, which comes after them.
+    fn peers(&self) -> impl Iterator<Item = &'static str> {
+        self.tools.iter().map(|tool| tool.name).filter(|name| *name != OURS)
+    }
+
+    fn has_wire(&self) -> bool {
+        self.rows.iter().flat_map(|line| line.tools.values()).any(|figures| figures.wire_bytes.is_some())
+    }
+
+    fn has_link(&self) -> bool {
+        self.rows.iter().any(|line| line.round_trips.is_some())
+    }
+}
+
+impl Line {
+    fn new(row: &Row, tools: &[Named], rtt_ms: Option<f64>) -> Option<Self> {
+        let figures = tools.iter().zip(&row.cells).filter(|(_, cell)| cell.takes_part);
+        let tools: BTreeMap<_, _> = figures.map(|(tool, cell)| (tool.name, Figures::new(cell))).collect();
+        let median = |name: &str| tools.get(name).and_then(|figures| figures.median_ms);
+        let peers = tools.iter().filter(|(name, _)| **name != OURS && **name != DIRECT);
+        let best = peers.filter_map(|(_, figures)| figures.median_ms).min_by(f64::total_cmp);
+        let ratio = median(OURS).zip(best).map(|(ours, best)| round(ours / best, 1000.0));
+        let round_trips = rtt_ms
+            .zip(median(OURS).zip(median(DIRECT)))
+            .map(|(rtt, (linked, direct))| round((linked - direct) / rtt, 100.0));
+        let failed = tools.get(OURS).is_some_and(|figures| figures.failure.is_some());
+        Some(Self {
+            tree: row.tree,
+            phase: row.phase.name,
+            reach_ms: row.phase.reach_ms?,
+            ratio,
+            verdict: if failed { Verdict::Fails } else { verdict(ratio, row.phase.allowance) },
+            round_trips,
+            tools,
+        })
+    }
+}
+
+impl Figures {
+    /// A tool that failed in any round has no median: its figure would be of luck.
+    fn new(cell: &Cell) -> Self {
+        let samples_ms: Vec<f64> =
+            cell.samples.iter().map(|sample| round(sample.elapsed.as_secs_f64() * 1000.0, 100.0)).collect();
+        let wire: Vec<f64> =
+            cell.samples.iter().filter_map(|sample| sample.wire_bytes).map(|bytes| bytes as f64).collect();
+        let failure = cell.failure.clone();
+        let median_ms = if failure.is_none() { median(&samples_ms) } else { None };
+        Self { median_ms, wire_bytes: median(&wire).map(|bytes| bytes as u64), samples_ms, failure }
+    }
+
+    fn time(&self) -> String {
+        match (self.median_ms, &self.failure) {
+            (_, Some(_)) => "fails".into(),
+            (Some(median), None) => number(median),
+            (None, None) => "–".into(),
+        }
+    }
+}
+
+fn verdict(ratio: Option<f64>, allowance: f64) -> Verdict {
+    match ratio {
+        None => Verdict::None,
+        Some(ratio) if ratio < 1.0 => Verdict::Ahead,
+        Some(ratio) if ratio <= allowance && allowance > 1.0 => Verdict::Allowed,
+        Some(_) => Verdict::Behind,
+    }
+}
+
+/// The middle one, or the mean of the two in the middle.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    match values.len() % 2 {
+        1 => Some(upper),
+        _ => Some((values[values.len() / 2 - 1] + upper) / 2.0),
+    }
+}
+
+fn round(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
+}
+
+/// Three digits that matter.
+fn number(value: f64) -> String {
+    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+fn bytes(count: Option<u64>) -> String {
+    match count {
+        None => "–".into(),
+        Some(count) if count < 10_000 => format!("{count} B"),
+        Some(count) if count < 10_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        Some(count) => format!("{:.1} MB", count as f64 / 1e6),
+    }
+}
+
+fn write_aligned(text: &mut String, rows: &[Vec<String>]) {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for (index, row) in rows.iter().enumerate() {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match column {
+                0 | 1 => write!(text, "| {cell:<width$} "),
+                _ => write!(text, "| {cell:>width$} "),
+            };
+        }
+        text.push_str("|\n");
+        if index == 0 {
+            for (column, width) in widths.iter().enumerate() {
+                let _ = write!(text, "|{}{}", "-".repeat(width + 1), if column < 2 { "-" } else { ":" });
+            }
+            text.push_str("|\n");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{edits::Edit, peers::Sample, scenario::Phase};
+
+    fn cell(times_ms: &[u64]) -> Cell {
+        let sample = |ms: &u64| Sample { elapsed: Duration::from_millis(*ms), wire_bytes: Some(*ms) };
+        Cell { samples: times_ms.iter().map(sample).collect(), failure: None, takes_part: true }
+    }
+
+    fn table(cells: Vec<Cell>, names: &[&'static str], rtt_ms: Option<f64>) -> Table {
+        let phase = Phase { name: "first", edit: Edit::None, reach_ms: Some(5.0), allowance: 1.3 };
+        let row = Row { tree: "net1k", phase, cells };
+        let named = |name: &&'static str| Named { name, version: "1".into() };
+        Table::new("test".into(), names.iter().map(named).collect(), &[row], rtt_ms)
+    }
+
+    #[test]
+    fn the_best_peer_is_the_one_to_be_ahead_of() {
+        let table = table(
+            vec![cell(&[30, 10, 20]), cell(&[50]), cell(&[40])],
+            &["volferry", "rsync daemon", "sparsync"],
+            None,
+        );
+        assert_eq!((table.rows[0].ratio, table.rows[0].verdict), (Some(0.5), Verdict::Ahead));
+    }
+
+    #[test]
+    fn a_tie_is_not_ahead_and_an_allowance_is_kept_apart() {
+        assert_eq!(verdict(Some(1.0), 1.0), Verdict::Behind);
+        assert_eq!(verdict(Some(0.999), 1.0), Verdict::Ahead);
+        assert_eq!(verdict(Some(1.3), 1.3), Verdict::Allowed);
+        assert_eq!(verdict(Some(1.31), 1.3), Verdict::Behind);
+        assert_eq!(verdict(None, 1.3), Verdict::None);
+    }
+
+    #[test]
+    fn one_wrong_result_takes_a_tools_figure_away() {
+        let mut wrong = cell(&[1, 1]);
+        wrong.failure = Some("content differs".into());
+        let as_peer = table(vec![cell(&[20]), wrong.clone(), cell(&[30])], &["volferry", "a", "b"], None);
+        assert_eq!(as_peer.rows[0].ratio, Some(0.667));
+        assert!(as_peer.to_markdown().contains("fails"));
+        let ours = table(vec![wrong, cell(&[30])], &["volferry", "b"], None);
+        assert_eq!((ours.rows[0].ratio, ours.rows[0].verdict), (None, Verdict::Fails));
+    }
+
+    #[test]
+    fn round_trips_are_what_the_delay_adds() {
+        let names = ["volferry", DIRECT, "sparsync"];
+        let table = table(vec![cell(&[210]), cell(&[60]), cell(&[420])], &names, Some(50.0));
+        assert_eq!((table.rows[0].round_trips, table.rows[0].ratio), (Some(3.0), Some(0.5)));
+    }
+
+    #[test]
+    fn an_even_number_of_rounds_has_a_median_too() {
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn the_table_is_markdown_with_a_column_for_each_tool() {
+        let text = table(vec![cell(&[20]), cell(&[137])], &["volferry", "rsync daemon"], None).to_markdown();
+        let lines: Vec<&str> = text.lines().skip(2).take(3).collect();
+        let columns = |line: &str| line.matches('|').count();
+        assert_eq!(lines.iter().map(|line| columns(line)).collect::<Vec<_>>(), [9, 9, 9], "{text}");
+        assert!(lines[2].contains("20 B / 137 B"), "{text}");
+    }
+}

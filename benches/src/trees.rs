@@ -1,0 +1,263 @@
+//! The reference trees. Each is the same, byte for byte and down to its times, wherever it is made.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+
+use crate::rng::Rng;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Times of a fresh tree begin here (2026-01-01), so that every later edit is newer by far more than a tool's
+/// coarsest clock.
+const EPOCH: Duration = Duration::from_secs(1_767_225_600);
+
+/// A reference tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tree {
+    /// 1,008 files, 20.9 MB: what sparsync's own benchmark uses
+    Net1k,
+    /// 50,000 files of 0.2 to 2 KB in 2,500 folders
+    Many50k,
+    /// One random file of 1 GiB
+    Large1g,
+    /// One random file of 256 MiB
+    Shift256m,
+    /// 200 logs, 170 MB of words
+    Text,
+    /// A folder of 40 files of 8 MiB
+    Rename320m,
+    /// 1,000 files of 1 to 10 KB
+    Local1k,
+    /// One random file of 100 MiB
+    Local100m,
+    /// One random file of 1 GiB, for file systems that can clone
+    Clone1g,
+}
+
+impl Tree {
+    /// The name on the command line and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Net1k => "net1k",
+            Self::Many50k => "many50k",
+            Self::Large1g => "large1g",
+            Self::Shift256m => "shift256m",
+            Self::Text => "text",
+            Self::Rename320m => "rename320m",
+            Self::Local1k => "local1k",
+            Self::Local100m => "local100m",
+            Self::Clone1g => "clone1g",
+        }
+    }
+
+    /// Bytes of all files, about; for choosing the size of a loop device.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Net1k => 21 * MIB,
+            // Blocks of 4 KiB, and the folders.
+            Self::Many50k => 210 * MIB,
+            Self::Large1g | Self::Clone1g => 1024 * MIB,
+            Self::Shift256m => 257 * MIB,
+            Self::Text => 173 * MIB,
+            Self::Rename320m => 320 * MIB,
+            Self::Local1k => 8 * MIB,
+            Self::Local100m => 100 * MIB,
+        }
+    }
+
+    /// Makes the tree in `root`, which must not exist.
+    pub fn make(self, root: &Path) -> anyhow::Result<()> {
+        let mut maker = Maker::new(root, self as u64 + 1);
+        maker.fill(self).with_context(|| format!("making the tree {} in {}", self.name(), root.display()))
+    }
+}
+
+/// Writes files below one root and gives them times that count up from [`EPOCH`].
+struct Maker {
+    root: PathBuf,
+    rng: Rng,
+    files: u32,
+    buffer: Vec<u8>,
+}
+
+impl Maker {
+    fn new(root: &Path, seed: u64) -> Self {
+        Self { root: root.into(), rng: Rng::new(seed), files: 0, buffer: vec![0; MIB as usize] }
+    }
+
+    fn fill(&mut self, tree: Tree) -> io::Result<()> {
+        fs::create_dir(&self.root)?;
+        match tree {
+            Tree::Net1k => self.net1k(),
+            Tree::Many50k => self.many50k(),
+            Tree::Large1g | Tree::Clone1g => self.random("disk.img", 1024 * MIB),
+            Tree::Shift256m => self.random("archive.tar", 256 * MIB),
+            Tree::Text => self.text(),
+            Tree::Rename320m => self.numbered("photos", "photo", 40, |_| 8 * MIB),
+            Tree::Local1k => self.numbered("files", "file", 1000, |rng| rng.between(1000, 10_000)),
+            Tree::Local100m => self.random("disk.img", 100 * MIB),
+        }?;
+        set_folder_times(&self.root)
+    }
+
+    fn net1k(&mut self) -> io::Result<()> {
+        for dir in 0..10 {
+            self.numbered(&format!("small/dir_{dir}"), "file", 100, |_| 4 * KIB)?;
+        }
+        self.numbered("large", "chunk", 8, |_| 2 * MIB)
+    }
+
+    fn many50k(&mut self) -> io::Result<()> {
+        for outer in 0..50 {
+            for inner in 0..50 {
+                let dir = format!("group_{outer:02}/part_{inner:02}");
+                self.numbered(&dir, "item", 20, |rng| rng.between(200, 2000))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Files `dir/stem_0.bin` to `dir/stem_{count - 1}.bin` of random bytes.
+    fn numbered(
+        &mut self,
+        dir: &str,
+        stem: &str,
+        count: u32,
+        size: impl Fn(&mut Rng) -> u64,
+    ) -> io::Result<()> {
+        fs::create_dir_all(self.root.join(dir))?;
+        for number in 0..count {
+            let bytes = size(&mut self.rng);
+            self.random(&format!("{dir}/{stem}_{number}.bin"), bytes)?;
+        }
+        Ok(())
+    }
+
+    fn random(&mut self, path: &str, bytes: u64) -> io::Result<()> {
+        let mut file = File::create_new(self.root.join(path))?;
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(self.buffer.len() as u64) as usize;
+            self.rng.fill(&mut self.buffer[..part]);
+            file.write_all(&self.buffer[..part])?;
+            left -= part as u64;
+        }
+        self.stamp(&file)
+    }
+
+    fn text(&mut self) -> io::Result<()> {
+        let words = Words::new(&mut self.rng);
+        for number in 0..200 {
+            let dir = self.root.join(format!("service_{}", number % 10));
+            fs::create_dir_all(&dir)?;
+            let mut file = File::create_new(dir.join(format!("log_{number:03}.txt")))?;
+            file.write_all(&words.lines(&mut self.rng, 850_000))?;
+            self.stamp(&file)?;
+        }
+        Ok(())
+    }
+
+    fn stamp(&mut self, file: &File) -> io::Result<()> {
+        self.files += 1;
+        let time = SystemTime::UNIX_EPOCH + EPOCH + self.files * Duration::new(1, 1_000_003);
+        file.set_modified(time)
+    }
+}
+
+/// A vocabulary, and lines like a log's made from it.
+#[derive(Debug)]
+pub struct Words(Vec<String>);
+
+impl Words {
+    /// 4,096 words of two to five syllables.
+    pub fn new(rng: &mut Rng) -> Self {
+        Self((0..4096).map(|_| word(rng)).collect())
+    }
+
+    /// Exactly `bytes` bytes of lines. Words are as unevenly frequent as in a language: the product of two even choices.
+    pub fn lines(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes + 200);
+        while out.len() < bytes {
+            let millisecond = rng.below(86_400_000);
+            out.extend_from_slice(format!("2026-01-01T{millisecond:08} INFO").as_bytes());
+            for _ in 0..rng.between(6, 18) {
+                out.push(b' ');
+                out.extend_from_slice(self.pick(rng).as_bytes());
+            }
+            out.push(b'\n');
+        }
+        out.truncate(bytes);
+        out
+    }
+
+    fn pick(&self, rng: &mut Rng) -> &str {
+        let below = rng.below(self.0.len() as u64) + 1;
+        &self.0[rng.below(below) as usize]
+    }
+}
+
+fn word(rng: &mut Rng) -> String {
+    const CONSONANTS: &[u8] = b"bcdfghklmnprstvw";
+    const VOWELS: &[u8] = b"aeiou";
+    let syllables = rng.between(2, 5);
+    let mut letter = |from: &[u8]| char::from(from[rng.below(from.len() as u64) as usize]);
+    let mut word = String::new();
+    for _ in 0..syllables {
+        word.push(letter(CONSONANTS));
+        word.push(letter(VOWELS));
+    }
+    word
+}
+
+/// Gives every folder the time [`EPOCH`], the deepest first because setting an inner one's changes nothing outside.
+fn set_folder_times(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            set_folder_times(&entry.path())?;
+        }
+    }
+    File::open(dir)?.set_modified(SystemTime::UNIX_EPOCH + EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::{Fidelity, compare};
+
+    #[test]
+    fn a_tree_is_the_same_each_time_it_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("a"), dir.path().join("b"));
+        Tree::Net1k.make(&first).unwrap();
+        Tree::Net1k.make(&second).unwrap();
+        compare(&first, &second, Fidelity::Full, &[]).unwrap();
+    }
+
+    #[test]
+    fn net1k_is_the_tree_that_the_figures_are_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("tree");
+        Tree::Net1k.make(&root).unwrap();
+        let files = crate::edits::files_below(&root).unwrap();
+        let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+        assert_eq!((files.len(), bytes), (1008, 20_873_216));
+    }
+
+    #[test]
+    fn lines_have_the_length_asked_for_and_shrink_like_text() {
+        let mut rng = Rng::new(1);
+        let words = Words::new(&mut rng);
+        let lines = words.lines(&mut rng, 10_000);
+        assert_eq!(lines.len(), 10_000);
+        assert!(lines.iter().all(|byte| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\n')));
+    }
+}

@@ -1,0 +1,163 @@
+//! Where the trees are: a folder that goes away with the bench however that ends, or a file system of its own in such a folder.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use clap::ValueEnum;
+
+use crate::process::run;
+
+const PREFIX: &str = "volferry-bench-";
+const LOCK: &str = "lock";
+/// Set for the process that runs in a mount namespace of its own.
+const NAMESPACE: &str = "VOLFERRY_BENCH_NAMESPACE";
+
+/// What the trees are kept on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FileSystem {
+    /// Whatever `--dir` is on
+    Dir,
+    /// A new XFS with reflink in a file in `--dir`, mounted through a loop device
+    Xfs,
+    /// A new btrfs, likewise
+    Btrfs,
+    /// A new ext4, likewise
+    Ext4,
+}
+
+impl FileSystem {
+    /// Whether files can share blocks on it; `Dir` is not asked, and taken as unable.
+    pub fn can_clone(self) -> bool {
+        matches!(self, Self::Xfs | Self::Btrfs)
+    }
+
+    fn make_command(self) -> Option<(&'static str, &'static [&'static str])> {
+        match self {
+            Self::Dir => None,
+            Self::Xfs => Some(("mkfs.xfs", &["-q", "-m", "reflink=1"])),
+            Self::Btrfs => Some(("mkfs.btrfs", &["-q"])),
+            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F"])),
+        }
+    }
+}
+
+/// Goes on in a mount namespace of its own where `file_system` has to be mounted: the kernel then unmounts it, and gives the
+/// loop device and the file's space back, when the last process of the bench is gone, killed or not. Returns at once in all other
+/// cases.
+pub fn enter_namespace(file_system: FileSystem) -> anyhow::Result<()> {
+    if file_system == FileSystem::Dir || std::env::var_os(NAMESPACE).is_some() {
+        return Ok(());
+    }
+    let error = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(NAMESPACE, "1")
+        .exec();
+    Err(error).context("starting unshare (util-linux)")
+}
+
+/// A folder for one bench, removed with this value. What an earlier bench that was killed left is removed first.
+#[derive(Debug)]
+pub struct WorkDir {
+    mounted: Option<PathBuf>,
+    trees: PathBuf,
+    dir: tempfile::TempDir,
+    // Held while the folder is in use; the kernel lets go of it if the bench dies.
+    _lock: File,
+}
+
+impl WorkDir {
+    /// Makes the folder in `parent`, with a file system of `bytes` bytes in it where one is asked for.
+    pub fn make(parent: &Path, file_system: FileSystem, bytes: u64) -> anyhow::Result<Self> {
+        remove_abandoned(parent).with_context(|| format!("cleaning {}", parent.display()))?;
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        let lock = File::create(dir.path().join(LOCK))?;
+        lock.try_lock().context("locking the new folder")?;
+        let trees = dir.path().join("trees");
+        fs::create_dir(&trees)?;
+        let mut work = Self { mounted: None, trees, dir, _lock: lock };
+        if let Some((program, args)) = file_system.make_command() {
+            work.mount(program, args, bytes)
+                .with_context(|| format!("making a file system with {program}"))?;
+        }
+        Ok(work)
+    }
+
+    /// The folder that holds the trees.
+    pub fn trees(&self) -> &Path {
+        &self.trees
+    }
+
+    /// Writes what is dirty, so that no tool's clock runs while another's data is written.
+    pub fn settle(&self) -> anyhow::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.trees)?)?)
+    }
+
+    /// The image is unlinked once it is mounted, so that only the mount keeps it.
+    fn mount(&mut self, program: &str, args: &[&str], bytes: u64) -> anyhow::Result<()> {
+        ensure!(std::env::var_os(NAMESPACE).is_some(), "only in a mount namespace of the bench's own");
+        let image = self.dir.path().join("image");
+        File::create_new(&image)?.set_len(bytes)?;
+        run(Command::new(program).args(args).arg(&image))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&self.trees))?;
+        self.mounted = Some(self.trees.clone());
+        Ok(fs::remove_file(image)?)
+    }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        if let Some(point) = &self.mounted
+            && let Err(error) = run(Command::new("umount").arg(point))
+        {
+            eprintln!("unmounting {}: {error:#}", point.display());
+        }
+    }
+}
+
+/// Removes folders of benches that no longer run: those whose lock nobody holds.
+fn remove_abandoned(parent: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let path = entry?.path();
+        let ours = path.file_name().map(OsStr::to_string_lossy).is_some_and(|name| name.starts_with(PREFIX));
+        if ours && File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
+            fs::remove_dir_all(path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_goes_with_its_owner() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = WorkDir::make(parent.path(), FileSystem::Dir, 0).unwrap();
+        fs::write(work.trees().join("file"), "x").unwrap();
+        drop(work);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_bench_left_is_removed_and_what_a_running_one_uses_is_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let running = WorkDir::make(parent.path(), FileSystem::Dir, 0).unwrap();
+        let left = parent.path().join("volferry-bench-left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        let other = parent.path().join("something-else");
+        fs::create_dir(&other).unwrap();
+        let _next = WorkDir::make(parent.path(), FileSystem::Dir, 0).unwrap();
+        assert!(!left.exists());
+        assert!(other.exists() && running.trees().exists());
+    }
+}
