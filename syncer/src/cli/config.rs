@@ -1,0 +1,350 @@
+//! What a command line asks for, resolved: nothing in here conflicts, and everything in here the engine can
+//! do.
+
+use std::{
+    env, fs,
+    io::{self, IsTerminal as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use contract::{Compare, Compression, RunParams, Side, WriteMode};
+use thiserror::Error;
+
+use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag};
+use crate::session::Endpoint;
+
+/// Why a command line that could be read cannot be followed; says what to write instead.
+#[derive(Debug, Error)]
+pub(super) enum ConfigError {
+    #[error("neither --listen nor --connect: one end waits with --listen, the other dials it with --connect")]
+    NoEndpoint,
+    #[error("both --listen and --connect: keep one here, and give the other to the other end")]
+    TwoEndpoints,
+    #[error("--bandwidth-limit 0 would never move anything: leave it out for no limit")]
+    NoBandwidth,
+    #[error("{what} is not supported yet: {instead}")]
+    Unsupported { what: &'static str, instead: &'static str },
+    #[error(
+        "--report {path}: the folder {folder} is not there: make it first, or choose another",
+        path = .path.display(), folder = .folder.display()
+    )]
+    ReportFolder { path: PathBuf, folder: PathBuf },
+    #[error("--report {path}: it is a folder: name a file", path = .0.display())]
+    ReportIsFolder(PathBuf),
+}
+
+/// A command that can be carried out.
+#[derive(Debug)]
+pub(super) enum Config {
+    Keygen { out: PathBuf },
+    Run(Box<Run>),
+}
+
+/// One end of a run, or both.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) job: Job,
+    pub(super) params: RunParams,
+    pub(super) output: Output,
+}
+
+#[derive(Debug)]
+pub(super) enum Job {
+    Send { source: PathBuf, link: LinkConfig },
+    Receive { destination: PathBuf, link: LinkConfig, once: bool },
+    Sync { source: PathBuf, destination: PathBuf },
+}
+
+/// How to reach the other end. The identity is not read yet: that it cannot be has an exit code of its own.
+#[derive(Debug)]
+pub(super) struct LinkConfig {
+    pub(super) endpoint: Endpoint,
+    pub(super) side: Side,
+    pub(super) identity: PathBuf,
+    pub(super) connect_timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Output {
+    pub(super) report: Option<PathBuf>,
+    pub(super) progress: ProgressMode,
+    /// Whether a run is summed up on standard error even when all went well.
+    pub(super) summary: bool,
+    pub(super) color: bool,
+    pub(super) verbosity: u8,
+    pub(super) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProgressMode {
+    Bar,
+    Json,
+    None,
+}
+
+/// What of the process's surroundings a configuration depends on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings {
+    /// Standard error is a terminal.
+    pub(super) terminal: bool,
+    /// The terminal can move its cursor.
+    pub(super) cursor: bool,
+    /// Colours are welcome on a terminal (see <https://no-color.org>).
+    pub(super) color: bool,
+}
+
+impl Surroundings {
+    pub(super) fn here() -> Self {
+        let filled = |name| env::var_os(name).filter(|value| !value.is_empty());
+        Self {
+            terminal: io::stderr().is_terminal(),
+            cursor: filled("TERM").is_some_and(|term| term != "dumb"),
+            color: filled("NO_COLOR").is_none(),
+        }
+    }
+}
+
+impl Config {
+    /// Resolves `flags`. Looks at the file system only to see that a report can be written where it is
+    /// wanted, which would else be found out at the end of a run.
+    pub(super) fn resolve(flags: Flags, surroundings: Surroundings) -> Result<Self, ConfigError> {
+        Ok(match flags.command {
+            Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
+            Command::Send(send) => {
+                let job =
+                    Job::Send { source: send.source, link: LinkConfig::resolve(send.link, Side::Source)? };
+                Run::resolve(job, send.params, send.output, surroundings)?
+            }
+            Command::Receive(receive) => {
+                let link = LinkConfig::resolve(receive.link, Side::Sink)?;
+                let job = Job::Receive { destination: receive.destination, link, once: receive.once };
+                Run::resolve(job, receive.params, receive.output, surroundings)?
+            }
+            Command::Sync(sync) => {
+                let job = Job::Sync { source: sync.source, destination: sync.destination };
+                Run::resolve(job, sync.params, sync.output, surroundings)?
+            }
+        })
+    }
+}
+
+impl Run {
+    fn resolve(
+        job: Job,
+        params: ParamFlags,
+        output: OutputFlags,
+        surroundings: Surroundings,
+    ) -> Result<Config, ConfigError> {
+        let params = check_params(params.into())?;
+        let output = Output::resolve(output, surroundings)?;
+        Ok(Config::Run(Box::new(Self { job, params, output })))
+    }
+}
+
+impl LinkConfig {
+    fn resolve(flags: LinkFlags, side: Side) -> Result<Self, ConfigError> {
+        let endpoint = match (flags.listen, flags.connect) {
+            (Some(address), None) => Endpoint::Listen(address),
+            (None, Some(address)) => Endpoint::Connect(address),
+            (None, None) => return Err(ConfigError::NoEndpoint),
+            (Some(_), Some(_)) => return Err(ConfigError::TwoEndpoints),
+        };
+        let LinkFlags { identity, connect_timeout, .. } = flags;
+        Ok(Self { endpoint, side, identity, connect_timeout })
+    }
+}
+
+impl Output {
+    fn resolve(flags: OutputFlags, surroundings: Surroundings) -> Result<Self, ConfigError> {
+        if let Some(path) = &flags.report {
+            check_report_path(path)?;
+        }
+        let progress = match flags.progress {
+            ProgressFlag::Json => ProgressMode::Json,
+            ProgressFlag::None => ProgressMode::None,
+            ProgressFlag::Auto | ProgressFlag::Bar if surroundings.terminal && surroundings.cursor => {
+                ProgressMode::Bar
+            }
+            ProgressFlag::Auto | ProgressFlag::Bar => ProgressMode::None,
+        };
+        let quiet = flags.progress == ProgressFlag::None || flags.log_format == LogFormat::Json;
+        Ok(Self {
+            report: flags.report,
+            progress,
+            summary: surroundings.terminal && !quiet,
+            color: surroundings.terminal && surroundings.cursor && surroundings.color,
+            verbosity: flags.verbose,
+            log_format: flags.log_format,
+        })
+    }
+}
+
+/// What flags can ask for and the engine cannot do.
+struct Unsupported {
+    asked: fn(&RunParams) -> bool,
+    what: &'static str,
+    instead: &'static str,
+}
+
+const UNSUPPORTED: &[Unsupported] = &[
+    Unsupported {
+        asked: |params| params.compare == Compare::Content,
+        what: "--compare content",
+        instead: "leave it out to compare size and modification time",
+    },
+    Unsupported {
+        asked: |params| params.write == WriteMode::InPlace,
+        what: "--write in-place",
+        instead: "leave it out to replace each file by a new one",
+    },
+    Unsupported {
+        asked: |params| matches!(params.compression, Compression::Level(_)),
+        what: "a fixed level in --compression",
+        instead: "write `auto` or `none`",
+    },
+    Unsupported {
+        asked: |params| params.bandwidth_limit.is_some(),
+        what: "--bandwidth-limit",
+        instead: "leave it out to use the whole link",
+    },
+    Unsupported {
+        asked: |params| params.connections > 1,
+        what: "more than one connection in --connections",
+        instead: "write 1, or leave it out",
+    },
+    Unsupported {
+        asked: |params| params.shard.is_some_and(|shard| shard.count > 1),
+        what: "--shard",
+        instead: "leave it out to sync the whole tree",
+    },
+];
+
+fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
+    if params.bandwidth_limit == Some(0) {
+        return Err(ConfigError::NoBandwidth);
+    }
+    match UNSUPPORTED.iter().find(|unsupported| (unsupported.asked)(&params)) {
+        Some(Unsupported { what, instead, .. }) => Err(ConfigError::Unsupported { what, instead }),
+        None => Ok(params),
+    }
+}
+
+fn check_report_path(path: &Path) -> Result<(), ConfigError> {
+    if path.is_dir() {
+        return Err(ConfigError::ReportIsFolder(path.into()));
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => return Ok(()),
+    };
+    match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        _ => Err(ConfigError::ReportFolder { path: path.into(), folder: folder.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use contract::Shard;
+
+    use super::*;
+
+    const TERMINAL: Surroundings = Surroundings { terminal: true, cursor: true, color: true };
+    const PIPE: Surroundings = Surroundings { terminal: false, ..TERMINAL };
+
+    fn resolve(args: &[&str], surroundings: Surroundings) -> Result<Run, ConfigError> {
+        let flags = Flags::try_parse_from(["volferry"].iter().chain(args)).unwrap();
+        match Config::resolve(flags, surroundings)? {
+            Config::Run(run) => Ok(*run),
+            Config::Keygen { .. } => panic!("not a run: {args:?}"),
+        }
+    }
+
+    fn output(args: &[&str], surroundings: Surroundings) -> Output {
+        resolve(&[&["sync", "a", "b"], args].concat(), surroundings).unwrap().output
+    }
+
+    #[test]
+    fn what_the_engine_cannot_do_is_refused_by_name() {
+        let examples = [
+            RunParams { compare: Compare::Content, ..RunParams::default() },
+            RunParams { write: WriteMode::InPlace, ..RunParams::default() },
+            RunParams { compression: Compression::Level(3), ..RunParams::default() },
+            RunParams { bandwidth_limit: Some(1 << 20), ..RunParams::default() },
+            RunParams { connections: 2, ..RunParams::default() },
+            RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
+        ];
+        for Unsupported { asked, what, .. } in UNSUPPORTED {
+            let example = examples.iter().find(|params| asked(params)).expect(what).to_args();
+            let args: Vec<&str> =
+                ["sync", "a", "b"].into_iter().chain(example.iter().map(String::as_str)).collect();
+            let error = resolve(&args, PIPE).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{what} is not supported yet: ")), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn attributes_that_are_kept_by_default_may_be_declined() {
+        let args =
+            ["sync", "a", "b", "--no-xattrs", "--no-acls", "--no-hard-links", "--no-sparse", "--no-specials"];
+        assert!(!resolve(&args, PIPE).unwrap().params.preserve.xattrs);
+    }
+
+    #[test]
+    fn an_end_listens_or_dials() {
+        let end = |args: &[&str]| resolve(&[&["send", "a", "--identity", "i"], args].concat(), PIPE);
+        assert!(matches!(end(&[]), Err(ConfigError::NoEndpoint)));
+        let both = ["--listen", "127.0.0.1:0", "--connect", "h:1"];
+        assert!(matches!(end(&both), Err(ConfigError::TwoEndpoints)));
+        let Job::Send { link, .. } = end(&["--connect", "h:1"]).unwrap().job else { panic!("not a send") };
+        assert!(matches!(link.endpoint, Endpoint::Connect(address) if address == "h:1"));
+        assert_eq!(link.side, Side::Source);
+        assert_eq!(link.connect_timeout, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_bar_needs_a_terminal_that_can_move_its_cursor() {
+        let dumb = Surroundings { cursor: false, ..TERMINAL };
+        for (flag, at_terminal) in [
+            ("--progress=auto", ProgressMode::Bar),
+            ("--progress=bar", ProgressMode::Bar),
+            ("--progress=json", ProgressMode::Json),
+            ("--progress=none", ProgressMode::None),
+        ] {
+            let elsewhere = if at_terminal == ProgressMode::Bar { ProgressMode::None } else { at_terminal };
+            assert_eq!(output(&[flag], TERMINAL).progress, at_terminal, "{flag}");
+            assert_eq!(output(&[flag], PIPE).progress, elsewhere, "{flag} in a pipe");
+            assert_eq!(output(&[flag], dumb).progress, elsewhere, "{flag} on a dumb terminal");
+        }
+    }
+
+    #[test]
+    fn a_summary_is_for_people() {
+        assert!(output(&[], TERMINAL).summary);
+        assert!(!output(&[], PIPE).summary);
+        assert!(!output(&["--progress=none"], TERMINAL).summary);
+        assert!(!output(&["--log-format=json"], TERMINAL).summary);
+    }
+
+    #[test]
+    fn colours_need_a_terminal_and_no_objection() {
+        assert!(output(&[], TERMINAL).color);
+        assert!(!output(&[], Surroundings { color: false, ..TERMINAL }).color);
+        assert!(!output(&[], PIPE).color);
+    }
+
+    #[test]
+    fn a_report_that_could_not_be_written_is_refused_before_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = |path: &Path| {
+            let flag = format!("--report={}", path.display());
+            resolve(&["sync", "a", "b", &flag], PIPE)
+        };
+        assert!(matches!(report(dir.path()), Err(ConfigError::ReportIsFolder(_))));
+        assert!(matches!(report(&dir.path().join("no/r.json")), Err(ConfigError::ReportFolder { .. })));
+        assert!(report(&dir.path().join("r.json")).is_ok());
+        assert!(report(Path::new("r.json")).is_ok());
+    }
+}

@@ -1,0 +1,502 @@
+//! The flags as they are typed. A value that can be judged alone is judged here, by its parser; what depends
+//! on other flags, on the machine or on what the engine can do is judged in [`config`](super::config).
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use contract::{Compare, Compression, DeleteLimit, Ownership, Preserve, RunParams, Shard, WriteMode};
+
+const EXAMPLES: &str = "\
+Examples:
+  Two folders of one machine:
+    volferry sync --delete /srv/data /mnt/backup/data
+
+  Two machines. Make the identities once, and bring each machine its own file:
+    volferry keygen --out keys
+    volferry receive /srv/copy --listen 0.0.0.0:7400 --identity sink
+    volferry send /srv/data --connect copy.example.org:7400 --identity source --delete";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done: the destination equals the source
+  1  failed before anything was changed
+  2  the command line is wrong
+  3  done, but some files failed; the first of them are named
+  4  a guard refused the run, and nothing was changed: see --delete-limit and --force
+  5  the peer or the network was lost; the next run goes on from what arrived
+  6  an identity was refused, before anything was read";
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  volferry send /srv/data --connect copy.example.org:7400 --identity source
+  volferry send /srv/data --connect '[2001:db8::7]:7400' --identity source --delete
+  volferry send /srv/data --listen 0.0.0.0:7400 --identity source --report run.json";
+
+const RECEIVE_EXAMPLES: &str = "\
+Examples:
+  volferry receive /srv/copy --listen 0.0.0.0:7400 --identity sink
+  volferry receive /srv/copy --listen '[::1]:0' --identity sink --once --progress json
+  volferry receive /srv/copy --connect data.example.org:7400 --identity sink --once";
+
+const SYNC_EXAMPLES: &str = "\
+Examples:
+  volferry sync /srv/data /mnt/backup/data
+  volferry sync --delete --delete-limit 10 --exclude /cache/ /srv/data /mnt/backup/data";
+
+/// Keeps one folder's files in step with another's, on this machine or over an encrypted link.
+#[derive(Debug, Parser)]
+#[command(name = "volferry", version, max_term_width = 100)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(super) struct Flags {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Make the identities by which the two ends of a link know each other
+    ///
+    /// Writes DIR/source for `volferry send` and DIR/sink for `volferry receive`. Each holds its own private
+    /// key and the fingerprint of the other's, so each end accepts exactly one peer. A key is never
+    /// overwritten.
+    Keygen(KeygenFlags),
+
+    /// Receive files into a folder, run after run
+    ///
+    /// Serves runs until it is told to stop by SIGINT or SIGTERM, or one run with --once. An end that listens
+    /// prints one line of JSON with its real address on standard output once it does.
+    #[command(override_usage = "volferry receive [OPTIONS] --identity <FILE> \
+                                (--listen <IP:PORT> | --connect <HOST:PORT>) <DST>")]
+    #[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Receive(Box<ReceiveFlags>),
+
+    /// Send a folder's files to a `volferry receive`: one run
+    #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
+                                (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
+    #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Send(Box<SendFlags>),
+
+    /// Bring one folder of this machine in step with another, with no network
+    #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Sync(Box<SyncFlags>),
+}
+
+impl Command {
+    /// As it is typed.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Keygen(_) => "keygen",
+            Self::Receive(_) => "receive",
+            Self::Send(_) => "send",
+            Self::Sync(_) => "sync",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KeygenFlags {
+    /// The folder for the two files; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReceiveFlags {
+    /// The folder that the files go to
+    #[arg(value_name = "DST")]
+    pub(super) destination: PathBuf,
+
+    #[command(flatten)]
+    pub(super) link: LinkFlags,
+
+    /// End after one run, with its exit code
+    #[arg(long, help_heading = "Connection")]
+    pub(super) once: bool,
+
+    #[command(flatten)]
+    pub(super) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(super) output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SendFlags {
+    /// The folder that has the files
+    #[arg(value_name = "SRC")]
+    pub(super) source: PathBuf,
+
+    #[command(flatten)]
+    pub(super) link: LinkFlags,
+
+    #[command(flatten)]
+    pub(super) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(super) output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SyncFlags {
+    /// The folder that has the files
+    #[arg(value_name = "SRC")]
+    pub(super) source: PathBuf,
+
+    /// The folder that the files go to
+    #[arg(value_name = "DST")]
+    pub(super) destination: PathBuf,
+
+    #[command(flatten)]
+    pub(super) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(super) output: OutputFlags,
+}
+
+/// Where the other end is, and who this end is.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(super) struct LinkFlags {
+    /// Wait for the other end on this UDP address; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", value_parser = listen_address)]
+    pub(super) listen: Option<SocketAddr>,
+
+    /// Dial the other end, which listens there
+    #[arg(long, value_name = "HOST:PORT", value_parser = peer_address)]
+    pub(super) connect: Option<String>,
+
+    /// This end's file as `volferry keygen` wrote it: `source` to send, `sink` to receive
+    #[arg(long, value_name = "FILE")]
+    pub(super) identity: PathBuf,
+
+    /// How long to go on trying to reach the other end
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(super) connect_timeout: Duration,
+}
+
+/// Everything that [`RunParams::to_args`] spells.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Files")]
+pub(super) struct ParamFlags {
+    /// Remove what the source does not have
+    #[arg(long)]
+    delete: bool,
+
+    /// Refuse a run that would remove more than this share of the destination's entries
+    #[arg(long, value_name = "PERCENT", default_value = "50")]
+    delete_limit: DeleteLimit,
+
+    /// Override the guards against emptying a destination
+    #[arg(long)]
+    force: bool,
+
+    /// Sync only what this gitignore pattern matches; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+
+    /// Neither send, change nor delete what this gitignore pattern matches; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// What decides that a file is the same: size and modification time, or its content's hash
+    #[arg(long, value_name = "metadata|content", default_value = "metadata")]
+    compare: Compare,
+
+    /// Replace a file by renaming a new one over it, or write changed blocks into the old one
+    #[arg(long, value_name = "atomic|in-place", default_value = "atomic")]
+    write: WriteMode,
+
+    /// Keep owner and group: where this process may, always or else fail, or not at all
+    #[arg(long, value_name = "auto|always|never", default_value = "auto", help_heading = "Attributes")]
+    ownership: Ownership,
+
+    /// Do not keep permission bits
+    #[arg(long, help_heading = "Attributes")]
+    no_permissions: bool,
+
+    /// Do not keep modification times
+    #[arg(long, help_heading = "Attributes")]
+    no_times: bool,
+
+    /// Do not keep extended attributes
+    #[arg(long, help_heading = "Attributes")]
+    no_xattrs: bool,
+
+    /// Do not keep POSIX access control lists
+    #[arg(long, help_heading = "Attributes")]
+    no_acls: bool,
+
+    /// Copy each name of a hard-linked file by itself
+    #[arg(long, help_heading = "Attributes")]
+    no_hard_links: bool,
+
+    /// Write the holes of sparse files as zeros
+    #[arg(long, help_heading = "Attributes")]
+    no_sparse: bool,
+
+    /// Leave out FIFOs and device nodes
+    #[arg(long, help_heading = "Attributes")]
+    no_specials: bool,
+
+    /// Compression on the wire: by data and link, none, or zstd at a level from 1 to 19
+    #[arg(long, value_name = "auto|none|LEVEL", default_value = "auto", help_heading = "Transfer")]
+    compression: Compression,
+
+    /// Bytes per second on the wire, such as 100Mi or 2G [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes, help_heading = "Transfer")]
+    bandwidth_limit: Option<u64>,
+
+    /// QUIC connections to use; 0 lets the engine choose
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Transfer")]
+    connections: u32,
+
+    /// Sync one part of a tree that several pairs of processes share, counted from 0
+    #[arg(long, value_name = "I/N", help_heading = "Transfer")]
+    shard: Option<Shard>,
+
+    /// The run's name in its report
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
+    run: String,
+}
+
+/// What is said of a run, and where.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputFlags {
+    /// Write what the run did, and how long each phase took, to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+
+    /// A live bar on a terminal, lines of JSON on standard output, or nothing
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub(super) progress: ProgressFlag,
+
+    /// Say more on standard error; -vv and -vvv say more still
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+
+    /// The form of what is logged on standard error
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(super) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum ProgressFlag {
+    /// A bar where standard error is a terminal, else nothing
+    #[default]
+    Auto,
+    /// A bar; nothing in a pipe
+    Bar,
+    /// JSON lines on standard output, a few a second, and the report as the last
+    Json,
+    /// Nothing but errors
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+impl From<ParamFlags> for RunParams {
+    fn from(flags: ParamFlags) -> Self {
+        Self {
+            run: flags.run,
+            delete: flags.delete,
+            delete_limit: flags.delete_limit,
+            force: flags.force,
+            include: flags.include,
+            exclude: flags.exclude,
+            compare: flags.compare,
+            preserve: Preserve {
+                ownership: flags.ownership,
+                permissions: !flags.no_permissions,
+                times: !flags.no_times,
+                xattrs: !flags.no_xattrs,
+                acls: !flags.no_acls,
+                hard_links: !flags.no_hard_links,
+                sparse: !flags.no_sparse,
+                specials: !flags.no_specials,
+            },
+            write: flags.write,
+            compression: flags.compression,
+            bandwidth_limit: flags.bandwidth_limit,
+            connections: flags.connections,
+            shard: flags.shard,
+        }
+    }
+}
+
+fn listen_address(s: &str) -> Result<SocketAddr, String> {
+    s.parse()
+        .map_err(|_| "write an IP address and a port, such as 0.0.0.0:7400, [::]:7400 or 127.0.0.1:0".into())
+}
+
+/// Accepts `host:port` without looking the host up: that is the engine's to do, and to repeat.
+fn peer_address(s: &str) -> Result<String, String> {
+    let split = s.rsplit_once(':').filter(|(host, _)| is_host(host));
+    match split.map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(1..)) => Ok(s.into()),
+        _ => {
+            Err("write a host and a port, such as copy.example.org:7400, 10.0.0.7:7400 or [2001:db8::7]:7400"
+                .into())
+        }
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match bracketed {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty() && !host.contains([':', '[', ']', '/']) && !host.contains(char::is_whitespace)
+        }
+    }
+}
+
+fn seconds(s: &str) -> Result<Duration, String> {
+    match s.parse() {
+        Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
+        _ => Err("write a whole number of seconds, 1 or more".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(args: &[String]) -> Result<RunParams, clap::Error> {
+        let line = ["volferry", "sync"].into_iter().map(String::from);
+        let line = line.chain(args.iter().cloned()).chain(["a".into(), "b".into()]);
+        match Flags::try_parse_from(line)?.command {
+            Command::Sync(sync) => Ok(sync.params.into()),
+            other => panic!("`sync` was read as {other:?}"),
+        }
+    }
+
+    fn any_preserve() -> impl Strategy<Value = Preserve> {
+        let ownership = prop::sample::select(vec![Ownership::Auto, Ownership::Always, Ownership::Never]);
+        (ownership, any::<[bool; 7]>()).prop_map(|(ownership, on)| Preserve {
+            ownership,
+            permissions: on[0],
+            times: on[1],
+            xattrs: on[2],
+            acls: on[3],
+            hard_links: on[4],
+            sparse: on[5],
+            specials: on[6],
+        })
+    }
+
+    fn any_compression() -> impl Strategy<Value = Compression> {
+        prop_oneof![Just(Compression::Auto), Just(Compression::None), (1..=19u8).prop_map(Compression::Level)]
+    }
+
+    fn any_shard() -> impl Strategy<Value = Shard> {
+        (1..=u32::MAX)
+            .prop_flat_map(|count| (0..count, Just(count)))
+            .prop_map(|(index, count)| Shard { index, count })
+    }
+
+    /// Patterns of every character, with more of those that a command line could take for something else.
+    fn any_patterns() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec(prop_oneof![".*", "-{0,2}[a-z=, ]*", "[\\s\"'\\\\*!#/]*"], 0..4)
+    }
+
+    prop_compose! {
+        fn any_params()(
+            (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
+            (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
+            (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
+            (bandwidth_limit, connections) in (any::<Option<u64>>(), any::<u32>()),
+            shard in prop::option::of(any_shard()),
+        ) -> RunParams {
+            RunParams {
+                run,
+                delete,
+                delete_limit: DeleteLimit(delete_limit),
+                force,
+                include,
+                exclude,
+                compare: if content { Compare::Content } else { Compare::Metadata },
+                preserve,
+                write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
+                compression,
+                bandwidth_limit,
+                connections,
+                shard,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_parameters_survive_the_command_line(params in any_params()) {
+            prop_assert_eq!(parse(&params.to_args()).unwrap(), params);
+        }
+    }
+
+    #[test]
+    fn no_flags_mean_the_default_parameters() {
+        assert_eq!(parse(&[]).unwrap(), RunParams::default());
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_is_shown_and_explained() {
+        for command in Flags::command().get_subcommands() {
+            for arg in command.get_arguments() {
+                assert!(!arg.is_hide_set(), "{} {} is hidden", command.get_name(), arg.get_id());
+                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_is_a_host_and_a_port() {
+        for good in ["host:1", "10.0.0.7:7400", "[2001:db8::7]:65535", "a-b.example.org:7400"] {
+            assert_eq!(peer_address(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "host",
+            "host:",
+            ":7400",
+            "host:0",
+            "host:65536",
+            "2001:db8::7:7400",
+            "[host]:1",
+            "http://h:1",
+            "a b:1",
+        ] {
+            assert!(peer_address(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_listening_address_is_an_ip_and_a_port() {
+        assert_eq!(listen_address("[::1]:0"), Ok("[::1]:0".parse().unwrap()));
+        for bad in ["", "localhost:0", "127.0.0.1", ":7400", "::1:0"] {
+            assert!(listen_address(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_at_least_a_second() {
+        assert_eq!(seconds("1"), Ok(Duration::from_secs(1)));
+        for bad in ["0", "-1", "1.5", "", "1s"] {
+            assert!(seconds(bad).is_err(), "{bad:?}");
+        }
+    }
+}

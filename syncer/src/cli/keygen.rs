@@ -1,0 +1,53 @@
+//! `volferry keygen`.
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use contract::{ExitCode, IdentityError, IdentityPair};
+use thiserror::Error;
+
+use super::chain;
+
+#[derive(Debug, Error)]
+enum KeygenError {
+    #[error(
+        "{path} is there already, and a key is never overwritten: choose another --out, or remove the old keys",
+        path = .0.display()
+    )]
+    Exists(PathBuf),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// Makes a pair of identities in `out` and says what each file is for.
+pub(super) fn run(out: &Path) -> ExitCode {
+    match generate(out) {
+        Ok(()) => {
+            let _ = writeln!(
+                io::stdout(),
+                "{}: for `volferry send`\n{}: for `volferry receive`",
+                out.join("source").display(),
+                out.join("sink").display()
+            );
+            ExitCode::Done
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {}", chain(&error));
+            ExitCode::Failed
+        }
+    }
+}
+
+/// Looks at both names first, so that an old half of a pair is never joined by a new one.
+fn generate(out: &Path) -> Result<(), KeygenError> {
+    let taken = ["source", "sink"]
+        .map(|name| out.join(name))
+        .into_iter()
+        .find(|path| path.symlink_metadata().is_ok());
+    match taken {
+        Some(path) => Err(KeygenError::Exists(path)),
+        None => Ok(IdentityPair::generate()?.write(out)?),
+    }
+}

@@ -1,0 +1,215 @@
+//! What is shown while a run goes on: a bar for people, lines of JSON for programs, or nothing, at the cost
+//! of nothing.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use contract::{Event, Progress, Report};
+
+use super::{
+    bar::{self, Moment},
+    config::ProgressMode,
+    rate::RateWindow,
+    screen::Screen,
+};
+use crate::monitor::Monitor;
+
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
+const JSON_INTERVAL: Duration = Duration::from_millis(250);
+const RATE_SPAN: Duration = Duration::from_secs(1);
+const STEADY_SPAN: Duration = Duration::from_secs(8);
+
+/// Shows a [`Monitor`]'s progress from a thread of its own until it is dropped.
+#[derive(Debug)]
+pub(super) struct Live {
+    view: Arc<Mutex<View>>,
+    ticker: Option<Ticker>,
+}
+
+impl Live {
+    /// Fails when the system has no thread to give.
+    pub(super) fn start(
+        mode: ProgressMode,
+        color: bool,
+        screen: &Arc<Screen>,
+        monitor: &Arc<Monitor>,
+    ) -> io::Result<Self> {
+        let view = Arc::new(Mutex::new(View::new(mode, color, Arc::clone(screen), Arc::clone(monitor))));
+        let interval = match mode {
+            ProgressMode::None => None,
+            ProgressMode::Bar => Some(BAR_INTERVAL),
+            ProgressMode::Json => Some(JSON_INTERVAL),
+        };
+        let ticker = interval.map(|interval| Ticker::start(interval, Arc::clone(&view))).transpose()?;
+        Ok(Self { view, ticker })
+    }
+
+    /// Says that the run is over, and begins another with the monitor at its start. No progress of the run
+    /// follows its end.
+    pub(super) fn finish(&self, report: &Report) {
+        lock(&self.view).finish(report);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Some(ticker) = self.ticker.take() {
+            ticker.stop();
+        }
+        lock(&self.view).screen.clear_bar();
+    }
+}
+
+/// Calls [`View::tick`] at an interval.
+#[derive(Debug)]
+struct Ticker {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Ticker {
+    fn start(interval: Duration, view: Arc<Mutex<View>>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let tick = move || {
+            while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+                lock(&view).tick(Instant::now());
+            }
+        };
+        let thread = thread::Builder::new().name("progress".into()).spawn(tick)?;
+        Ok(Self { stop, thread })
+    }
+
+    fn stop(self) {
+        drop(self.stop);
+        // It could only have panicked, which then was on standard error.
+        let _ = self.thread.join();
+    }
+}
+
+#[derive(Debug)]
+struct View {
+    mode: ProgressMode,
+    color: bool,
+    screen: Arc<Screen>,
+    monitor: Arc<Monitor>,
+    start: Instant,
+    rate: RateWindow,
+    steady_rate: RateWindow,
+    /// What was told last.
+    told: Progress,
+}
+
+impl View {
+    fn new(mode: ProgressMode, color: bool, screen: Arc<Screen>, monitor: Arc<Monitor>) -> Self {
+        let start = Instant::now();
+        Self {
+            mode,
+            color,
+            screen,
+            monitor,
+            start,
+            rate: RateWindow::new(RATE_SPAN, start),
+            steady_rate: RateWindow::new(STEADY_SPAN, start),
+            told: Progress::default(),
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        match self.mode {
+            ProgressMode::None => {}
+            ProgressMode::Bar => {
+                let moment = self.moment(now);
+                self.screen.draw_bar(bar::line(&moment, self.screen.bar_width(), self.color));
+            }
+            ProgressMode::Json => {
+                if let Some(progress) = self.news(now) {
+                    self.event(&Event::Progress(progress));
+                }
+            }
+        }
+    }
+
+    fn moment(&mut self, now: Instant) -> Moment {
+        let progress = self.progress(now);
+        let steady_rate = self.steady_rate.sample(now, progress.bytes);
+        Moment { progress, elapsed: now.duration_since(self.start), steady_rate }
+    }
+
+    /// The progress, unless it was told before; a rate that falls while nothing moves is news too.
+    fn news(&mut self, now: Instant) -> Option<Progress> {
+        let progress = self.progress(now);
+        let told = std::mem::replace(&mut self.told, progress);
+        (progress != told).then_some(progress)
+    }
+
+    fn progress(&mut self, now: Instant) -> Progress {
+        let progress = self.monitor.snapshot();
+        Progress { rate: self.rate.sample(now, progress.bytes), ..progress }
+    }
+
+    fn finish(&mut self, report: &Report) {
+        self.screen.clear_bar();
+        if self.mode == ProgressMode::Json {
+            self.event(&Event::Finished(Box::new(report.clone())));
+        }
+        self.monitor.reset();
+        let (screen, monitor) = (Arc::clone(&self.screen), Arc::clone(&self.monitor));
+        *self = Self::new(self.mode, self.color, screen, monitor);
+    }
+
+    fn event(&self, event: &Event) {
+        // A reader that went away is no reason to end a run.
+        if let Err(error) = self.screen.event(event) {
+            tracing::debug!(%error, "standard output is gone");
+        }
+    }
+}
+
+fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
+    view.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::Phase;
+
+    use super::*;
+
+    fn view() -> View {
+        View::new(ProgressMode::Json, false, Arc::new(Screen::new(false)), Arc::new(Monitor::default()))
+    }
+
+    #[test]
+    fn progress_is_told_when_it_changed_and_only_then() {
+        let mut view = view();
+        let monitor = Arc::clone(&view.monitor);
+        let at = |ms| Duration::from_millis(ms);
+        let start = view.start;
+        assert_eq!(view.news(start + at(250)), None, "a run that has not begun");
+        monitor.set_phase(Phase::Transfer);
+        monitor.set_totals(1, 100);
+        monitor.add_bytes(50);
+        let told = view.news(start + at(500)).unwrap();
+        assert_eq!((told.phase, told.bytes, told.rate), (Phase::Transfer, 50, 100));
+        assert_eq!(view.news(start + at(1000)).unwrap().rate, 50, "a falling rate");
+        assert_eq!(view.news(start + at(1500)).unwrap().rate, 0, "a stall");
+        assert_eq!(view.news(start + at(2000)), None, "a stall that goes on");
+    }
+
+    #[test]
+    fn a_run_that_ended_leaves_nothing_to_tell() {
+        let mut view = view();
+        view.monitor.set_phase(Phase::Commit);
+        view.monitor.add_files(3);
+        view.mode = ProgressMode::None;
+        view.finish(&Report::default());
+        let later = view.start + JSON_INTERVAL;
+        assert_eq!(view.news(later), None);
+        view.monitor.add_files(1);
+        assert_eq!(view.news(later + JSON_INTERVAL).unwrap().files, 1, "the next run counts from nothing");
+    }
+}

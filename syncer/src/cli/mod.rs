@@ -1,0 +1,60 @@
+//! The command line of `volferry`: flags as typed, the configuration that they resolve to, the session, its
+//! exit code.
+
+mod bar;
+mod config;
+mod flags;
+mod human;
+mod keygen;
+mod live;
+mod logging;
+mod rate;
+mod report_file;
+mod run;
+mod screen;
+mod signals;
+mod summary;
+
+use std::{error::Error, iter};
+
+use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
+use contract::ExitCode;
+
+use config::{Config, Surroundings};
+use flags::Flags;
+
+/// Does what the process's arguments ask for; the whole of the program `volferry`.
+pub fn main() -> ExitCode {
+    let config = Flags::try_parse().and_then(|flags| {
+        let command = flags.command.name();
+        Config::resolve(flags, Surroundings::here()).map_err(|error| usage_error(command, &error))
+    });
+    match config {
+        Ok(Config::Keygen { out }) => keygen::run(&out),
+        Ok(Config::Run(run)) => run::run(*run),
+        Err(error) => answer(&error),
+    }
+}
+
+/// Prints help or version on standard output, an error on standard error.
+fn answer(error: &clap::Error) -> ExitCode {
+    // Where the text cannot be printed there is nowhere to say so.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::Usage } else { ExitCode::Done }
+}
+
+/// `error` in the form that the parser gives to its own, with the usage of `command`.
+fn usage_error(command: &str, error: &config::ConfigError) -> clap::Error {
+    let mut flags = Flags::command();
+    flags.build();
+    match flags.find_subcommand_mut(command) {
+        Some(command) => command.error(ErrorKind::ValueValidation, error),
+        None => flags.error(ErrorKind::ValueValidation, error),
+    }
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    let errors = iter::successors(Some(error), |error| Error::source(*error));
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

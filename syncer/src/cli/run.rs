@@ -1,0 +1,184 @@
+//! `volferry send`, `receive` and `sync`: from a configuration to an exit code.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use contract::{Event, ExitCode, Identity, IdentityError, Report, RunParams, RunResult, Side};
+use thiserror::Error;
+
+use super::{
+    chain,
+    config::{Job, LinkConfig, Output, ProgressMode, Run},
+    flags::LogFormat,
+    live::Live,
+    logging, report_file,
+    screen::Screen,
+    signals, summary,
+};
+use crate::{
+    monitor::Monitor,
+    session::{self, Link, Outcome},
+};
+
+/// Why this end has no identity to go by.
+#[derive(Debug, Error)]
+enum LinkError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(
+        "identity file {path} is for the {of}, and this is the {end}: use {instead}",
+        path = .path.display(), instead = .path.with_file_name(.end.to_string()).display()
+    )]
+    OtherSide { path: PathBuf, of: Side, end: Side },
+}
+
+impl LinkError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Identity(_) => "IdentityUnusable",
+            Self::OtherSide { .. } => "IdentityOfOtherSide",
+        }
+    }
+}
+
+/// Carries out `run`, and tells of it in every way that it asks for.
+pub(super) fn run(run: Run) -> ExitCode {
+    let Run { job, params, output } = run;
+    let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
+    logging::start(&output, &screen);
+    let monitor = Arc::new(Monitor::new(announce(&screen)));
+    match watch(&output, &screen, &monitor) {
+        Ok(live) => work(job, &params, &monitor, &mut Teller { output, screen, live, told: None }),
+        Err(error) => {
+            screen.say(&format!("error: no thread for progress and signals: {error}\n"));
+            ExitCode::Failed
+        }
+    }
+}
+
+fn watch(output: &Output, screen: &Arc<Screen>, monitor: &Arc<Monitor>) -> io::Result<Live> {
+    signals::pass_on(monitor, screen)?;
+    Live::start(output.progress, output.color, screen, monitor)
+}
+
+fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync + 'static {
+    let screen = Arc::clone(screen);
+    move |address| {
+        if let Err(error) = screen.event(&Event::Listening { address: address.to_string() }) {
+            tracing::warn!(%address, %error, "cannot say on standard output where this end listens");
+        }
+    }
+}
+
+fn work(job: Job, params: &RunParams, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
+    let outcome = match job {
+        Job::Sync { source, destination } => session::sync(&source, &destination, params, monitor),
+        Job::Send { source, link } => match open(link) {
+            Ok(link) => session::send(&source, &link, params, monitor),
+            Err(error) => refused(params, &error),
+        },
+        Job::Receive { destination, link, once } => match open(link) {
+            Ok(link) => return receive(&destination, &link, params, monitor, once, teller),
+            Err(error) => refused(params, &error),
+        },
+    };
+    teller.tell(&outcome);
+    outcome.exit
+}
+
+/// Tells of each run as it ends, and at last of whatever kept this end from serving.
+fn receive(
+    destination: &Path,
+    link: &Link,
+    params: &RunParams,
+    monitor: &Monitor,
+    once: bool,
+    teller: &mut Teller,
+) -> ExitCode {
+    let outcome =
+        session::receive(destination, link, params, monitor, once, &mut |outcome| teller.tell(outcome));
+    let told = teller.told.as_ref() == Some(&outcome.report);
+    if !told && (once || outcome.exit != ExitCode::Done) {
+        teller.tell(&outcome);
+    }
+    outcome.exit
+}
+
+fn open(link: LinkConfig) -> Result<Link, LinkError> {
+    let LinkConfig { endpoint, side, identity: path, connect_timeout } = link;
+    let identity = Identity::read(&path)?;
+    if identity.side() != side {
+        return Err(LinkError::OtherSide { path, of: identity.side(), end: side });
+    }
+    Ok(Link { endpoint, identity, connect_timeout })
+}
+
+/// The outcome of a run that did not begin, for want of an identity.
+fn refused(params: &RunParams, error: &LinkError) -> Outcome {
+    let now = contract::timestamp(SystemTime::now());
+    let report = Report {
+        run: params.run.clone(),
+        result: RunResult::Failed,
+        reason: Some(error.reason().into()),
+        message: chain(error),
+        start_time: now.clone(),
+        completion_time: now,
+        ..Report::default()
+    };
+    Outcome { report, exit: ExitCode::Identity }
+}
+
+/// Tells of runs that are over: as an event, in the report's file, and to people.
+struct Teller {
+    output: Output,
+    screen: Arc<Screen>,
+    live: Live,
+    told: Option<Report>,
+}
+
+impl Teller {
+    fn tell(&mut self, outcome: &Outcome) {
+        let report = &outcome.report;
+        self.write(report);
+        self.live.finish(report);
+        match self.output.log_format {
+            LogFormat::Json => log(report, self.output.verbosity),
+            LogFormat::Text if self.output.summary => self.screen.say(&summary::summary(report)),
+            LogFormat::Text => self.screen.say(&summary::trouble(report)),
+        }
+        self.told = Some(report.clone());
+    }
+
+    /// A report that cannot be written does not change what the run did, nor its exit code.
+    fn write(&self, report: &Report) {
+        let Some(path) = &self.output.report else { return };
+        if let Err(error) = report_file::write(path, report) {
+            tracing::error!(path = %path.display(), %error, "the report cannot be written");
+        }
+    }
+}
+
+/// Each failed file was logged as it failed where the log is more than the least.
+fn log(report: &Report, verbosity: u8) {
+    let Report { run, result, reason, message, failures, .. } = report;
+    match result {
+        RunResult::Succeeded => tracing::info!(run, message, "the run succeeded"),
+        RunResult::Canceled => tracing::warn!(run, reason, message, "the run was canceled"),
+        RunResult::PartiallyFailed | RunResult::Failed => {
+            tracing::error!(run, ?result, reason, message, "the run failed");
+        }
+    }
+    for failure in failures.iter().filter(|_| verbosity == 0) {
+        tracing::error!(
+            run,
+            path = failure.path,
+            operation = failure.operation,
+            error = failure.error,
+            "a file failed"
+        );
+    }
+}

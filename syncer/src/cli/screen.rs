@@ -1,0 +1,85 @@
+//! Standard output and standard error, shared by the bar, the log, the lines of JSON and the summary, so that
+//! none breaks into another's line.
+
+use std::{
+    io::{self, Write as _},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use contract::Event;
+use rustix::termios::tcgetwinsize;
+
+const CLEAR_LINE: &str = "\r\x1b[2K";
+
+/// What the process writes to. Only where a bar is shown do writers wait for each other.
+#[derive(Debug)]
+pub(super) struct Screen {
+    /// The line that stands below everything else, where there is to be one; empty while none is shown.
+    bar: Option<Mutex<String>>,
+}
+
+impl Screen {
+    pub(super) fn new(with_bar: bool) -> Self {
+        Self { bar: with_bar.then(Mutex::default) }
+    }
+
+    /// Prints `event` as one line on standard output.
+    pub(super) fn event(&self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_string(event)?;
+        line.push('\n');
+        self.beside_bar(|| {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(line.as_bytes())?;
+            stdout.flush()
+        })
+    }
+
+    /// Prints `text`, whole lines, on standard error. A standard error that is gone is nothing that could be
+    /// reported.
+    pub(super) fn say(&self, text: &str) {
+        let _ = self.beside_bar(|| io::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// Prints `text` as [`say`](Self::say) does, where there is a bar, so a person who watches it.
+    pub(super) fn hint(&self, text: &str) {
+        if self.bar.is_some() {
+            self.say(text);
+        }
+    }
+
+    /// Puts `line` in the place of the bar that was shown. It must fit the terminal's width.
+    pub(super) fn draw_bar(&self, line: String) {
+        let Some(mut bar) = self.lock_bar() else { return };
+        if *bar != line {
+            let _ = io::stderr().lock().write_all(format!("{CLEAR_LINE}{line}").as_bytes());
+            *bar = line;
+        }
+    }
+
+    /// Takes the bar away.
+    pub(super) fn clear_bar(&self) {
+        self.draw_bar(String::new());
+    }
+
+    /// Columns of the terminal that the bar may fill: all but the last, where some terminals would begin a
+    /// new line.
+    pub(super) fn bar_width(&self) -> usize {
+        let columns = tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+        usize::from(if columns == 0 { 80 } else { columns }) - 1
+    }
+
+    fn beside_bar(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        match self.lock_bar().filter(|bar| !bar.is_empty()) {
+            None => write(),
+            Some(bar) => {
+                io::stderr().lock().write_all(CLEAR_LINE.as_bytes())?;
+                write()?;
+                io::stderr().lock().write_all(bar.as_bytes())
+            }
+        }
+    }
+
+    fn lock_bar(&self) -> Option<MutexGuard<'_, String>> {
+        self.bar.as_ref().map(|bar| bar.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,38 @@
+//! SIGINT and SIGTERM: the first asks the run to stop in order, a second SIGINT ends the process at once.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+    thread,
+};
+
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+    iterator::Signals,
+};
+
+use super::screen::Screen;
+use crate::monitor::Monitor;
+
+/// Passes signals on to `monitor` from a thread of its own, for as long as the process lives.
+pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Result<()> {
+    // The order counts: the first SIGINT finds the flag down and raises it, so the second has its default
+    // effect, in the signal handler itself, whatever any thread waits for.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
+    flag::register(SIGINT, interrupted)?;
+
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (monitor, screen) = (Arc::clone(monitor), Arc::clone(screen));
+    let listen = move || {
+        for signal in signals.forever() {
+            monitor.cancel();
+            if signal == SIGINT {
+                screen.hint("Stopping in order; press Ctrl-C again to stop at once.\n");
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(listen)?;
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! A report in a few lines for people.
+
+use std::{fmt::Write as _, time::Duration};
+
+use contract::{Report, RunResult, Timings, Work};
+
+use super::human::{bytes, count, counted, measured, printable};
+
+/// What the run did and how long it took, in two lines; then what was left undone and what went wrong. A run
+/// that did not get to its end has only the latter.
+pub(super) fn summary(report: &Report) -> String {
+    match report.result {
+        RunResult::Succeeded | RunResult::PartiallyFailed => outcome(report) + &trouble(report),
+        RunResult::Failed | RunResult::Canceled => trouble(report),
+    }
+}
+
+/// Only what went wrong; empty for a run that succeeded.
+pub(super) fn trouble(report: &Report) -> String {
+    let mut text = String::new();
+    match report.result {
+        RunResult::Succeeded => return text,
+        RunResult::PartiallyFailed => {
+            add(&mut text, "error", &format!("{} failed", counted(report.work.files_failed, "file")));
+        }
+        RunResult::Failed => add(&mut text, "error", what_happened(report)),
+        RunResult::Canceled => add(&mut text, "canceled", what_happened(report)),
+    }
+    for failure in &report.failures {
+        add(&mut text, &format!("  {} {}", failure.operation, failure.path), &failure.error);
+    }
+    let unnamed = report.work.files_failed.saturating_sub(report.failures.len() as u64);
+    if unnamed > 0 && !report.failures.is_empty() {
+        text.push_str(&format!("  and {} more\n", count(unnamed)));
+    }
+    if report.result == RunResult::PartiallyFailed && !report.message.is_empty() {
+        add(&mut text, "error", &report.message);
+    }
+    text
+}
+
+fn outcome(report: &Report) -> String {
+    let mut text = format!("{}\n{}\n", changes(&report.work), time(report));
+    report.notes.iter().for_each(|note| add(&mut text, "note", note));
+    text
+}
+
+fn add(text: &mut String, what: &str, message: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}: {}", printable(what), printable(message));
+}
+
+fn what_happened(report: &Report) -> &str {
+    match (report.message.as_str(), report.reason.as_deref()) {
+        ("", reason) => reason.unwrap_or("the run did not get to its end"),
+        (message, _) => message,
+    }
+}
+
+fn changes(work: &Work) -> String {
+    let scanned = if work.files_scanned == 1 {
+        "1 entry".into()
+    } else {
+        format!("{} entries", count(work.files_scanned))
+    };
+    let parts: Vec<String> =
+        [(work.files_created, "created"), (work.files_updated, "updated"), (work.files_deleted, "deleted")]
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, done)| format!("{} {done}", count(n)))
+            .collect();
+    if parts.is_empty() {
+        return format!("Nothing to change in {scanned}, {}", bytes(work.bytes_total));
+    }
+    format!("{} ({scanned} at the source); {}", parts.join(", "), moved(work))
+}
+
+fn moved(work: &Work) -> String {
+    let mut moved = format!("{} changed", bytes(work.bytes_changed));
+    for (n, how) in [(work.bytes_on_wire, "on the wire"), (work.bytes_reused, "reused")] {
+        if n > 0 {
+            moved += &format!(", {} {how}", bytes(n));
+        }
+    }
+    moved
+}
+
+fn time(report: &Report) -> String {
+    let ms = Duration::from_millis;
+    let mut time = format!("Took {}", measured(ms(report.timings.total)));
+    if report.work.bytes_changed > 0 {
+        time += &format!(", {}/s", bytes(report.rates.bytes_per_second as u64));
+    }
+    let phases: Vec<String> = phases(&report.timings)
+        .into_iter()
+        .filter(|(_, took)| *took > 0)
+        .map(|(phase, took)| format!("{phase} {}", measured(ms(took))))
+        .collect();
+    match phases.as_slice() {
+        [] => time,
+        phases => format!("{time}: {}", phases.join(", ")),
+    }
+}
+
+fn phases(timings: &Timings) -> [(&'static str, u64); 10] {
+    [
+        ("queue", timings.queue),
+        ("pod start", timings.pod_start),
+        ("connect", timings.connect),
+        ("scan", timings.scan),
+        ("plan", timings.plan),
+        ("delta", timings.delta),
+        ("transfer", timings.transfer),
+        ("apply", timings.apply),
+        ("commit", timings.commit),
+        ("snapshot", timings.snapshot),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::Failure;
+
+    use super::*;
+
+    fn report() -> Report {
+        let mut report = Report {
+            timings: Timings { connect: 3, scan: 17, transfer: 120, total: 140, ..Timings::default() },
+            work: Work {
+                files_scanned: 1008,
+                files_created: 1000,
+                files_deleted: 12,
+                bytes_total: 20_900_000,
+                bytes_changed: 20_900_000,
+                bytes_on_wire: 21_300_000,
+                ..Work::default()
+            },
+            ..Report::default()
+        };
+        report.fill_rates();
+        report
+    }
+
+    #[test]
+    fn a_good_run_is_two_lines() {
+        assert_eq!(
+            summary(&report()),
+            "1,000 created, 12 deleted (1,008 entries at the source); 20.9 MB changed, 21.3 MB on the wire\n\
+             Took 140 ms, 149 MB/s: connect 3 ms, scan 17 ms, transfer 120 ms\n"
+        );
+        assert_eq!(trouble(&report()), "");
+    }
+
+    #[test]
+    fn an_unchanged_tree_says_so() {
+        let work = Work { files_scanned: 1, bytes_total: 5, ..Work::default() };
+        let report =
+            Report { work, timings: Timings { total: 8, ..Timings::default() }, ..Report::default() };
+        assert_eq!(summary(&report), "Nothing to change in 1 entry, 5 B\nTook 8 ms\n");
+    }
+
+    #[test]
+    fn notes_follow_and_failures_are_named_with_what_was_done_and_why() {
+        let mut report = report();
+        report.result = RunResult::PartiallyFailed;
+        report.notes = vec!["the owner of 3 files was not kept".into()];
+        report.work.files_failed = 12;
+        report.failures = vec![Failure {
+            path: "a/b\x1b[2J".into(),
+            operation: "read".into(),
+            error: "Permission denied (os error 13)".into(),
+        }];
+        let summary = summary(&report);
+        let tail: Vec<&str> = summary.lines().skip(2).collect();
+        assert_eq!(
+            tail,
+            [
+                "note: the owner of 3 files was not kept",
+                "error: 12 files failed",
+                "  read a/b\\u{1b}[2J: Permission denied (os error 13)",
+                "  and 11 more",
+            ]
+        );
+        assert!(summary.ends_with(&trouble(&report)));
+    }
+
+    #[test]
+    fn a_run_that_failed_has_its_message_or_else_its_reason() {
+        let mut report = Report {
+            result: RunResult::Failed,
+            reason: Some("PeerLost".into()),
+            message: "no answer from h:1 for 10 s".into(),
+            ..report()
+        };
+        assert_eq!(summary(&report), "error: no answer from h:1 for 10 s\n");
+        report.message.clear();
+        assert_eq!(summary(&report), "error: PeerLost\n");
+        report.result = RunResult::Canceled;
+        report.reason = None;
+        assert_eq!(summary(&report), "canceled: the run did not get to its end\n");
+    }
+}

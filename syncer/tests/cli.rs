@@ -1,0 +1,214 @@
+//! The program `volferry` as a script sees it, up to where an engine begins to work: what it prints where,
+//! and its exit codes.
+
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use contract::{ExitCode, Identity, Report, RunResult, Side};
+use tempfile::TempDir;
+
+#[test]
+fn keygen_writes_a_pair_that_only_its_owner_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("new/keys");
+    let run = volferry(["keygen", "--out", text(&out)]);
+    assert_eq!(exit(&run), ExitCode::Done, "{}", stderr(&run));
+    for (name, side) in [("source", Side::Source), ("sink", Side::Sink)] {
+        let path = out.join(name);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+        assert_eq!(Identity::read(&path).unwrap().side(), side);
+        assert!(stdout(&run).contains(text(&path)), "{}", stdout(&run));
+    }
+}
+
+#[test]
+fn keygen_prints_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = volferry(["keygen", "--out", text(dir.path())]);
+    let file: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("source")).unwrap()).unwrap();
+    let key = file["privateKey"].as_str().unwrap();
+    assert!(!stdout(&run).contains(key) && !stderr(&run).contains(key));
+}
+
+#[test]
+fn keygen_never_overwrites_either_file() {
+    for (taken, other) in [("source", "sink"), ("sink", "source")] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(taken), "precious").unwrap();
+        let run = volferry(["keygen", "--out", text(dir.path())]);
+        assert_eq!(exit(&run), ExitCode::Failed);
+        assert!(stderr(&run).contains(text(&dir.path().join(taken))), "{}", stderr(&run));
+        assert!(stderr(&run).contains("never overwritten"), "{}", stderr(&run));
+        assert_eq!(fs::read_to_string(dir.path().join(taken)).unwrap(), "precious");
+        assert!(!dir.path().join(other).exists(), "half a pair was written beside {taken}");
+    }
+}
+
+#[test]
+fn keygen_says_why_a_folder_cannot_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let run = volferry(["keygen", "--out", text(&file.join("keys"))]);
+    assert_eq!(exit(&run), ExitCode::Failed);
+    assert!(stderr(&run).contains("Not a directory"), "{}", stderr(&run));
+}
+
+#[test]
+fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
+    let link = ["--identity", "i", "--connect", "h:1"];
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "Usage: volferry"),
+        (&["ferry"], "unrecognized subcommand 'ferry'"),
+        (&["keygen"], "--out <DIR>"),
+        (&["sync", "a"], "<DST>"),
+        (&["sync", "a", "b", "--dleete"], "a similar argument exists: '--delete'"),
+        (&["sync", "a", "b", "--once"], "unexpected argument '--once'"),
+        (&["sync", "a", "b", "--compare", "size"], "is not `metadata` or `content`"),
+        (&["sync", "a", "b", "--delete-limit", "101"], "a percentage from 0 to 100"),
+        (&["sync", "a", "b", "--bandwidth-limit", "1.5Mi"], "such as 1048576, 100Mi or 2G"),
+        (&["sync", "a", "b", "--bandwidth-limit", "0"], "leave it out for no limit"),
+        (&["sync", "a", "b", "--shard", "2/2"], "i from 0 to n - 1"),
+        (&["sync", "a", "b", "--progress", "yes"], "[possible values: auto, bar, json, none]"),
+        (&["send", "a", "--connect", "h:1"], "--identity <FILE>"),
+        (&["send", "a", "--identity", "i"], "neither --listen nor --connect"),
+        (&["receive", "a", "--identity", "i"], "neither --listen nor --connect"),
+        (
+            &["receive", "a", "--listen", "[::1]:0", link[0], link[1], link[2], link[3]],
+            "both --listen and --connect",
+        ),
+        (&["receive", "a", "--identity", "i", "--listen", "localhost:0"], "such as 0.0.0.0:7400"),
+        (&["send", "a", "--identity", "i", "--connect", "h"], "such as copy.example.org:7400"),
+        (&["send", "a", link[0], link[1], link[2], link[3], "--connect-timeout", "0"], "1 or more"),
+        (&["sync", "a", "b", "--report", "no/such/r.json"], "the folder no/such is not there"),
+        (&["sync", "a", "b", "--report", "/"], "name a file"),
+    ];
+    for (args, message) in cases {
+        let run = volferry(*args);
+        assert_eq!(exit(&run), ExitCode::Usage, "{args:?}: {}", stderr(&run));
+        assert!(stderr(&run).contains(message), "{args:?}: {}", stderr(&run));
+        assert_eq!(stdout(&run), "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_refusal_shows_the_usage_of_the_command_that_was_typed() {
+    let run = volferry(["send", "a", "--identity", "i"]);
+    assert!(stderr(&run).contains("Usage: volferry send [OPTIONS]"), "{}", stderr(&run));
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let commands = ["keygen", "receive", "send", "sync"];
+    let whole = volferry(["--help"]);
+    assert_eq!(exit(&whole), ExitCode::Done);
+    assert_eq!(stderr(&whole), "");
+    for command in commands {
+        assert!(stdout(&whole).contains(&format!("volferry {command} ")), "no example of {command}");
+        let help = volferry([command, "--help"]);
+        assert_eq!(exit(&help), ExitCode::Done);
+        assert!(stdout(&help).contains(&format!("Usage: volferry {command}")), "{}", stdout(&help));
+    }
+    for code in 0..=6 {
+        assert!(stdout(&whole).contains(&format!("\n  {code}  ")), "exit code {code} is not in the help");
+    }
+    let version = volferry(["--version"]);
+    assert_eq!(stdout(&version), concat!("volferry ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn an_identity_of_the_other_side_is_refused_and_the_right_file_is_named() {
+    let keys = keys();
+    for (command, wrong, right) in [("send", "sink", "source"), ("receive", "source", "sink")] {
+        let wrong = keys.path().join(wrong);
+        let run = volferry([command, "a", "--connect", "127.0.0.1:1", "--identity", text(&wrong)]);
+        assert_eq!(exit(&run), ExitCode::Identity, "{}", stderr(&run));
+        let advice = format!("use {}", text(&keys.path().join(right)));
+        assert!(stderr(&run).contains(&advice), "{}", stderr(&run));
+    }
+}
+
+#[test]
+fn an_identity_that_cannot_be_used_is_refused_with_the_cause() {
+    let keys = keys();
+    let exposed = keys.path().join("source");
+    fs::set_permissions(&exposed, fs::Permissions::from_mode(0o644)).unwrap();
+    let garbled = keys.path().join("garbled");
+    fs::write(&garbled, "not a key").unwrap();
+    fs::set_permissions(&garbled, fs::Permissions::from_mode(0o600)).unwrap();
+    let missing = keys.path().join("missing");
+    for (path, cause) in
+        [(&exposed, "chmod 600"), (&garbled, "not an identity file"), (&missing, "No such file or directory")]
+    {
+        let run = volferry(["send", "a", "--connect", "127.0.0.1:1", "--identity", text(path)]);
+        assert_eq!(exit(&run), ExitCode::Identity, "{}", stderr(&run));
+        assert!(stderr(&run).contains(cause), "{}", stderr(&run));
+        assert_eq!(stdout(&run), "");
+    }
+}
+
+#[test]
+fn a_refused_identity_is_reported_in_every_form_that_was_asked_for() {
+    let keys = keys();
+    let (identity, file) = (keys.path().join("sink"), keys.path().join("report.json"));
+    let run = volferry([
+        "send",
+        "a",
+        "--run=nightly-7",
+        "--connect=127.0.0.1:1",
+        "--identity",
+        text(&identity),
+        "--report",
+        text(&file),
+        "--progress=json",
+        "--log-format=json",
+    ]);
+    let report: Report = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!((report.run.as_str(), report.result), ("nightly-7", RunResult::Failed));
+    assert_eq!(report.reason.as_deref(), Some("IdentityOfOtherSide"));
+
+    let [event] = lines(&stdout(&run)).try_into().unwrap();
+    assert_eq!(event["event"], "finished");
+    assert_eq!(event["message"], report.message.as_str());
+    let [log] = lines(&stderr(&run)).try_into().unwrap();
+    assert_eq!(log["level"], "ERROR");
+    assert_eq!(log["fields"]["reason"], "IdentityOfOtherSide");
+}
+
+fn volferry<'a>(args: impl AsRef<[&'a str]>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_volferry")).args(args.as_ref()).output().unwrap()
+}
+
+fn keys() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(exit(&volferry(["keygen", "--out", text(dir.path())])), ExitCode::Done);
+    dir
+}
+
+fn exit(run: &Output) -> ExitCode {
+    let status = run.status.code().expect("ended by a signal");
+    ExitCode::from_status(status).unwrap_or_else(|| panic!("undocumented status {status}: {}", stderr(run)))
+}
+
+fn stdout(run: &Output) -> String {
+    String::from_utf8(run.stdout.clone()).unwrap()
+}
+
+fn stderr(run: &Output) -> String {
+    String::from_utf8(run.stderr.clone()).unwrap()
+}
+
+fn lines(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
