@@ -1,9 +1,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+
 /// Where the files are: exactly one of `persistentVolumeClaim` and `remote`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::source()))]
 pub struct SourceEndpoint {
     /// A claim in this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -13,14 +16,14 @@ pub struct SourceEndpoint {
     pub remote: Option<Remote>,
     /// The folder inside the volume whose content is synced.
     #[serde(default = "root")]
-    #[schemars(length(min = 1, max = 4096))]
+    #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
     /// Read the volume itself, or a point in time of it.
     #[serde(default)]
     pub point_in_time: PointInTime,
     /// The VolumeSnapshotClass to use with `pointInTime: Snapshot`. Absent: the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
     /// Restore: read one of the snapshots kept on that volume, by its name, by a tag, or `latest`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,6 +34,7 @@ pub struct SourceEndpoint {
 /// Where the files are to be: exactly one of `persistentVolumeClaim` and `remote`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::destination()))]
 pub struct DestinationEndpoint {
     /// A claim in this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +47,7 @@ pub struct DestinationEndpoint {
     pub create: Option<CreateClaim>,
     /// The folder inside the volume that is made equal to the source's.
     #[serde(default = "root")]
-    #[schemars(length(min = 1, max = 4096))]
+    #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
 }
 
@@ -52,11 +56,11 @@ pub struct DestinationEndpoint {
 #[serde(rename_all = "camelCase")]
 pub struct ClaimReference {
     /// The claim's name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub claim_name: String,
     /// The claim's namespace. Absent: the SyncJob's. Another one needs a SyncGrant there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = rules::namespace()))]
     pub namespace: Option<String>,
 }
 
@@ -66,21 +70,31 @@ pub struct ClaimReference {
 pub struct CreateClaim {
     /// The storage class. Absent: the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub storage_class_name: Option<String>,
     /// How the volume can be mounted.
     #[serde(default = "read_write_once")]
-    #[schemars(length(min = 1, max = 4), inner(length(max = 32)))]
-    pub access_modes: Vec<String>,
+    #[schemars(length(min = 1, max = 3))]
+    pub access_modes: Vec<AccessMode>,
     /// The volume's size, for example `10Gi`. Absent: that of the source's claim.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::volume_size()))]
     pub size: Option<String>,
+}
+
+/// How a volume can be mounted. A destination is always written to, so that `ReadOnlyMany` is not among them.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the modes of core/v1 PersistentVolumeClaim
+pub enum AccessMode {
+    ReadWriteOnce,
+    ReadWriteMany,
+    ReadWriteOncePod,
 }
 
 /// The far end of a cross-cluster pair: exactly one of `listen` and `dial`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::remote()))]
 pub struct Remote {
     /// This cluster waits for the far end: it makes a Service, and a Secret with all that the far end needs,
     /// named in `status.connectionSecretRef`.
@@ -113,11 +127,11 @@ pub struct Listen {
 #[serde(rename_all = "camelCase")]
 pub struct Dial {
     /// A Secret in the SyncJob's namespace: the copy of the one that the listening end made.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub secret_name: String,
     /// `host:port` in place of the Secret's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 261))]
+    #[schemars(length(min = 1, max = 261), extend("x-kubernetes-validations" = rules::host_port()))]
     pub address: Option<String>,
 }
 
@@ -147,6 +161,6 @@ fn root() -> String {
     "/".into()
 }
 
-fn read_write_once() -> Vec<String> {
-    vec!["ReadWriteOnce".into()]
+fn read_write_once() -> Vec<AccessMode> {
+    vec![AccessMode::ReadWriteOnce]
 }

@@ -2,6 +2,8 @@ use contract::{Compare, Ownership, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+
 /// Which files are synced, and what makes them equal.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -11,10 +13,10 @@ pub struct Files {
     /// The guard on `delete`.
     pub delete_limit: DeleteLimit,
     /// gitignore patterns; when there are any, only what they match is synced.
-    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)), extend("x-kubernetes-validations" = rules::each_glob()))]
     pub include: Vec<String>,
     /// gitignore patterns of what is neither sent, changed nor deleted.
-    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)), extend("x-kubernetes-validations" = rules::each_glob()))]
     pub exclude: Vec<String>,
     /// What decides that a file at both ends is the same.
     pub compare: Compare,

@@ -2,6 +2,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+
 /// Which namespaces' SyncJobs may read or write which claims of this namespace.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
@@ -28,7 +30,7 @@ pub struct SyncGrantSpec {
     pub access: GrantAccess,
     /// The claims of this namespace that are granted. Absent or empty: all.
     #[serde(default)]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)), extend("x-kubernetes-validations" = rules::each_object_name()))]
     pub claim_names: Vec<String>,
 }
 
@@ -37,11 +39,11 @@ pub struct SyncGrantSpec {
 #[serde(rename_all = "camelCase")]
 pub struct GrantSubject {
     /// The namespace that the SyncJobs are in.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = rules::namespace()))]
     pub namespace: String,
     /// One SyncJob of that namespace. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub sync_job_name: Option<String>,
 }
 

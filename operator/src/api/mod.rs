@@ -9,14 +9,15 @@ mod endpoint;
 mod files;
 mod grant;
 mod pods;
+mod rules;
 mod spec;
 mod status;
 mod transfer;
 
-pub use crd::crds;
+pub use crd::{crd_files, crds};
 pub use endpoint::{
-    ClaimReference, CreateClaim, DestinationEndpoint, Dial, Listen, PointInTime, Remote, ServiceType,
-    SourceEndpoint,
+    AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, Dial, Listen, PointInTime, Remote,
+    ServiceType, SourceEndpoint,
 };
 pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};

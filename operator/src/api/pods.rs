@@ -4,6 +4,8 @@ use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, ResourceRequire
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+
 /// Settings of the syncer pods of both ends.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -24,15 +26,15 @@ pub struct PodSettings {
     pub affinity: Option<Affinity>,
     /// The pods' PriorityClass.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub priority_class_name: Option<String>,
     /// Labels added to the pods; those of Volferry cannot be replaced.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = rules::labels()))]
     pub labels: BTreeMap<String, String>,
     /// Annotations added to the pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = rules::annotations()))]
     pub annotations: BTreeMap<String, String>,
     /// Secrets to pull the syncer's image with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -41,7 +43,7 @@ pub struct PodSettings {
     /// The pods' ServiceAccount, which must be allowed to patch this SyncJob's status. Absent: one is made for
     /// the job.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub service_account_name: Option<String>,
     /// User and groups that the pods run as.
     #[serde(default, skip_serializing_if = "PodSecurity::is_empty")]

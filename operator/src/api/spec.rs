@@ -2,7 +2,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStatus, Transfer};
+use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStatus, Transfer, rules};
 
 /// What to keep in step with what, when, and how.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -45,6 +45,7 @@ use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStat
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::spec()))]
 pub struct SyncJobSpec {
     /// Where the files are.
     pub source: SourceEndpoint,
@@ -101,24 +102,25 @@ pub struct SyncJobSpec {
 /// When to run: exactly one of `cron` and `every`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::schedule()))]
 pub struct Schedule {
     /// Five fields: minute, hour, day of month, month, day of week. Names of months and days, ranges, lists and
     /// steps are read, and so are `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
+    #[schemars(length(min = 1, max = 128), extend("x-kubernetes-validations" = rules::cron()))]
     pub cron: Option<String>,
     /// Keeps the pods up and starts a run this long after the last one began, for example `30s`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub every: Option<String>,
     /// The IANA time zone that `cron` is read in, for example `Europe/Berlin`. Absent: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = rules::time_zone()))]
     pub time_zone: Option<String>,
     /// Delays each run by a share of this duration that is fixed for the job, so that many jobs of one schedule
     /// do not start at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub jitter: Option<String>,
 }
 
@@ -135,16 +137,17 @@ pub enum ConcurrencyPolicy {
 /// Point-in-time snapshots of the destination.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::snapshots()))]
 pub struct Snapshots {
     /// What makes the snapshots.
     #[serde(default)]
     pub engine: SnapshotEngine,
     /// The VolumeSnapshotClass to use with `engine: CSI`. Absent: the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
-    /// Which snapshots are kept; all others are removed.
-    #[serde(default)]
+    /// Which snapshots are kept; all others are removed. Absent: the last five.
+    #[serde(default = "last_five")]
     pub retain: Retain,
 }
 
@@ -163,6 +166,7 @@ pub enum SnapshotEngine {
 /// How many snapshots are kept; a snapshot kept by any of these counts stays.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = rules::retain()))]
 pub struct Retain {
     /// The newest.
     #[schemars(range(min = 0, max = 1000))]
@@ -192,7 +196,7 @@ pub struct Regression {
     #[schemars(range(min = 3, max = 50))]
     pub window: i32,
     /// How many times the baseline a run may take, as a decimal number in quotes.
-    #[schemars(length(min = 1, max = 8))]
+    #[schemars(length(min = 1, max = 8), extend("x-kubernetes-validations" = rules::threshold()))]
     pub threshold: String,
 }
 
@@ -207,7 +211,7 @@ impl Default for Regression {
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
     /// The longest that a run may take, retries included, for example `90s`, `10m` or `6h`.
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub timeout: String,
     /// How often a failed run is tried again before it counts as failed.
     #[schemars(range(min = 0, max = 100))]
@@ -223,6 +227,7 @@ impl Default for Limits {
 /// Commands run around each run.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::hooks()))]
 pub struct Hooks {
     /// Before the source is read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,7 +248,7 @@ pub struct Hook {
     pub command: Vec<String>,
     /// How long the command may take.
     #[serde(default = "one_minute")]
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub timeout: String,
     /// What a command that fails means for the run.
     #[serde(default)]
@@ -281,6 +286,10 @@ pub enum DeletionPolicy {
     Retain,
     /// Snapshots and a created claim are deleted too.
     Delete,
+}
+
+fn last_five() -> Retain {
+    Retain { last: 5, ..Retain::default() }
 }
 
 fn one() -> i32 {

@@ -1,7 +1,7 @@
 use contract::{Failure, Progress, Rates, Report, RunResult, Timings, Usage, Work};
 use k8s_openapi::{
     api::core::v1::LocalObjectReference,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -129,10 +129,13 @@ pub struct ActiveRun {
     pub trigger: Option<String>,
     /// When the run was started.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_time: Option<Time>,
+    pub start_time: Option<MicroTime>,
+    /// When the current try was started; after a failed try, when the next one will be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub try_time: Option<MicroTime>,
     /// When both ends of the current try were seen running.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pods_ready_time: Option<Time>,
+    pub pods_ready_time: Option<MicroTime>,
 }
 
 /// How far a run is.
@@ -164,6 +167,12 @@ pub struct Reports {
 pub struct Run {
     /// The run's name.
     pub id: String,
+    /// 1 for a job's first run.
+    #[serde(default)]
+    pub number: i64,
+    /// The `metadata.generation` that the run was of.
+    #[serde(default)]
+    pub generation: i64,
     /// How the run ended.
     pub result: RunResult,
     /// A word for programs when the result is not `Succeeded`.

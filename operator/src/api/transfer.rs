@@ -1,20 +1,23 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+
 /// How data travels.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::transfer()))]
 pub struct Transfer {
     /// Whether data is compressed on the wire.
     #[serde(default)]
     pub compression: CompressionMode,
-    /// The zstd level, 1 to 19, of `compression: Zstd`.
+    /// The zstd level of `compression: Zstd`. Absent: 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 19))]
     pub compression_level: Option<i32>,
     /// The most bytes per second on the wire, for example `100Mi`. Absent: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 20))]
+    #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::bandwidth()))]
     pub bandwidth_limit: Option<String>,
     /// QUIC connections; 0 lets the engine choose.
     #[serde(default)]

@@ -1,0 +1,316 @@
+//! The CEL rules of the CRDs: what a manifest can be judged by without a look at the cluster.
+//!
+//! A value of the wrong shape is refused by a rule and not by the schema's `pattern`, whose message would be the
+//! pattern itself. A rule says what was written and what to write instead. No expression holds a single quote but
+//! around its strings, and every string and list that one looks at is bounded, as the API server's cost budget
+//! demands.
+
+use serde::Serialize;
+
+/// One entry of `x-kubernetes-validations`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Rule {
+    rule: String,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_expression: Option<String>,
+}
+
+/// A rule with a fixed message.
+pub(super) fn rule(rule: impl Into<String>, message: impl Into<String>) -> Rule {
+    Rule { rule: rule.into(), message: message.into(), message_expression: None }
+}
+
+/// A rule on a string whose message begins with that string; `is_not` goes on after it.
+fn quoting(rule: String, is_not: &str) -> [Rule; 1] {
+    let message = format!("the value {is_not}");
+    let message_expression = Some(format!(r#"'"' + self + '" {is_not}'"#));
+    [Rule { rule, message, message_expression }]
+}
+
+/// A rule on a list of strings; `valid` judges one of them as `it`. The message begins with the first that fails.
+fn each(valid: &str, is_not: &str) -> [Rule; 1] {
+    let message_expression = Some(format!(r#"'"' + self.filter(it, !({valid}))[0] + '" {is_not}'"#));
+    [Rule {
+        rule: format!("self.all(it, {valid})"),
+        message: format!("an entry {is_not}"),
+        message_expression,
+    }]
+}
+
+fn matching(pattern: &str, is_not: &str) -> [Rule; 1] {
+    quoting(format!("self.matches(r'{pattern}')"), is_not)
+}
+
+/// The five fields of cron, or a macro.
+pub(super) fn cron() -> [Rule; 1] {
+    let number = |range: &str| format!(r"(\*|{range}(-{range})?)(/[1-9][0-9]?)?");
+    let list = |range: &str| format!("{0}(,{0})*", number(range));
+    let fields = [
+        list("[0-5]?[0-9]"),
+        list("([01]?[0-9]|2[0-3])"),
+        list("(0?[1-9]|[12][0-9]|3[01])"),
+        list("(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"),
+        list("([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)"),
+    ]
+    .join(" +");
+    matching(
+        &format!("(?i)^({fields}|@(hourly|daily|weekly|monthly|yearly))$"),
+        "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \
+         \"0 3 * * *\" for each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, \
+         @monthly, @yearly",
+    )
+}
+
+/// The name of a time zone, by its shape.
+pub(super) fn time_zone() -> [Rule; 1] {
+    quoting(
+        "self != 'Local' && self.matches(r'^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$')".into(),
+        "is not a time zone: write a name of the IANA database such as Europe/Berlin, America/New_York or UTC",
+    )
+}
+
+/// Which fields go with which kind of schedule.
+pub(super) fn schedule() -> [Rule; 2] {
+    [
+        rule(
+            "has(self.cron) != has(self.every)",
+            "a schedule has exactly one of cron, for runs at times of the clock, and every, for runs in short intervals",
+        ),
+        rule(
+            "has(self.cron) || !(has(self.timeZone) || has(self.jitter))",
+            "timeZone and jitter go with cron: remove them, or write a cron schedule in place of every",
+        ),
+    ]
+}
+
+/// A duration of at least a second and at most 9999 hours.
+pub(super) fn duration() -> [Rule; 1] {
+    quoting(
+        "self.matches(r'^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$') && duration(self) >= duration('1s')"
+            .into(),
+        "is not a duration of a second or more: write hours, minutes and seconds such as 90s, 10m or 1h30m",
+    )
+}
+
+/// Bytes per second.
+pub(super) fn bandwidth() -> [Rule; 1] {
+    quoting(
+        "self.matches(r'^([1-9][0-9]{0,5}(k|M|G|T|Ki|Mi|Gi|Ti)|[1-9][0-9]{0,17})$') \
+         && quantity(self).compareTo(quantity('64Ki')) >= 0"
+            .into(),
+        "is not a bandwidth of 64Ki or more: write whole bytes per second with a suffix such as 500k, 100Mi or 1Gi",
+    )
+}
+
+/// The size of a volume.
+pub(super) fn volume_size() -> [Rule; 1] {
+    quoting(
+        "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))".into(),
+        "is not a size: write a number of bytes with a suffix such as 500Mi, 10Gi or 1Ti",
+    )
+}
+
+/// How many times the baseline a run may take.
+pub(super) fn threshold() -> [Rule; 1] {
+    quoting(
+        r"self.matches(r'^[1-9][0-9]{0,2}(\.[0-9]{1,3})?$') && double(self) > 1.0".into(),
+        "is not a factor above 1: write a decimal number in quotes such as \"1.5\" for half as long again",
+    )
+}
+
+/// A folder inside a volume, in the one form that paths can be compared in.
+pub(super) fn folder() -> [Rule; 1] {
+    quoting(
+        r"self.matches(r'^/$|^(/[^/\x00]+)+$') && !self.matches(r'/(\.|\.\.|\.volferry)(/|$)')".into(),
+        "is not a folder inside the volume: write / for all of it, or a path such as /data/uploads that begins with /, \
+         does not end with it, and has no part that is empty, ., .. or .volferry",
+    )
+}
+
+const OBJECT_NAME: &str = r"matches(r'^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$')";
+const IS_NOT_OBJECT_NAME: &str =
+    "is not the name of an object: write lower-case letters, digits, - and . only";
+
+/// The name of an object of most kinds.
+pub(super) fn object_name() -> [Rule; 1] {
+    quoting(format!("self.{OBJECT_NAME}"), IS_NOT_OBJECT_NAME)
+}
+
+/// A list of such names.
+pub(super) fn each_object_name() -> [Rule; 1] {
+    each(&format!("it.{OBJECT_NAME}"), IS_NOT_OBJECT_NAME)
+}
+
+/// The name of a namespace.
+pub(super) fn namespace() -> [Rule; 1] {
+    matching(
+        "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        "is not the name of a namespace: write lower-case letters, digits and - only",
+    )
+}
+
+/// `host:port`.
+pub(super) fn host_port() -> [Rule; 1] {
+    matching(
+        r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[1-9][0-9]{0,4}$",
+        "is not an address: write host:port, such as sync.example.com:7441 or [2001:db8::1]:7441",
+    )
+}
+
+/// A list of gitignore patterns.
+pub(super) fn each_glob() -> [Rule; 1] {
+    each(
+        r"it.matches(r'\S') && !it.matches(r'[\n\r\x00]')",
+        "is not a gitignore pattern: write one pattern an entry, such as *.tmp or /cache/",
+    )
+}
+
+/// Which fields of the source go together.
+pub(super) fn source() -> [Rule; 5] {
+    let one_kind = "source needs exactly one of persistentVolumeClaim and remote";
+    let needs_claim = "source.pointInTime and source.snapshot need source.persistentVolumeClaim: the cluster that \
+                       has the volume decides what is read of it";
+    [
+        rule("has(self.persistentVolumeClaim) != has(self.remote)", one_kind),
+        rule(
+            "has(self.persistentVolumeClaim) || (self.pointInTime == 'None' && !has(self.snapshot))",
+            needs_claim,
+        ),
+        rule(
+            "!has(self.snapshot) || self.pointInTime == 'None'",
+            "source.snapshot is a point in time already: remove source.pointInTime, or set it to None",
+        ),
+        rule(
+            "!has(self.volumeSnapshotClassName) || self.pointInTime == 'Snapshot'",
+            "source.volumeSnapshotClassName goes with pointInTime: Snapshot; remove it, or set that",
+        ),
+        rule(
+            "has(self.persistentVolumeClaim) == has(oldSelf.persistentVolumeClaim)",
+            "source cannot change between persistentVolumeClaim and remote: create another SyncJob in place of this one",
+        ),
+    ]
+}
+
+/// Which fields of the destination go together, and which stay as they are.
+pub(super) fn destination() -> [Rule; 5] {
+    [
+        rule(
+            "has(self.persistentVolumeClaim) != has(self.remote)",
+            "destination needs exactly one of persistentVolumeClaim and remote",
+        ),
+        rule(
+            "has(self.persistentVolumeClaim) || !has(self.create)",
+            "destination.create needs destination.persistentVolumeClaim, which names the claim to make",
+        ),
+        rule(
+            "has(self.persistentVolumeClaim) == has(oldSelf.persistentVolumeClaim) \
+             && (!has(self.persistentVolumeClaim) || self.persistentVolumeClaim == oldSelf.persistentVolumeClaim)",
+            "the destination's claim cannot change, since what was written there would be left behind: create another \
+             SyncJob in place of this one",
+        ),
+        rule(
+            "self.path == oldSelf.path",
+            "destination.path cannot change, since what was written there would be left behind: create another SyncJob \
+             in place of this one",
+        ),
+        rule(
+            "!has(self.create) || !has(oldSelf.create) || self.create == oldSelf.create",
+            "destination.create cannot change, since it is read only when the claim is made: change the claim itself, \
+             or create another SyncJob",
+        ),
+    ]
+}
+
+/// What source and destination may be to each other.
+pub(super) fn spec() -> [Rule; 2] {
+    let claim = |side: &str| format!("self.{side}.persistentVolumeClaim");
+    let (from, to) = (claim("source"), claim("destination"));
+    let namespace = |claim: &str| format!("(has({claim}.__namespace__) ? {claim}.__namespace__ : '')");
+    let below = |a: &str, b: &str| format!("({a} == '/' || {b} == {a} || {b}.startsWith({a} + '/'))");
+    let (source, destination) = ("self.source.path", "self.destination.path");
+    [
+        rule(
+            "!has(self.source.remote) || !has(self.destination.remote)",
+            "only one of source and destination can be remote: the SyncJob is applied to the cluster of either volume",
+        ),
+        rule(
+            format!(
+                "!has({from}) || !has({to}) || {from}.claimName != {to}.claimName || {} != {} || !({} || {})",
+                namespace(&from),
+                namespace(&to),
+                below(source, destination),
+                below(destination, source),
+            ),
+            "source and destination overlap: name another claim, or folders of which neither holds the other",
+        ),
+    ]
+}
+
+/// Which of the two ways to the far end is taken.
+pub(super) fn remote() -> [Rule; 2] {
+    [
+        rule(
+            "has(self.listen) != has(self.dial)",
+            "remote needs exactly one of listen, where the far end can reach this cluster, and dial, where this cluster \
+             can reach the far end",
+        ),
+        rule(
+            "has(self.listen) == has(oldSelf.listen)",
+            "remote cannot change between listen and dial: create another SyncJob in place of this one",
+        ),
+    ]
+}
+
+/// Which fields of the transfer go together.
+pub(super) fn transfer() -> [Rule; 2] {
+    [
+        rule(
+            "self.compression == 'Zstd' || !has(self.compressionLevel)",
+            "transfer.compressionLevel goes with compression: Zstd; remove it, or set that",
+        ),
+        rule(
+            "self.placement != 'Local' || !has(self.bandwidthLimit)",
+            "transfer.bandwidthLimit limits the network, and placement: Local uses none; remove one of the two",
+        ),
+    ]
+}
+
+/// A class only where it is used.
+pub(super) fn snapshots() -> [Rule; 1] {
+    [rule(
+        "self.engine != 'Volume' || !has(self.volumeSnapshotClassName)",
+        "snapshots.volumeSnapshotClassName goes with engine: CSI or Auto; remove it, or set one of these",
+    )]
+}
+
+/// Some snapshot is kept.
+pub(super) fn retain() -> [Rule; 1] {
+    [rule(
+        "self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0",
+        "snapshots.retain would keep no snapshot: set one of last, hourly, daily, weekly, monthly and yearly above 0, \
+         or remove snapshots",
+    )]
+}
+
+/// Some hook is there.
+pub(super) fn hooks() -> [Rule; 1] {
+    [rule("has(self.before) || has(self.after)", "hooks needs before, after or both")]
+}
+
+/// Labels that are not the operator's own.
+pub(super) fn labels() -> [Rule; 1] {
+    [rule(
+        "self.all(key, !key.startsWith('volferry.dev/') && !key.startsWith('app.kubernetes.io/'))",
+        "labels that begin with volferry.dev/ or app.kubernetes.io/ are set by the operator: choose another prefix",
+    )]
+}
+
+/// Annotations that are not the operator's own.
+pub(super) fn annotations() -> [Rule; 1] {
+    [rule(
+        "self.all(key, !key.startsWith('volferry.dev/'))",
+        "annotations that begin with volferry.dev/ are set by the operator: choose another prefix",
+    )]
+}

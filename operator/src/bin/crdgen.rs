@@ -1,0 +1,51 @@
+//! Prints the CRDs, or writes them into a directory as `GROUP_PLURAL.yaml`, one file each.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use operator::api;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+enum Error {
+    #[error("cannot render a CRD")]
+    Render(#[from] serde_saphyr::SerializeError),
+    #[error("cannot write {}", .path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+fn main() -> ExitCode {
+    let done = match env::args_os().nth(1) {
+        None => print(),
+        Some(directory) => write_into(Path::new(&directory)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("crdgen: {error}{}", cause(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print() -> Result<(), Error> {
+    for (_, yaml) in api::crd_files()? {
+        print!("{yaml}");
+    }
+    Ok(())
+}
+
+fn write_into(directory: &Path) -> Result<(), Error> {
+    for (name, yaml) in api::crd_files()? {
+        let path = directory.join(name);
+        fs::write(&path, yaml).map_err(|source| Error::Write { path, source })?;
+    }
+    Ok(())
+}
+
+fn cause(error: &Error) -> String {
+    std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default()
+}
