@@ -18,7 +18,9 @@ pub enum Fidelity {
     Content,
     /// And all other entries, modes, owners, link targets and files' times to the second.
     Seconds,
-    /// And every time, of folders too, to the nanosecond.
+    /// And files' and links' times to the nanosecond.
+    Files,
+    /// And folders' times, the root's too.
     Full,
 }
 
@@ -79,13 +81,19 @@ fn same_metadata(original: &Metadata, copy: &Metadata, fidelity: Fidelity) -> an
     }
     if fidelity >= Fidelity::Seconds {
         same_rights(original, copy)?;
-        let times = (original.mtime(), copy.mtime());
-        ensure!(!original.is_file() || times.0 == times.1, "mtime {} became {}", times.0, times.1);
+        same_time(original, copy, fidelity)?;
     }
-    if fidelity == Fidelity::Full {
-        let time = |of: &Metadata| format!("{}.{:09}", of.mtime(), of.mtime_nsec());
-        ensure!(time(original) == time(copy), "mtime {} became {}", time(original), time(copy));
-    }
+    Ok(())
+}
+
+fn same_time(original: &Metadata, copy: &Metadata, fidelity: Fidelity) -> anyhow::Result<()> {
+    let exact_from = if original.is_dir() { Fidelity::Full } else { Fidelity::Files };
+    let times = [original, copy].map(|of| (of.mtime(), of.mtime_nsec()));
+    let equal = match fidelity >= exact_from {
+        true => times[0] == times[1],
+        false => !original.is_file() || times[0].0 == times[1].0,
+    };
+    ensure!(equal, "mtime {}.{:09} became {}.{:09}", times[0].0, times[0].1, times[1].0, times[1].1);
     Ok(())
 }
 
@@ -162,7 +170,7 @@ mod tests {
     fn passes_up_to(change: impl Fn(&Path)) -> Option<Fidelity> {
         let (_dir, a, b) = pair();
         change(&b);
-        [Fidelity::Full, Fidelity::Seconds, Fidelity::Content]
+        [Fidelity::Full, Fidelity::Files, Fidelity::Seconds, Fidelity::Content]
             .into_iter()
             .find(|fidelity| compare(&a, &b, *fidelity, &[".own"]).is_ok())
     }
@@ -208,10 +216,8 @@ mod tests {
             passes_up_to(|copy| set_time(&copy.join("folder/file"), whole_second)),
             Some(Fidelity::Seconds)
         );
-        assert_eq!(
-            passes_up_to(|copy| set_time(&copy.join("folder"), whole_second)),
-            Some(Fidelity::Seconds)
-        );
+        let folder = |copy: &Path| set_time(&copy.join("folder"), whole_second);
+        assert_eq!(passes_up_to(folder), Some(Fidelity::Files));
     }
 
     #[test]
@@ -228,6 +234,6 @@ mod tests {
         let keep = |at: &'static str| move |copy: &Path| fs::create_dir(copy.join(at)).unwrap();
         assert_eq!(passes_up_to(keep("folder/.own")), Some(Fidelity::Content));
         // The new entry moves the root's own time on, and nothing else.
-        assert_eq!(passes_up_to(keep(".own")), Some(Fidelity::Seconds));
+        assert_eq!(passes_up_to(keep(".own")), Some(Fidelity::Files));
     }
 }

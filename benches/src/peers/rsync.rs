@@ -12,6 +12,10 @@ use crate::{
     verify::Fidelity,
 };
 
+/// rsync 3.5 sets folders' times too, but when a folder of the root was renamed, its daemon leaves the root with the time of rsync's own
+/// last write.
+const FIDELITY: Fidelity = Fidelity::Files;
+
 /// `rsync -a --delete` to an rsync daemon: no encryption.
 pub(super) struct Daemon {
     program: PathBuf,
@@ -34,7 +38,7 @@ impl Peer for Daemon {
     }
 
     fn fidelity(&self) -> Fidelity {
-        Fidelity::Full
+        FIDELITY
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
@@ -105,7 +109,7 @@ impl Peer for Ssh {
     }
 
     fn fidelity(&self) -> Fidelity {
-        Fidelity::Full
+        FIDELITY
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
@@ -156,7 +160,7 @@ impl Peer for Local {
     }
 
     fn fidelity(&self) -> Fidelity {
-        Fidelity::Full
+        FIDELITY
     }
 
     fn begin(&mut self, _place: &Place) -> anyhow::Result<()> {
