@@ -1,1 +1,20 @@
-//! The engine.
+//! The Volferry engine: moves one tree onto another, within a machine or over QUIC.
+//!
+//! Data flows one way through the modules: `scan → plan → wire → transport → apply`, and [`session`] runs them.
+//! `syncer/doc/design.md` says why it is so.
+
+pub mod apply;
+pub mod cli;
+pub mod codec;
+pub mod entry;
+pub mod filter;
+pub mod hash;
+pub mod monitor;
+pub mod path;
+pub mod plan;
+pub mod report;
+pub mod root;
+pub mod scan;
+pub mod session;
+pub mod transport;
+pub mod wire;

@@ -17,4 +17,5 @@ pub use params::{
 };
 pub use report::{
     Event, Failure, MAX_FAILURES, Phase, Progress, Rates, Report, RunResult, Side, Timings, Usage, Work,
+    timestamp,
 };

@@ -228,3 +228,8 @@ pub enum Event {
     /// The run is over.
     Finished(Box<Report>),
 }
+
+/// A moment as reports write it: RFC 3339, UTC, milliseconds.
+pub fn timestamp(time: std::time::SystemTime) -> String {
+    jiff::Timestamp::try_from(time).map(|time| format!("{time:.3}")).unwrap_or_default()
+}

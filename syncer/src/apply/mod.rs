@@ -1,0 +1,194 @@
+//! The destination: staging, metadata, links, deletes, durability. The only module that writes to a volume.
+//!
+//! Everything is done by descriptors beneath the [`Root`]; what a peer names is one entry of one directory. A file's
+//! content becomes visible in one link or rename, after it was checked.
+
+mod copy;
+mod meta;
+mod node;
+mod own;
+mod remove;
+mod staged;
+
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use contract::{Ownership, Preserve};
+use rustix::fs::Mode;
+use thiserror::Error;
+
+use crate::{
+    entry::{Entry, Meta},
+    path::RelPath,
+    root::{Root, open_child},
+};
+
+pub use meta::may_change_owners;
+pub use own::OwnDir;
+pub use staged::Staged;
+
+/// Why a destination cannot be written to at all.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The root cannot be opened.
+    #[error("cannot open the destination {path}")]
+    Open {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The folder that Volferry keeps on a volume cannot be made or used.
+    #[error("cannot use {path}/.volferry, where the run's files are staged")]
+    Own {
+        /// The destination.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another run holds the destination.
+    #[error("another run is writing to {path}: wait for it, or stop it")]
+    Busy {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// Owners shall be kept, and the process may not set them.
+    #[error(
+        "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"
+    )]
+    Owners,
+}
+
+/// Which attributes are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Owner and group.
+    pub owners: bool,
+    /// Permission bits.
+    pub permissions: bool,
+    /// Modification times.
+    pub times: bool,
+}
+
+impl Settings {
+    /// What `preserve` asks for, as far as this process may.
+    ///
+    /// # Errors
+    /// [`ApplyError::Owners`] where owners must be kept and cannot.
+    pub fn resolve(preserve: &Preserve) -> Result<Self, ApplyError> {
+        let owners = match preserve.ownership {
+            Ownership::Never => false,
+            Ownership::Auto => may_change_owners(),
+            Ownership::Always if may_change_owners() => true,
+            Ownership::Always => return Err(ApplyError::Owners),
+        };
+        Ok(Self { owners, permissions: preserve.permissions, times: preserve.times })
+    }
+}
+
+/// A destination that is open for one run.
+#[derive(Debug)]
+pub struct Destination {
+    root: Root,
+    own: OwnDir,
+    settings: Settings,
+}
+
+impl Destination {
+    /// Opens the directory at `path` and takes its lock. What an earlier run left in staging is removed.
+    pub fn open(path: &Path, settings: Settings) -> Result<Self, ApplyError> {
+        let root = Root::open(path).map_err(|source| ApplyError::Open { path: path.into(), source })?;
+        let own = OwnDir::open(&root, path)?;
+        Ok(Self { root, own, settings })
+    }
+
+    /// The root, for scanning.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Which attributes are set.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Opens a directory to work in.
+    pub fn dir(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        self.root.dir(path)
+    }
+
+    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there.
+    pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(dir, name, Mode::RWXU)?)
+    }
+
+    /// Gives an existing directory the bits that its owner needs to work in it. Whoever calls this sets the directory's metadata at the
+    /// end of the run.
+    pub fn unlock_dir(&self, path: &RelPath) -> io::Result<()> {
+        meta::unlock_dir(&self.root, path)
+    }
+
+    /// Makes a symbolic link, a pipe or a device, in place of what is there.
+    pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+        node::make(self, dir, entry)
+    }
+
+    /// Sets the metadata of an entry that is there.
+    pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+        meta::set_entry(self.settings, dir, entry)
+    }
+
+    /// Sets the metadata of a directory after its content is complete.
+    pub fn finish_dir(&self, path: &RelPath, wanted: &Meta) -> io::Result<()> {
+        meta::set_dir(self.settings, &self.root, path, wanted)
+    }
+
+    /// Begins a file whose content is written as a whole, for `name` in `dir`. `replaces` is whether something of the name is there.
+    pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool) -> io::Result<Staged> {
+        Staged::create(&self.own, dir, replaces)
+    }
+
+    /// Begins a file whose content arrives in pieces.
+    pub fn stage_file(&self) -> io::Result<Staged> {
+        Staged::named(&self.own)
+    }
+
+    /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
+    pub fn publish(&self, staged: Staged, dir: BorrowedFd<'_>, name: &[u8], wanted: &Meta) -> io::Result<()> {
+        meta::set_open_file(self.settings, staged.fd(), wanted)?;
+        staged.publish(&self.own, dir, name)
+    }
+
+    /// Gives up a staged file.
+    pub fn discard(&self, staged: Staged) {
+        staged.discard(&self.own);
+    }
+
+    /// Removes one entry that is not a directory.
+    pub fn remove_file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        remove::file(dir, name)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        remove::dir(dir, name)
+    }
+
+    /// Makes everything written so far durable: one `syncfs` of the volume.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    /// Empties staging and gives the lock back.
+    pub fn close(self) {
+        self.own.close();
+    }
+}
+
+/// Opens a directory in `dir` to work in.
+pub fn open_dir_in(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    open_child(dir, name, rustix::fs::OFlags::PATH)
+}

@@ -1,0 +1,111 @@
+//! Files that are being written and that nobody can see yet.
+//!
+//! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
+//! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
+//! named in `.volferry/staging/` and renamed into place.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags},
+    io::Errno,
+};
+
+use super::{copy, own::OwnDir};
+
+/// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
+#[derive(Debug)]
+pub struct Staged {
+    fd: OwnedFd,
+    name: Option<String>,
+}
+
+/// Whether `linkat` takes a bare descriptor; that needs CAP_DAC_READ_SEARCH or Linux 6.10. The other way needs `/proc`.
+static LINK_BY_DESCRIPTOR: AtomicBool = AtomicBool::new(true);
+
+impl Staged {
+    /// A file for a place in `dir`.
+    pub fn create(own: &OwnDir, dir: BorrowedFd<'_>, replaces: bool) -> io::Result<Self> {
+        if replaces {
+            return Self::named(own);
+        }
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => Ok(Self { fd, name: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A file in staging.
+    pub fn named(own: &OwnDir) -> io::Result<Self> {
+        let name = own.fresh_name();
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { fd, name: Some(name) })
+    }
+
+    /// The open file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        copy::write_all(self.fd(), bytes, offset)
+    }
+
+    /// Takes over `len` bytes of another file.
+    pub fn copy_from(&self, from: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+        copy::content(from, self.fd(), len)
+    }
+
+    /// Removes the file.
+    pub fn discard(self, own: &OwnDir) {
+        if let Some(name) = self.name {
+            let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
+        }
+    }
+
+    /// Makes the file visible as `name` in `dir`, in place of any file there.
+    pub(super) fn publish(self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        if self.name.is_none() {
+            match self.link(dir, name) {
+                Err(Errno::EXIST) => {}
+                result => return Ok(result?),
+            }
+        }
+        let result = self.rename(own, dir, name);
+        if result.is_err() {
+            self.discard(own);
+        }
+        result
+    }
+
+    fn rename(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let staged = match &self.name {
+            Some(name) => name.clone(),
+            None => {
+                let name = own.fresh_name();
+                self.link(own.staging(), name.as_bytes())?;
+                name
+            }
+        };
+        Ok(rustix::fs::renameat(own.staging(), &staged, dir, name)?)
+    }
+
+    fn link(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        if LINK_BY_DESCRIPTOR.load(Relaxed) {
+            match rustix::fs::linkat(&self.fd, c"", dir, name, AtFlags::EMPTY_PATH) {
+                Err(Errno::NOENT | Errno::PERM) => LINK_BY_DESCRIPTOR.store(false, Relaxed),
+                result => return result,
+            }
+        }
+        let own_path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        rustix::fs::linkat(CWD, own_path, dir, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}

@@ -1,0 +1,116 @@
+//! Which entries a run leaves alone, by gitignore patterns. What is excluded is not listed at either end, so it is neither
+//! sent nor changed nor deleted.
+
+use ignore::{
+    Match,
+    gitignore::{Gitignore, GitignoreBuilder},
+};
+use thiserror::Error;
+
+use crate::path::RelPath;
+
+/// A pattern that is not gitignore syntax.
+#[derive(Debug, Error)]
+#[error("the pattern `{pattern}` is not gitignore syntax")]
+pub struct FilterError {
+    pattern: String,
+    source: ignore::Error,
+}
+
+/// Include and exclude patterns, ready to match.
+#[derive(Debug, Default)]
+pub struct Filter {
+    include: Option<Gitignore>,
+    exclude: Option<Gitignore>,
+}
+
+impl Filter {
+    /// Compiles the patterns. An empty `include` includes everything.
+    ///
+    /// # Errors
+    /// When a pattern cannot be read; the error names it.
+    pub fn new(include: &[String], exclude: &[String]) -> Result<Self, FilterError> {
+        Ok(Self { include: compile(include)?, exclude: compile(exclude)? })
+    }
+
+    /// Whether the entry `name` of the directory `dir` is left alone. The directory itself is not: a walk does not
+    /// enter excluded directories. Directories are always walked under an include list, for what may be in them.
+    pub fn excludes(&self, dir: &RelPath, name: &[u8], is_dir: bool) -> bool {
+        if self.include.is_none() && self.exclude.is_none() {
+            return false;
+        }
+        let Ok(path) = dir.join(name) else { return false };
+        let excluded = matches(self.exclude.as_ref(), |list| list.matched(path.as_path(), is_dir));
+        let included = is_dir
+            || self.include.is_none()
+            || matches(self.include.as_ref(), |list| list.matched_path_or_any_parents(path.as_path(), false));
+        excluded || !included
+    }
+}
+
+fn matches<'a>(
+    list: Option<&'a Gitignore>,
+    matched: impl FnOnce(&'a Gitignore) -> Match<&'a ignore::gitignore::Glob>,
+) -> bool {
+    list.is_some_and(|list| matched(list).is_ignore())
+}
+
+fn compile(patterns: &[String]) -> Result<Option<Gitignore>, FilterError> {
+    if patterns.is_empty() {
+        return Ok(None);
+    }
+    let mut builder = GitignoreBuilder::new("");
+    let failed = |pattern: &str, source| FilterError { pattern: pattern.into(), source };
+    for pattern in patterns {
+        builder.add_line(None, pattern).map_err(|source| failed(pattern, source))?;
+    }
+    builder.build().map(Some).map_err(|source| failed(&patterns.join("`, `"), source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excluded(include: &[&str], exclude: &[&str], path: &str, is_dir: bool) -> bool {
+        let strings = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let filter = Filter::new(&strings(include), &strings(exclude)).unwrap();
+        let mut names: Vec<&str> = path.split('/').collect();
+        let name = names.pop().unwrap();
+        let dir = names.iter().fold(RelPath::root(), |at, name| at.join(name.as_bytes()).unwrap());
+        filter.excludes(&dir, name.as_bytes(), is_dir)
+    }
+
+    #[test]
+    fn patterns_mean_what_they_mean_to_git() {
+        for (pattern, path, is_dir, expected) in [
+            ("*.tmp", "a/b.tmp", false, true),
+            ("*.tmp", "a/b.txt", false, false),
+            ("/top", "top", true, true),
+            ("/top", "a/top", true, false),
+            ("build/", "a/build", true, true),
+            ("build/", "a/build", false, false),
+            ("a/**/z", "a/b/c/z", false, true),
+        ] {
+            assert_eq!(excluded(&[], &[pattern], path, is_dir), expected, "{pattern} on {path}");
+        }
+    }
+
+    #[test]
+    fn a_later_negation_takes_a_match_back() {
+        assert!(!excluded(&[], &["*.log", "!keep.log"], "keep.log", false));
+    }
+
+    #[test]
+    fn an_include_list_leaves_out_the_rest_but_walks_directories() {
+        assert!(!excluded(&["/docs"], &[], "docs/deep/a.md", false));
+        assert!(excluded(&["/docs"], &[], "src/a.rs", false));
+        assert!(!excluded(&["/docs"], &[], "src", true));
+        assert!(excluded(&["/docs"], &["*.bak"], "docs/a.bak", false));
+    }
+
+    #[test]
+    fn a_broken_pattern_is_named() {
+        let error = Filter::new(&[], &["a[".into()]).unwrap_err().to_string();
+        assert!(error.contains("a["), "{error}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Names and relative paths: raw bytes, checked once, so that what holds one cannot lead out of the root.
+
+use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _};
+
+use thiserror::Error;
+
+/// The longest name of one entry, in bytes (`NAME_MAX` of every Linux file system).
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// The longest relative path, in bytes (`PATH_MAX`).
+pub const MAX_PATH_BYTES: usize = 4096;
+
+/// The folder at the root of a volume that is Volferry's own. It is never synced, listed or deleted by a run.
+pub const OWN_DIR: &[u8] = b".volferry";
+
+/// Why bytes are not a name or a path of an entry.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[allow(missing_docs)] // the messages say it
+pub enum PathError {
+    #[error("a name is empty")]
+    Empty,
+    #[error("a name is `.` or `..`")]
+    Dots,
+    #[error("a name holds a slash or a NUL byte")]
+    Separator,
+    #[error("a name is longer than 255 bytes")]
+    NameTooLong,
+    #[error("a path is longer than 4096 bytes")]
+    PathTooLong,
+}
+
+/// Checks that `bytes` can be the name of one entry in a directory.
+pub fn check_name(bytes: &[u8]) -> Result<(), PathError> {
+    match bytes {
+        [] => Err(PathError::Empty),
+        b"." | b".." => Err(PathError::Dots),
+        _ if bytes.len() > MAX_NAME_BYTES => Err(PathError::NameTooLong),
+        _ if bytes.iter().any(|&b| b == b'/' || b == 0) => Err(PathError::Separator),
+        _ => Ok(()),
+    }
+}
+
+/// A path below a root: names joined by `/`, never absolute, never with `.` or `..`. The root itself is the empty path.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RelPath(Vec<u8>);
+
+impl RelPath {
+    /// The root.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// The path of the entry `name` in this directory.
+    ///
+    /// # Errors
+    /// When `name` is not a name, or the path grows beyond [`MAX_PATH_BYTES`].
+    pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
+        check_name(name)?;
+        if self.0.len() + 1 + name.len() > MAX_PATH_BYTES {
+            return Err(PathError::PathTooLong);
+        }
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        bytes.extend_from_slice(&self.0);
+        if !bytes.is_empty() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        Ok(Self(bytes))
+    }
+
+    /// The path's bytes; empty for the root.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The path as the standard library's type.
+    pub fn as_path(&self) -> &std::path::Path {
+        OsStr::from_bytes(&self.0).as_ref()
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names on the way from the root.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
+    }
+}
+
+/// Escapes what is not printable UTF-8 as `\xNN`, so that a path is one line that says which file is meant.
+pub fn display(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                c if c.is_control() => c.to_string().bytes().for_each(|b| push_hex(&mut text, b)),
+                c => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|&b| push_hex(&mut text, b));
+    }
+    text
+}
+
+fn push_hex(text: &mut String, byte: u8) {
+    use fmt::Write as _;
+    let _ = write!(text, "\\x{byte:02x}");
+}
+
+impl fmt::Display for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_root() { "." } else { "" })?;
+        f.write_str(&display(&self.0))
+    }
+}
+
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RelPath({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_leave_the_directory_are_refused() {
+        for (name, why) in [
+            (&b""[..], PathError::Empty),
+            (b".", PathError::Dots),
+            (b"..", PathError::Dots),
+            (b"a/b", PathError::Separator),
+            (b"a\0b", PathError::Separator),
+            (&[b'x'; 256], PathError::NameTooLong),
+        ] {
+            assert_eq!(RelPath::root().join(name), Err(why));
+        }
+    }
+
+    #[test]
+    fn a_path_stops_growing_at_its_limit() {
+        let mut path = RelPath::root();
+        while let Ok(longer) = path.join(&[b'd'; 200]) {
+            path = longer;
+        }
+        assert!(path.as_bytes().len() <= MAX_PATH_BYTES);
+        assert_eq!(path.join(&[b'd'; 200]), Err(PathError::PathTooLong));
+    }
+
+    #[test]
+    fn display_shows_every_byte_on_one_line() {
+        assert_eq!(display(b"a\nb\xff\\"), "a\\x0ab\\xff\\\\");
+    }
+}

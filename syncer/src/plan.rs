@@ -1,0 +1,242 @@
+//! Two listings of one directory → what to do. Pure: no file system, no network, no clock.
+
+use std::cmp::Ordering;
+
+use crate::entry::{Entry, Kind, Listing};
+
+/// What decides whether two entries are the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Policy {
+    /// Remove what the source does not have.
+    pub delete: bool,
+    /// Owner and group are compared.
+    pub owners: bool,
+}
+
+/// One thing to do with an entry of the source's listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The sink has nothing of this name.
+    Create,
+    /// The sink has something of another kind, or a symbolic link or device that differs.
+    Replace {
+        /// What the sink has is a directory.
+        was_dir: bool,
+    },
+    /// A regular file at both ends whose content may differ.
+    Update,
+    /// Only metadata differs.
+    Meta,
+}
+
+/// A directory at both ends, to be compared in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// Which of the source's directories, counted among the directories of its listing.
+    pub source: u32,
+    /// Which of the sink's; `None` where the sink will only get it.
+    pub sink: Option<u32>,
+    /// The entry's place in the source's listing.
+    pub index: u32,
+}
+
+/// What to do in one directory. Indices are places in the listings, ascending.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct DirPlan {
+    /// Entries of the source's listing that need something done.
+    pub steps: Vec<(u32, Step)>,
+    /// Entries of the sink's listing that the source does not have.
+    pub deletes: Vec<u32>,
+    /// Directories to look into.
+    pub pairs: Vec<Pair>,
+}
+
+impl DirPlan {
+    /// Whether the directory's own entries change, and with them its modification time.
+    pub fn changes_entries(&self) -> bool {
+        !self.deletes.is_empty() || self.steps.iter().any(|(_, step)| *step != Step::Meta)
+    }
+}
+
+/// Compares the two listings of one directory.
+///
+/// Entries that are missing in an incomplete listing of the source are not deleted: nobody knows that they are gone.
+pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy) -> DirPlan {
+    let delete = policy.delete && source.is_complete();
+    let mut plan = DirPlan::default();
+    let mut here = Counted::new(source);
+    let mut there = Counted::new(sink);
+    loop {
+        let order = match (&here.entry, &there.entry) {
+            (None, None) => return plan,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(a), Some(b)) => a.name.cmp(b.name),
+        };
+        match order {
+            Ordering::Less => plan.create(&here),
+            Ordering::Equal => plan.compare(&here, &there, policy),
+            Ordering::Greater if delete => plan.deletes.push(there.index),
+            Ordering::Greater => {}
+        }
+        if order.is_le() {
+            here.advance();
+        }
+        if order.is_ge() {
+            there.advance();
+        }
+    }
+}
+
+impl DirPlan {
+    fn create(&mut self, here: &Counted<'_>) {
+        self.steps.push((here.index, Step::Create));
+        self.descend(here, None);
+    }
+
+    fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy) {
+        let (Some(a), Some(b)) = (here.entry, there.entry) else { return };
+        if let Some(step) = step(&a, &b, policy) {
+            self.steps.push((here.index, step));
+        }
+        self.descend(here, (b.kind == Kind::Dir).then_some(there.dirs));
+    }
+
+    fn descend(&mut self, here: &Counted<'_>, sink: Option<u32>) {
+        if here.entry.is_some_and(|entry| entry.kind == Kind::Dir) {
+            self.pairs.push(Pair { source: here.dirs, sink, index: here.index });
+        }
+    }
+}
+
+fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
+    let replace = Step::Replace { was_dir: sink.kind == Kind::Dir };
+    let same_mtime = source.meta.mtime == sink.meta.mtime;
+    match (source.kind, sink.kind) {
+        (a, b) if !a.same_kind(&b) => return Some(replace),
+        (Kind::File { size: a }, Kind::File { size: b }) if a != b || !same_mtime => {
+            return Some(Step::Update);
+        }
+        (Kind::File { .. }, _) => {}
+        (a, b) if a != b => return Some(replace),
+        _ => {}
+    }
+    // A link's mode is always 0777 and says nothing.
+    let same_mode = source.meta.mode == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
+    let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
+    (!(same_mode && same_owner && same_mtime)).then_some(Step::Meta)
+}
+
+/// Walks a listing, counting entries and the directories among them.
+struct Counted<'a> {
+    entries: crate::entry::Entries<'a>,
+    entry: Option<Entry<'a>>,
+    index: u32,
+    dirs: u32,
+}
+
+impl<'a> Counted<'a> {
+    fn new(listing: &'a Listing) -> Self {
+        let mut entries = listing.iter();
+        let entry = entries.next();
+        Self { entries, entry, index: 0, dirs: 0 }
+    }
+
+    fn advance(&mut self) {
+        self.index += 1;
+        self.dirs += u32::from(self.entry.is_some_and(|entry| entry.kind == Kind::Dir));
+        self.entry = self.entries.next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{ListingBuilder, Meta, Owner, Time};
+
+    const DELETE: Policy = Policy { delete: true, owners: true };
+
+    fn meta(seconds: i64) -> Meta {
+        Meta { mode: 0o644, mtime: Time { seconds, nanos: 5 }, owner: Owner { uid: 1, gid: 1 } }
+    }
+
+    fn file(name: &str, size: u64, seconds: i64) -> Entry<'_> {
+        Entry { name: name.as_bytes(), kind: Kind::File { size }, meta: meta(seconds) }
+    }
+
+    fn dir(name: &str) -> Entry<'_> {
+        Entry { name: name.as_bytes(), kind: Kind::Dir, meta: meta(0) }
+    }
+
+    fn listing(entries: &[Entry<'_>]) -> Listing {
+        let mut builder = ListingBuilder::default();
+        entries.iter().for_each(|entry| builder.push(entry));
+        builder.finish()
+    }
+
+    #[test]
+    fn equal_listings_need_nothing_but_a_look_into_directories() {
+        let both = listing(&[file("a", 1, 1), dir("d"), file("e", 2, 2)]);
+        let plan = plan_dir(&both, &both, DELETE);
+        assert_eq!(plan.steps, []);
+        assert_eq!(plan.deletes, []);
+        assert_eq!(plan.pairs, [Pair { source: 0, sink: Some(0), index: 1 }]);
+        assert!(!plan.changes_entries());
+    }
+
+    #[test]
+    fn every_difference_has_its_step() {
+        let source = listing(&[
+            file("content", 5, 9),
+            file("created", 1, 1),
+            file("kind", 1, 1),
+            Entry { meta: Meta { mode: 0o600, ..meta(1) }, ..file("mode", 1, 1) },
+            file("time", 3, 2),
+        ]);
+        let sink = listing(&[
+            file("content", 6, 9),
+            file("gone", 1, 1),
+            dir("kind"),
+            file("mode", 1, 1),
+            file("time", 3, 1),
+        ]);
+        let plan = plan_dir(&source, &sink, DELETE);
+        let replace = Step::Replace { was_dir: true };
+        let expected =
+            [(0, Step::Update), (1, Step::Create), (2, replace), (3, Step::Meta), (4, Step::Update)];
+        assert_eq!(plan.steps, expected);
+        assert_eq!(plan.deletes, [1]);
+    }
+
+    #[test]
+    fn without_delete_nothing_is_deleted() {
+        let plan = plan_dir(&listing(&[]), &listing(&[file("a", 1, 1)]), Policy::default());
+        assert_eq!(plan, DirPlan::default());
+    }
+
+    #[test]
+    fn what_an_incomplete_source_does_not_list_stays() {
+        let mut source = ListingBuilder::default();
+        source.mark_incomplete();
+        let plan = plan_dir(&source.finish(), &listing(&[file("a", 1, 1)]), DELETE);
+        assert_eq!(plan, DirPlan::default());
+    }
+
+    #[test]
+    fn owners_matter_only_where_they_can_be_set() {
+        let other = Entry { meta: Meta { owner: Owner { uid: 9, gid: 9 }, ..meta(1) }, ..file("a", 1, 1) };
+        let (source, sink) = (listing(&[other]), listing(&[file("a", 1, 1)]));
+        assert_eq!(plan_dir(&source, &sink, DELETE).steps, [(0, Step::Meta)]);
+        assert_eq!(plan_dir(&source, &sink, Policy { owners: false, ..DELETE }).steps, []);
+    }
+
+    #[test]
+    fn directories_are_paired_by_their_count_among_directories() {
+        let source = listing(&[file("a", 1, 1), dir("m"), dir("n")]);
+        let sink = listing(&[dir("b"), dir("n")]);
+        let plan = plan_dir(&source, &sink, DELETE);
+        let expected =
+            [Pair { source: 0, sink: None, index: 1 }, Pair { source: 1, sink: Some(1), index: 2 }];
+        assert_eq!(plan.pairs, expected);
+    }
+}

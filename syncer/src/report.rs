@@ -1,0 +1,191 @@
+//! Counters, failures and phase timings of a run, gathered by many threads → the [`Report`].
+
+use std::{
+    fmt::Display,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use contract::{Failure, MAX_FAILURES, Phase, Timings, Work};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{monitor::Monitor, path::RelPath};
+
+/// Entries that could not be synced: all are counted, the first few are named.
+#[derive(Debug, Default)]
+pub struct Failures {
+    count: AtomicU64,
+    first: Mutex<Vec<Failure>>,
+}
+
+impl Failures {
+    /// Takes one failure; logs it, too.
+    pub fn add(&self, path: &RelPath, operation: &str, error: &dyn Display) {
+        tracing::warn!(%path, operation, %error, "failed");
+        self.push(Failure { path: path.to_string(), operation: operation.into(), error: error.to_string() });
+    }
+
+    /// Takes what the peer counted and named.
+    pub fn merge(&self, count: u64, named: Vec<Failure>) {
+        let here = named.len() as u64;
+        named.into_iter().for_each(|failure| self.push(failure));
+        self.count.fetch_add(count.saturating_sub(here), Relaxed);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// The first [`MAX_FAILURES`].
+    pub fn named(&self) -> Vec<Failure> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn push(&self, failure: Failure) {
+        self.count.fetch_add(1, Relaxed);
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.len() < MAX_FAILURES {
+            first.push(failure);
+        }
+    }
+}
+
+/// What the sink did, counted as it is done.
+#[derive(Debug, Default)]
+#[allow(missing_docs)] // each is the field of its name in `Work`
+pub struct Counters {
+    pub created: AtomicU64,
+    pub updated: AtomicU64,
+    pub deleted: AtomicU64,
+    pub bytes_changed: AtomicU64,
+    pub bytes_reused: AtomicU64,
+}
+
+impl Counters {
+    /// The counts so far, in the form of a report. What only the source or the network knows is left at 0.
+    pub fn work(&self) -> Work {
+        Work {
+            files_created: self.created.load(Relaxed),
+            files_updated: self.updated.load(Relaxed),
+            files_deleted: self.deleted.load(Relaxed),
+            bytes_changed: self.bytes_changed.load(Relaxed),
+            bytes_reused: self.bytes_reused.load(Relaxed),
+            ..Work::default()
+        }
+    }
+}
+
+/// Times phases that follow one another, and tells the monitor which one runs.
+#[derive(Debug)]
+pub struct Stopwatch<'a> {
+    monitor: &'a Monitor,
+    start: Instant,
+    phase: Phase,
+    since: Instant,
+    spent: [Duration; 8],
+}
+
+impl<'a> Stopwatch<'a> {
+    /// Starts in [`Phase::Connect`].
+    pub fn start(monitor: &'a Monitor) -> Self {
+        let now = Instant::now();
+        monitor.set_phase(Phase::Connect);
+        Self { monitor, start: now, phase: Phase::Connect, since: now, spent: [Duration::ZERO; 8] }
+    }
+
+    /// Ends the running phase and begins `phase`.
+    pub fn enter(&mut self, phase: Phase) {
+        let now = Instant::now();
+        self.spent[self.phase as usize] += now - self.since;
+        (self.phase, self.since) = (phase, now);
+        self.monitor.set_phase(phase);
+    }
+
+    /// The times until now. Each phase is rounded so that all of them add up to the total exactly.
+    pub fn timings(&self) -> Timings {
+        let mut spent = self.spent;
+        spent[self.phase as usize] += self.since.elapsed();
+        let mut end = Duration::ZERO;
+        let mut ms = [0; 8];
+        for (spent, ms) in spent.iter().zip(&mut ms) {
+            let begin = round_ms(end);
+            end += *spent;
+            *ms = round_ms(end) - begin;
+        }
+        let [connect, scan, plan, delta, transfer, apply, commit, snapshot] = ms;
+        let total = round_ms(end);
+        Timings {
+            queue: 0,
+            pod_start: 0,
+            connect,
+            scan,
+            plan,
+            delta,
+            transfer,
+            apply,
+            commit,
+            snapshot,
+            total,
+        }
+    }
+
+    /// Who is told of the phases.
+    pub fn monitor(&self) -> &'a Monitor {
+        self.monitor
+    }
+
+    /// Wall time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+fn round_ms(time: Duration) -> u64 {
+    ((time.as_micros() + 500) / 1000) as u64
+}
+
+/// CPU time that this process has used, in milliseconds.
+pub fn cpu_ms() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    (time.tv_sec * 1000 + time.tv_nsec / 1_000_000) as u64
+}
+
+/// Peak resident memory of this process in bytes, as `VmHWM` in `/proc/self/status`; 0 where that cannot be read.
+pub fn peak_rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_add_up_to_the_total() {
+        let monitor = Monitor::default();
+        let mut watch = Stopwatch::start(&monitor);
+        watch.spent = [1, 499, 500, 501, 1499, 1500, 250, 250].map(Duration::from_micros);
+        watch.enter(Phase::Commit);
+        let t = watch.timings();
+        let sum = t.connect + t.scan + t.plan + t.delta + t.transfer + t.apply + t.commit + t.snapshot;
+        assert_eq!(sum, t.total);
+        assert!(t.total >= 5);
+    }
+
+    #[test]
+    fn only_the_first_failures_are_named_but_all_are_counted() {
+        let failures = Failures::default();
+        for i in 0..25 {
+            failures.add(&RelPath::root().join(format!("f{i}").as_bytes()).unwrap(), "read", &"broken");
+        }
+        assert_eq!(failures.count(), 25);
+        assert_eq!(failures.named().len(), MAX_FAILURES);
+        assert_eq!(failures.named()[0].path, "f0");
+    }
+}

@@ -1,0 +1,421 @@
+//! A directory tree → listings and digests, by parallel walk. Never writes.
+//!
+//! Directories are read by descriptors (`openat`, `getdents64`, `statx` with only the fields needed); an entry that cannot
+//! be read is reported and does not stop the walk.
+
+use std::{
+    ffi::CStr,
+    io,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::{
+    fs::{AtFlags, FileType, OFlags, RawDir, Statx, StatxFlags},
+    io::Errno,
+};
+
+use crate::{
+    entry::{Entry, Kind, Listing, ListingBuilder, MAX_TARGET_BYTES, Meta, Owner, Time},
+    filter::Filter,
+    hash::{TreeDigest, digest},
+    path::{OWN_DIR, RelPath},
+    report::Failures,
+    root::{Root, open_child},
+};
+
+const DIRENTS_BYTES: usize = 32 << 10;
+
+/// The fields that an [`Entry`] is made of.
+const FIELDS: StatxFlags = StatxFlags::TYPE
+    .union(StatxFlags::MODE)
+    .union(StatxFlags::UID)
+    .union(StatxFlags::GID)
+    .union(StatxFlags::MTIME)
+    .union(StatxFlags::SIZE);
+
+/// The number of a directory in its [`Tree`]; the root is 0.
+pub type DirId = u32;
+
+/// The root's number.
+pub const ROOT: DirId = 0;
+
+/// A scanned directory.
+#[derive(Debug, Default)]
+pub struct Dir {
+    /// Its entries.
+    pub listing: Listing,
+    /// The directories among the entries have the numbers from here on, in the order of their names. Greater than the directory's own.
+    pub first_child: DirId,
+    /// Of this directory and all below it.
+    pub digest: TreeDigest,
+}
+
+/// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// By [`DirId`].
+    pub dirs: Vec<Dir>,
+    /// The root directory's own metadata.
+    pub root_meta: Meta,
+    /// Sums over the tree.
+    pub totals: Totals,
+}
+
+/// Sums over a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Entries, the root not among them.
+    pub entries: u64,
+    /// Bytes of regular files.
+    pub bytes: u64,
+    /// Sockets, which are never synced.
+    pub skipped: u64,
+}
+
+/// What decides how a scan looks at a tree.
+#[derive(Debug, Default)]
+pub struct ScanOptions {
+    /// What to leave out.
+    pub filter: Filter,
+    /// Leave modes out of the comparison.
+    pub ignore_permissions: bool,
+}
+
+/// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
+///
+/// # Errors
+/// When the root itself cannot be read.
+pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Result<Tree> {
+    let fd = root.read_dir(&RelPath::root())?;
+    let root_meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options);
+    let walk = Walk {
+        options,
+        failures,
+        queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root() }),
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts: Vec<Part> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers).map(|_| scope.spawn(|| walk.work())).collect();
+        let mine = walk.work();
+        others.into_iter().filter_map(|worker| worker.join().ok()).chain([mine]).collect()
+    });
+    if let Some(error) = walk.queue.lock().root_error.take() {
+        return Err(error);
+    }
+    let mut tree = assemble(parts);
+    tree.root_meta = root_meta;
+    Ok(tree)
+}
+
+/// What one worker found.
+#[derive(Default)]
+struct Part {
+    dirs: Vec<(DirId, Dir)>,
+    totals: Totals,
+}
+
+fn assemble(parts: Vec<Part>) -> Tree {
+    let count = parts.iter().map(|part| part.dirs.len()).sum();
+    let mut tree = Tree::default();
+    tree.dirs.resize_with(count, Dir::default);
+    for part in parts {
+        tree.totals.entries += part.totals.entries;
+        tree.totals.bytes += part.totals.bytes;
+        tree.totals.skipped += part.totals.skipped;
+        for (id, dir) in part.dirs {
+            tree.dirs[id as usize] = dir;
+        }
+    }
+    digest_upwards(&mut tree.dirs);
+    tree
+}
+
+/// Folds the digests of children into their parents'. Children have greater numbers, so from the end every child is ready in time.
+fn digest_upwards(dirs: &mut [Dir]) {
+    for id in (0..dirs.len()).rev() {
+        let children = dirs[id].listing.dirs() as usize;
+        if children == 0 {
+            continue;
+        }
+        let first = dirs[id].first_child as usize;
+        let below = &dirs[first..first + children];
+        let entries: Vec<u8> = below.iter().flat_map(|dir| dir.digest.entries).collect();
+        let owners: Vec<u8> = below.iter().flat_map(|dir| dir.digest.owners).collect();
+        let own = dirs[id].digest;
+        dirs[id].digest = TreeDigest {
+            entries: digest(&[&own.entries, &entries]),
+            owners: digest(&[&own.owners, &owners]),
+        };
+    }
+}
+
+/// How a worker gets at a directory.
+enum At {
+    Open(OwnedFd),
+    Below(Arc<OwnedFd>),
+}
+
+struct Work {
+    id: DirId,
+    at: At,
+    path: RelPath,
+}
+
+/// Directories found and not yet read. Last in, first out: it bounds the descriptors held open.
+struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+struct QueueState {
+    stack: Vec<Work>,
+    busy: usize,
+    waiting: usize,
+    next_id: DirId,
+    root_error: Option<io::Error>,
+}
+
+impl Queue {
+    fn new(root: Work) -> Self {
+        let state = QueueState { stack: vec![root], busy: 0, waiting: 0, next_id: 1, root_error: None };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next directory, or `None` when all have been read.
+    fn pop(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.stack.pop() {
+                state.busy += 1;
+                return Some(work);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state.waiting += 1;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+    }
+
+    /// Numbers `count` new directories in a row.
+    fn number(&self, count: u32) -> DirId {
+        let mut state = self.lock();
+        let first = state.next_id;
+        state.next_id += count;
+        first
+    }
+
+    /// Ends the work on one directory, whose subdirectories are `found`.
+    fn done(&self, found: impl Iterator<Item = Work>) {
+        let mut state = self.lock();
+        state.stack.extend(found);
+        state.busy -= 1;
+        if state.waiting > 0 && (state.busy == 0 || !state.stack.is_empty()) {
+            self.changed.notify_all();
+        }
+    }
+}
+
+struct Walk<'a> {
+    options: &'a ScanOptions,
+    failures: &'a Failures,
+    queue: Queue,
+}
+
+impl Walk<'_> {
+    fn work(&self) -> Part {
+        let mut part = Part::default();
+        let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
+        let mut names = Names::default();
+        while let Some(work) = self.queue.pop() {
+            self.visit(work, &mut buffer, &mut names, &mut part);
+        }
+        part
+    }
+
+    fn visit(&self, work: Work, buffer: &mut [MaybeUninit<u8>], names: &mut Names, part: &mut Part) {
+        let read = open(&work).and_then(|fd| names.read(&fd, buffer).map(|()| fd));
+        let fd = match read {
+            Ok(fd) => fd,
+            Err(error) => return self.give_up(&work, error, part),
+        };
+        let listing = self.list(&work, &fd, names, part);
+        let first_child = self.queue.number(listing.dirs());
+        let (entries, owners) = listing.digest_input();
+        let digest = TreeDigest { entries: digest(&[entries]), owners: digest(&[owners]) };
+        let fd = Arc::new(fd);
+        self.queue.done(subdirectories(&work.path, &fd, &listing, first_child).into_iter());
+        part.totals.entries += listing.len() as u64;
+        part.dirs.push((work.id, Dir { listing, first_child, digest }));
+    }
+
+    /// A directory that cannot be read has an empty, incomplete listing.
+    fn give_up(&self, work: &Work, error: io::Error, part: &mut Part) {
+        let mut builder = ListingBuilder::default();
+        builder.mark_incomplete();
+        let first_child = self.queue.number(0);
+        part.dirs
+            .push((work.id, Dir { listing: builder.finish(), first_child, digest: TreeDigest::default() }));
+        match work.id {
+            ROOT => self.queue.lock().root_error = Some(error),
+            _ => self.failures.add(&work.path, "read directory", &error),
+        }
+        self.queue.done(std::iter::empty());
+    }
+
+    fn list(&self, work: &Work, fd: &OwnedFd, names: &Names, part: &mut Part) -> Listing {
+        let mut builder = ListingBuilder::default();
+        let mut target = Vec::new();
+        for name in names.iter() {
+            if work.id == ROOT && name.to_bytes() == OWN_DIR {
+                continue;
+            }
+            match self.entry(work, fd, name, &mut target) {
+                Ok(Found::Entry(entry)) => {
+                    if let Kind::File { size } = entry.kind {
+                        part.totals.bytes += size;
+                    }
+                    builder.push(&entry);
+                }
+                Ok(Found::Socket) => part.totals.skipped += 1,
+                Ok(Found::Excluded | Found::Gone) => {}
+                Err(error) => {
+                    builder.mark_incomplete();
+                    self.report(work, name, &error);
+                }
+            }
+        }
+        builder.finish()
+    }
+
+    fn entry<'b>(
+        &self,
+        work: &Work,
+        fd: &OwnedFd,
+        name: &'b CStr,
+        target: &'b mut Vec<u8>,
+    ) -> io::Result<Found<'b>> {
+        let stat = match stat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(Found::Gone),
+            result => result?,
+        };
+        let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+        if self.options.filter.excludes(&work.path, name.to_bytes(), file_type == FileType::Directory) {
+            return Ok(Found::Excluded);
+        }
+        let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+        let kind = match file_type {
+            FileType::RegularFile => Kind::File { size: stat.stx_size },
+            FileType::Directory if work.path.join(name.to_bytes()).is_err() => {
+                return Err(Errno::NAMETOOLONG.into());
+            }
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => {
+                *target = read_link(fd, name)?;
+                Kind::Symlink { target }
+            }
+            FileType::Fifo => Kind::Fifo,
+            FileType::CharacterDevice => Kind::CharDevice { rdev: rdev() },
+            FileType::BlockDevice => Kind::BlockDevice { rdev: rdev() },
+            _ => return Ok(Found::Socket),
+        };
+        Ok(Found::Entry(Entry { name: name.to_bytes(), kind, meta: meta_of(&stat, self.options) }))
+    }
+
+    fn report(&self, work: &Work, name: &CStr, error: &io::Error) {
+        let path = work.path.join(name.to_bytes()).unwrap_or_else(|_| work.path.clone());
+        self.failures.add(&path, "read", error);
+    }
+}
+
+enum Found<'a> {
+    Entry(Entry<'a>),
+    Socket,
+    Excluded,
+    Gone,
+}
+
+fn open(work: &Work) -> io::Result<OwnedFd> {
+    match &work.at {
+        At::Open(fd) => Ok(fd.try_clone()?),
+        At::Below(parent) => {
+            let name = work.path.names().last().unwrap_or(b".");
+            open_child(parent, name, OFlags::RDONLY)
+        }
+    }
+}
+
+fn subdirectories(path: &RelPath, fd: &Arc<OwnedFd>, listing: &Listing, first: DirId) -> Vec<Work> {
+    if listing.dirs() == 0 {
+        return Vec::new();
+    }
+    let dirs = listing.iter().filter(|entry| entry.kind == Kind::Dir);
+    dirs.zip(first..)
+        .filter_map(|(entry, id)| {
+            let path = path.join(entry.name).ok()?;
+            Some(Work { id, at: At::Below(Arc::clone(fd)), path })
+        })
+        .collect()
+}
+
+fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
+    rustix::fs::statx(fd, name, flags | AtFlags::STATX_DONT_SYNC, FIELDS)
+}
+
+fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
+    let mtime = Time { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec };
+    Meta {
+        mode: if options.ignore_permissions { 0 } else { stat.stx_mode & 0o7777 },
+        mtime,
+        owner: Owner { uid: stat.stx_uid, gid: stat.stx_gid },
+    }
+}
+
+fn read_link(fd: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {
+    let target = rustix::fs::readlinkat(fd, name, Vec::with_capacity(128))?.into_bytes();
+    if target.len() > MAX_TARGET_BYTES {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    Ok(target)
+}
+
+/// The names in one directory, sorted. Kept from directory to directory, so that reading one allocates nothing.
+#[derive(Default)]
+struct Names {
+    arena: Vec<u8>,
+    spans: Vec<(u32, u32)>,
+}
+
+impl Names {
+    fn read(&mut self, fd: &OwnedFd, buffer: &mut [MaybeUninit<u8>]) -> io::Result<()> {
+        self.arena.clear();
+        self.spans.clear();
+        let mut entries = RawDir::new(fd, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes_with_nul();
+            if name != b".\0" && name != b"..\0" {
+                self.spans.push((self.arena.len() as u32, name.len() as u32));
+                self.arena.extend_from_slice(name);
+            }
+        }
+        let arena = &self.arena;
+        self.spans.sort_unstable_by(|a, b| span(arena, *a).cmp(span(arena, *b)));
+        Ok(())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &CStr> {
+        self.spans.iter().filter_map(|&at| CStr::from_bytes_with_nul(span(&self.arena, at)).ok())
+    }
+}
+
+fn span(arena: &[u8], (start, len): (u32, u32)) -> &[u8] {
+    &arena[start as usize..][..len as usize]
+}

@@ -1,0 +1,93 @@
+use std::{io, path::PathBuf};
+
+use contract::ExitCode;
+use thiserror::Error;
+
+use crate::{apply::ApplyError, filter::FilterError, transport::TransportError, wire::Refusal};
+
+/// Why a run did not get to its end.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// The destination cannot be written to.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// A pattern cannot be read.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The peer or the way to it.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A tree cannot be read at all.
+    #[error("cannot read the tree at {path}")]
+    Scan {
+        /// Its root.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A guard refused the run.
+    #[error("{message}")]
+    Guard {
+        /// A word for programs.
+        reason: &'static str,
+        /// What to do.
+        message: String,
+    },
+    /// Source and destination are the same tree, or one holds the other.
+    #[error("{0}")]
+    SameTree(String),
+    /// The destination could not be made durable.
+    #[error("the destination could not be made durable; run again when the volume is well")]
+    Commit(#[source] io::Error),
+}
+
+impl SessionError {
+    /// The failure as the peer, the report and the process's exit say it.
+    pub(super) fn refusal(&self) -> Refusal {
+        let (exit, reason) = match self {
+            Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
+            Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
+            Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
+            Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
+            Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
+            Self::SameTree(_) => (ExitCode::Failed, "SameTree"),
+            Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
+            Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
+            Self::Transport(TransportError::Identity(_)) => (ExitCode::Identity, "IdentityRefused"),
+            Self::Transport(TransportError::Canceled) => (ExitCode::Failed, "Canceled"),
+            Self::Transport(TransportError::Address { .. }) => (ExitCode::Failed, "AddressUnusable"),
+            Self::Transport(TransportError::Lost(_)) => (ExitCode::PeerLost, "PeerLost"),
+            Self::Transport(_) => (ExitCode::PeerLost, "ProtocolViolation"),
+        };
+        Refusal { exit, reason: reason.into(), message: chain(self) }
+    }
+
+    pub(super) fn is_canceled(&self) -> bool {
+        match self {
+            Self::Transport(TransportError::Canceled) => true,
+            Self::Transport(TransportError::Refused(refusal)) => refusal.reason == "Canceled",
+            _ => false,
+        }
+    }
+
+    /// The error, or what the peer said was the cause of it.
+    pub(super) fn or_cause(self, cause: Option<TransportError>) -> Self {
+        match (self, cause) {
+            (Self::Transport(TransportError::Lost(_)), Some(cause)) => Self::Transport(cause),
+            (error, _) => error,
+        }
+    }
+}
+
+/// An error with its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}

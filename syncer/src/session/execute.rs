@@ -1,0 +1,327 @@
+//! Planned directories → a changed destination. Content comes from a [`Fetch`].
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use super::{SessionError, compare::PlannedDir};
+use crate::{
+    apply::{Destination, Staged, open_dir_in},
+    entry::{Entry, Kind, Meta},
+    monitor::Monitor,
+    path::RelPath,
+    plan::Step,
+    report::{Counters, Failures},
+    scan::{DirId, Tree},
+    transport::TransportError,
+};
+
+/// What every worker of the sink's end needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub destination: &'a Destination,
+    pub failures: &'a Failures,
+    pub counters: &'a Counters,
+    pub monitor: &'a Monitor,
+}
+
+/// A directory that files are needed for.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// Its number at the source.
+    pub source: DirId,
+    /// Where it is, at both ends.
+    pub path: RelPath,
+}
+
+/// A file whose content is needed.
+#[derive(Debug, Clone)]
+pub(super) struct Need {
+    /// Where it goes.
+    pub dir: Arc<Target>,
+    /// Its place in the source's listing of the directory.
+    pub index: u32,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Its metadata when the source was scanned.
+    pub meta: Meta,
+    /// Whether the destination has something of the name.
+    pub replaces: bool,
+}
+
+impl Need {
+    pub(super) fn path(&self) -> RelPath {
+        self.dir.path.join(&self.name).unwrap_or_else(|_| self.dir.path.clone())
+    }
+}
+
+/// Where the content of files comes from.
+pub(super) trait Fetch {
+    /// Asks for files, all of one directory; they are written by other threads. Waits while too many are under way.
+    fn fetch(&mut self, needs: Vec<Need>) -> Result<(), SessionError>;
+
+    /// Waits until every file that was asked for has been written or has failed.
+    fn finish(&mut self) -> Result<(), SessionError>;
+}
+
+impl Context<'_> {
+    /// Makes `staged` visible as the file that was needed, and counts it.
+    pub(super) fn publish(
+        &self,
+        need: &Need,
+        dir: BorrowedFd<'_>,
+        staged: Staged,
+        meta: &Meta,
+        len: u64,
+    ) -> io::Result<()> {
+        self.destination.publish(staged, dir, &need.name, meta)?;
+        self.count(need.replaces);
+        self.counters.bytes_changed.fetch_add(len, Relaxed);
+        self.monitor.add_files(1);
+        Ok(())
+    }
+
+    fn count(&self, replaces: bool) {
+        let counter = if replaces { &self.counters.updated } else { &self.counters.created };
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+/// Applies a plan, in the order that [`apply`] documents.
+pub(super) struct Executor<'a> {
+    context: Context<'a>,
+    sink: &'a Tree,
+    delete: bool,
+    /// Directories whose own metadata is set at the end.
+    unfinished: Vec<(RelPath, Meta)>,
+}
+
+impl<'a> Executor<'a> {
+    pub(super) fn new(context: Context<'a>, sink: &'a Tree, delete: bool) -> Self {
+        Self { context, sink, delete, unfinished: Vec::new() }
+    }
+
+    /// Has the root's own metadata set at the end, where it is not `wanted` already.
+    pub(super) fn expect_root(&mut self, wanted: Meta) {
+        let have = self.sink.root_meta;
+        let same_owner = wanted.owner == have.owner || !self.context.destination.settings().owners;
+        if wanted.mode != have.mode || wanted.mtime != have.mtime || !same_owner {
+            self.unfinished.push((RelPath::root(), wanted));
+        }
+    }
+
+    /// Makes directories, links and nodes, changes metadata, and asks for the content of files. Returns when all content is there.
+    pub(super) fn transfer(
+        &mut self,
+        planned: &[PlannedDir],
+        fetch: &mut dyn Fetch,
+    ) -> Result<(), SessionError> {
+        for dir in planned {
+            if self.context.monitor.cancelled() {
+                return Err(TransportError::Canceled.into());
+            }
+            let needs = self.enter(dir);
+            if !needs.is_empty() {
+                fetch.fetch(needs)?;
+            }
+        }
+        fetch.finish()
+    }
+
+    /// Deletes, then sets the metadata of directories, the deepest first.
+    pub(super) fn finish(mut self, planned: &[PlannedDir]) -> Vec<String> {
+        for dir in planned {
+            self.delete_in(dir);
+        }
+        let mut notes = Vec::new();
+        for (path, meta) in self.unfinished.drain(..).rev() {
+            match self.context.destination.finish_dir(&path, &meta) {
+                Ok(()) => {}
+                // A volume's root often belongs to somebody else; that is no fault of the run.
+                Err(error) if path.is_root() => {
+                    notes.push(format!("the metadata of the volume's root folder could not be set: {error}"));
+                }
+                Err(error) => self.context.failures.add(&path, "set metadata", &error),
+            }
+        }
+        notes
+    }
+
+    /// Does what can be done at once in one directory, and returns the files that need content.
+    fn enter(&mut self, dir: &PlannedDir) -> Vec<Need> {
+        let changes = dir.plan.changes_entries();
+        // One that was just made is on the list already.
+        if changes && dir.sink.is_some() {
+            self.unfinished.push((dir.path.clone(), dir.meta));
+        }
+        if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {
+            return Vec::new();
+        }
+        let opened = match self.open(dir, changes) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.context.failures.add(&dir.path, "open directory", &error);
+                return Vec::new();
+            }
+        };
+        let target = Arc::new(Target { source: dir.source, path: dir.path.clone() });
+        let mut needs = Vec::new();
+        let mut steps = dir.plan.steps.iter().peekable();
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+            match (step, entry.kind) {
+                (Step::Create | Step::Update | Step::Replace { was_dir: false }, Kind::File { .. }) => {
+                    let (name, replaces) = (entry.name.into(), step != Step::Create);
+                    let dir = Arc::clone(&target);
+                    needs.push(Need { dir, index, name, meta: entry.meta, replaces });
+                }
+                _ => self.apply(dir, opened.as_fd(), &entry, step, &target, index, &mut needs),
+            }
+        }
+        needs
+    }
+
+    fn open(&self, dir: &PlannedDir, changes: bool) -> io::Result<OwnedFd> {
+        if changes && dir.sink.is_some() {
+            self.context.destination.unlock_dir(&dir.path)?;
+        }
+        self.context.destination.dir(&dir.path)
+    }
+
+    #[allow(clippy::too_many_arguments)] // the state of one loop, split for its length
+    fn apply(
+        &mut self,
+        dir: &PlannedDir,
+        fd: BorrowedFd<'_>,
+        entry: &Entry<'_>,
+        step: Step,
+        target: &Arc<Target>,
+        index: u32,
+        needs: &mut Vec<Need>,
+    ) {
+        let Ok(path) = dir.path.join(entry.name) else { return };
+        if let Step::Replace { was_dir } = step
+            && let Err(error) = self.make_way(dir, fd, entry, was_dir, &path)
+        {
+            return self.context.failures.add(&path, "make way", &error);
+        }
+        let done = match (step, entry.kind) {
+            (Step::Meta, Kind::Dir) => {
+                self.unfinished.push((path.clone(), entry.meta));
+                Ok(())
+            }
+            (Step::Meta, _) => self.context.destination.set_meta(fd, entry),
+            (_, Kind::Dir) => {
+                self.unfinished.push((path.clone(), entry.meta));
+                self.context.destination.make_dir(fd, entry.name)
+            }
+            (_, Kind::File { .. }) => {
+                let dir = Arc::clone(target);
+                let name = entry.name.into();
+                needs.push(Need { dir, index, name, meta: entry.meta, replaces: true });
+                return;
+            }
+            _ => self.context.destination.make_node(fd, entry),
+        };
+        match done {
+            Ok(()) => self.context.count(step != Step::Create),
+            Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
+        }
+    }
+
+    /// Clears a place that something of another kind holds. A directory takes the place of a file only after the file is gone, and a
+    /// file that of a directory only after all in it is gone; anything else is replaced in one rename.
+    fn make_way(
+        &self,
+        dir: &PlannedDir,
+        fd: BorrowedFd<'_>,
+        entry: &Entry<'_>,
+        was_dir: bool,
+        path: &RelPath,
+    ) -> io::Result<()> {
+        if !was_dir {
+            return match entry.kind {
+                Kind::Dir => self.context.destination.remove_file(fd, entry.name),
+                _ => Ok(()),
+            };
+        }
+        if self.delete
+            && let Some(id) = self.sink_child(dir, entry.name)
+        {
+            self.delete_below(fd, entry.name, id, path)?;
+        }
+        self.context.destination.remove_dir(fd, entry.name)
+    }
+
+    /// The number of the sink's directory of this name.
+    fn sink_child(&self, dir: &PlannedDir, name: &[u8]) -> Option<DirId> {
+        let there = &self.sink.dirs[dir.sink? as usize];
+        let mut dirs = there.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        Some(there.first_child + dirs.position(|entry| entry.name == name)? as u32)
+    }
+
+    fn delete_in(&self, dir: &PlannedDir) {
+        let (Some(id), false) = (dir.sink, dir.plan.deletes.is_empty()) else { return };
+        let there = &self.sink.dirs[id as usize];
+        let fd = match self.context.destination.dir(&dir.path) {
+            Ok(fd) => fd,
+            Err(error) => return self.context.failures.add(&dir.path, "open directory", &error),
+        };
+        let mut deletes = dir.plan.deletes.iter().peekable();
+        let mut child = there.first_child;
+        for (index, entry) in (0..).zip(&there.listing) {
+            if deletes.next_if(|&&at| at == index).is_some()
+                && let Ok(path) = dir.path.join(entry.name)
+            {
+                self.delete_entry(fd.as_fd(), &entry, child, &path);
+            }
+            child += u32::from(entry.kind == Kind::Dir);
+        }
+    }
+
+    fn delete_entry(&self, fd: BorrowedFd<'_>, entry: &Entry<'_>, child: DirId, path: &RelPath) {
+        let destination = self.context.destination;
+        let deleted = match entry.kind {
+            Kind::Dir => self
+                .delete_below(fd, entry.name, child, path)
+                .and_then(|()| destination.remove_dir(fd, entry.name)),
+            _ => destination.remove_file(fd, entry.name),
+        };
+        match deleted {
+            Ok(()) => {
+                self.context.counters.deleted.fetch_add(1, Relaxed);
+            }
+            // What is left in it is excluded from the run, or came after the scan: not the run's to delete.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                tracing::info!(%path, "kept: it holds entries that are not part of the run");
+            }
+            Err(error) => self.context.failures.add(path, "delete", &error),
+        }
+    }
+
+    /// Deletes what the scan found in a directory, and only that.
+    fn delete_below(&self, dir: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
+        self.context.destination.unlock_dir(path)?;
+        let fd = open_dir_in(dir, name)?;
+        let there = &self.sink.dirs[id as usize];
+        let mut child = there.first_child;
+        for entry in &there.listing {
+            if let Ok(path) = path.join(entry.name) {
+                self.delete_entry(fd.as_fd(), &entry, child, &path);
+            }
+            child += u32::from(entry.kind == Kind::Dir);
+        }
+        Ok(())
+    }
+}
+
+fn operation(step: Step, kind: &Kind<'_>) -> &'static str {
+    match (step, kind) {
+        (Step::Meta, _) => "set metadata",
+        (_, Kind::Dir) => "make directory",
+        (_, Kind::Symlink { .. }) => "make link",
+        _ => "make node",
+    }
+}

@@ -1,0 +1,143 @@
+//! Refuses a run that would empty a volume, before anything is touched.
+
+use contract::RunParams;
+
+use super::{SessionError, compare::PlannedDir};
+use crate::{
+    entry::Kind,
+    scan::{DirId, Totals, Tree},
+};
+
+/// Checks the deletes of a plan against the limits.
+///
+/// # Errors
+/// [`SessionError::Guard`] with what to do.
+pub(super) fn check(
+    params: &RunParams,
+    source: &Totals,
+    sink: &Tree,
+    planned: &[PlannedDir],
+) -> Result<(), SessionError> {
+    let deletes: u64 = planned.iter().map(|dir| deletes_in(dir, sink)).sum();
+    if params.force || deletes == 0 {
+        return Ok(());
+    }
+    if source.entries == 0 {
+        return Err(SessionError::Guard {
+            reason: "SourceEmpty",
+            message: format!(
+                "the source is empty and the destination has {} entries: a volume that was not mounted or was wiped looks \
+                 like this; if the destination shall be emptied, run with --force",
+                sink.totals.entries
+            ),
+        });
+    }
+    let limit = u64::from(params.delete_limit.0);
+    if deletes * 100 > limit * sink.totals.entries {
+        return Err(SessionError::Guard {
+            reason: "DeleteLimitExceeded",
+            message: format!(
+                "the run would delete {deletes} of {} entries, more than the limit of {limit} %: raise the limit or run with \
+                 --force if that is what you want",
+                sink.totals.entries
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn deletes_in(dir: &PlannedDir, sink: &Tree) -> u64 {
+    let Some(id) = dir.sink else { return 0 };
+    let mut deletes = dir.plan.deletes.iter().peekable();
+    let mut child = sink.dirs[id as usize].first_child;
+    let mut count = 0;
+    for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
+        let is_dir = entry.kind == Kind::Dir;
+        if deletes.next_if(|&&at| at == index).is_some() {
+            count += 1 + if is_dir { entries_below(sink, child) } else { 0 };
+        }
+        child += u32::from(is_dir);
+    }
+    count
+}
+
+/// How many entries are in a directory of the sink and below.
+fn entries_below(tree: &Tree, id: DirId) -> u64 {
+    let mut count = 0;
+    let mut left = vec![id];
+    while let Some(id) = left.pop() {
+        let dir = &tree.dirs[id as usize];
+        count += dir.listing.len() as u64;
+        left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::DeleteLimit;
+
+    use super::*;
+    use crate::{
+        entry::{Entry, ListingBuilder, Meta},
+        path::RelPath,
+        plan::DirPlan,
+        scan::Dir,
+    };
+
+    fn sink() -> Tree {
+        let mut root = ListingBuilder::default();
+        root.push(&Entry { name: b"d", kind: Kind::Dir, meta: Meta::default() });
+        root.push(&Entry { name: b"f", kind: Kind::File { size: 1 }, meta: Meta::default() });
+        let mut below = ListingBuilder::default();
+        for name in ["a", "b"] {
+            below.push(&Entry { name: name.as_bytes(), kind: Kind::File { size: 1 }, meta: Meta::default() });
+        }
+        Tree {
+            dirs: vec![
+                Dir { listing: root.finish(), first_child: 1, ..Dir::default() },
+                Dir { listing: below.finish(), ..Dir::default() },
+            ],
+            totals: Totals { entries: 4, ..Totals::default() },
+            ..Tree::default()
+        }
+    }
+
+    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<(), &'static str> {
+        let planned = PlannedDir {
+            source: 0,
+            sink: Some(0),
+            path: RelPath::root(),
+            meta: Meta::default(),
+            listing: ListingBuilder::default().finish(),
+            plan: DirPlan { deletes, ..DirPlan::default() },
+        };
+        let source = Totals { entries, ..Totals::default() };
+        check(params, &source, &sink(), &[planned]).map_err(|error| match error {
+            SessionError::Guard { reason, .. } => reason,
+            _ => "another error",
+        })
+    }
+
+    #[test]
+    fn deletes_up_to_the_limit_pass_and_one_more_does_not() {
+        let half = RunParams { delete_limit: DeleteLimit(25), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![1], 9, &half), Ok(()));
+        assert_eq!(check_deletes(vec![0], 9, &half), Err("DeleteLimitExceeded"));
+    }
+
+    #[test]
+    fn all_that_is_below_a_directory_counts() {
+        let most = RunParams { delete_limit: DeleteLimit(74), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0], 9, &most), Err("DeleteLimitExceeded"));
+        let most = RunParams { delete_limit: DeleteLimit(75), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0], 9, &most), Ok(()));
+    }
+
+    #[test]
+    fn an_empty_source_is_refused_unless_forced() {
+        let all = RunParams { delete_limit: DeleteLimit(100), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0, 1], 0, &all), Err("SourceEmpty"));
+        assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(()));
+    }
+}

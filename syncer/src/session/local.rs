@@ -1,0 +1,208 @@
+//! Both trees in one process: the same plan and apply, and content copied from the source's files.
+
+use std::{collections::VecDeque, io, os::fd::AsFd as _, path::Path};
+
+use async_channel::{Receiver, Sender};
+use contract::{Phase, Report, RunParams, Usage};
+
+use super::{
+    SessionError,
+    compare::{SourceTree, compare},
+    execute::{Context, Fetch, Need},
+    read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
+    sink::{self, Planned, apply, make_report, scan_tree},
+};
+use crate::{
+    apply::{Destination, Settings},
+    report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    root::Root,
+    scan::{DirId, ROOT, Tree},
+    transport::TransportError,
+    wire::{Listed, SourceDone, TreeHead},
+};
+
+/// Syncs `from` onto `to`.
+pub(super) fn run(
+    from: &Path,
+    to: &Path,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    watch.enter(Phase::Scan);
+    let unreadable = |source| SessionError::Scan { path: from.into(), source };
+    let root = Root::open(from).map_err(unreadable)?;
+    refuse_overlap(from, to)?;
+    let destination = Destination::open(to, Settings::resolve(&params.preserve)?)?;
+    let failures = Failures::default();
+    let (tree, sink) = std::thread::scope(|scope| {
+        let source = scope.spawn(|| scan_tree(from, &root, params, &failures));
+        let sink = scan_tree(to, destination.root(), params, &failures);
+        let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
+        Ok::<_, SessionError>((source?, sink?))
+    })?;
+    let head = TreeHead {
+        root_meta: tree.root_meta,
+        digest: tree.dirs[ROOT as usize].digest,
+        totals: tree.totals,
+        source: SourceDone::default(),
+    };
+    watch.enter(Phase::Plan);
+    let mut source = LocalTree { tree, asked: VecDeque::new() };
+    let dirs = compare(&mut source, &head, &sink, sink::policy(params, &destination))?;
+    let plan = Planned { dirs, sink };
+    let counters = Counters::default();
+    let context = Context {
+        destination: &destination,
+        failures: &failures,
+        counters: &counters,
+        monitor: watch.monitor(),
+    };
+    let notes = apply(context, params, &head, &plan, watch, &mut |executor| {
+        copy_all(context, &root, |fetch| executor.transfer(&plan.dirs, fetch))
+    })?;
+    let mut report = make_report(params, watch, &head.totals, &counters, &failures, notes);
+    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
+    report.fill_rates();
+    destination.close();
+    Ok(report)
+}
+
+/// A tree synced onto itself or into itself would grow or vanish.
+fn refuse_overlap(from: &Path, to: &Path) -> Result<(), SessionError> {
+    let (Ok(from), Ok(to)) = (from.canonicalize(), to.canonicalize()) else { return Ok(()) };
+    let overlap = |what: &str| {
+        Err(SessionError::SameTree(format!(
+            "the destination {} {what} the source {}: choose folders that do not contain one another",
+            to.display(),
+            from.display()
+        )))
+    };
+    match () {
+        () if from == to => overlap("is"),
+        () if to.starts_with(&from) => overlap("lies in"),
+        () if from.starts_with(&to) => overlap("contains"),
+        () => Ok(()),
+    }
+}
+
+/// The source's tree at hand.
+struct LocalTree {
+    tree: Tree,
+    asked: VecDeque<DirId>,
+}
+
+impl SourceTree for LocalTree {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.asked.extend(dirs);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        let id = self.asked.pop_front().unwrap_or(ROOT);
+        let dirs = &mut self.tree.dirs;
+        let listing = std::mem::take(&mut dirs[id as usize].listing);
+        let first_child = dirs[id as usize].first_child;
+        let below = first_child as usize..(first_child + listing.dirs()) as usize;
+        let children = dirs[below].iter().map(|dir| dir.digest).collect();
+        Ok(Listed { dir: id, first_child, children, listing })
+    }
+}
+
+/// Runs `work` with workers that copy what it fetches.
+fn copy_all(
+    context: Context<'_>,
+    root: &Root,
+    work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
+) -> Result<(), SessionError> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let (jobs, queue) = async_channel::bounded(workers * 16);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers)
+            .map(|_| {
+                let queue = queue.clone();
+                let copier = Copier { context, root, from: LastDir::default(), to: LastDir::default() };
+                scope.spawn(move || copier.run(&queue))
+            })
+            .collect();
+        let result = work(&mut CopyFetch { jobs: &jobs });
+        jobs.close();
+        for worker in workers {
+            let _ = worker.join();
+        }
+        match context.monitor.cancelled() {
+            true => Err(TransportError::Canceled.into()),
+            false => result,
+        }
+    })
+}
+
+/// A directory's files are dealt out in parts of this many.
+const FILES_PER_JOB: usize = 64;
+
+struct CopyFetch<'a> {
+    jobs: &'a Sender<Vec<Need>>,
+}
+
+impl Fetch for CopyFetch<'_> {
+    fn fetch(&mut self, mut needs: Vec<Need>) -> Result<(), SessionError> {
+        while !needs.is_empty() {
+            let rest = needs.split_off(needs.len().min(FILES_PER_JOB));
+            let _ = self.jobs.send_blocking(needs);
+            needs = rest;
+        }
+        Ok(())
+    }
+
+    /// The workers are waited for when the queue is closed.
+    fn finish(&mut self) -> Result<(), SessionError> {
+        Ok(())
+    }
+}
+
+struct Copier<'a> {
+    context: Context<'a>,
+    root: &'a Root,
+    from: LastDir,
+    to: LastDir,
+}
+
+impl Copier<'_> {
+    fn run(mut self, queue: &Receiver<Vec<Need>>) {
+        while let Ok(needs) = queue.recv_blocking() {
+            for need in needs {
+                if self.context.monitor.cancelled() {
+                    return;
+                }
+                if let Err(error) = self.copy(&need) {
+                    self.context.failures.add(&need.path(), "copy", &error);
+                }
+            }
+        }
+    }
+
+    fn copy(&mut self, need: &Need) -> io::Result<()> {
+        for _ in 0..MAX_ATTEMPTS {
+            if self.attempt(need)? {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(CHANGED))
+    }
+
+    /// One try; false when the file changed while it was read.
+    fn attempt(&mut self, need: &Need) -> io::Result<bool> {
+        let id = need.dir.source;
+        let source = SourceFile::open(self.from.open(self.root, id, &need.dir.path)?, &need.name)?;
+        let context = self.context;
+        let dir = self.to.open(context.destination.root(), id, &need.dir.path)?;
+        let staged = context.destination.create_file(dir, need.replaces)?;
+        staged.copy_from(source.as_fd(), source.len())?;
+        if !source.is_unchanged()? {
+            context.destination.discard(staged);
+            return Ok(false);
+        }
+        context.publish(need, dir, staged, &source.meta(&need.meta), source.len())?;
+        context.monitor.add_bytes(source.len());
+        Ok(true)
+    }
+}

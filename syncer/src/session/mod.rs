@@ -1,0 +1,207 @@
+//! One run, from two trees to one: the only place that sees both ends.
+//!
+//! - [`send`] is the source's end, [`receive`] the sink's, [`sync`] both in one process.
+//! - The sink plans: [`compare`] walks the source's digests and its own tree, [`guard`] may refuse, [`execute`] applies, and
+//!   asks a [`execute::Fetch`] for the content of files: over the network ([`remote`]) or from the tree itself ([`local`]).
+//! - The source answers: [`source`] serves listings, [`feed`] reads and sends files.
+
+mod compare;
+mod error;
+mod execute;
+mod feed;
+mod guard;
+mod local;
+mod read;
+mod remote;
+mod sink;
+mod source;
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use contract::{ExitCode, Identity, Report, RunParams, RunResult, Side};
+
+pub use error::SessionError;
+
+use crate::{
+    monitor::Monitor,
+    report::Stopwatch,
+    transport::{
+        Peer, TransportError,
+        quic::{self, Port},
+    },
+    wire::{Message, Refusal, code},
+};
+
+/// Which end dials.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// This end waits on the address; port 0 takes any free port.
+    Listen(SocketAddr),
+    /// This end dials `host:port` until it is answered.
+    Connect(String),
+}
+
+/// How to reach the peer, and how to know it.
+#[derive(Debug)]
+pub struct Link {
+    /// Listen or dial.
+    pub endpoint: Endpoint,
+    /// This end's key, and the peer's fingerprint.
+    pub identity: Identity,
+    /// How long to dial.
+    pub connect_timeout: Duration,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was done; for a failed run, why it failed.
+    pub report: Report,
+    /// What the process exits with.
+    pub exit: ExitCode,
+}
+
+/// The source's end of one run. Every error is in the outcome.
+pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
+    let clock = Clock::start(monitor);
+    let result = open_port(link, monitor)
+        .and_then(|port| connect(port, link, Side::Source, monitor))
+        .and_then(|(connection, peer)| {
+            let result = source::run(source, &peer, params);
+            let exchange = finish(connection, &peer, &result, false);
+            result.map_err(|error| error.or_cause(exchange.1))
+        });
+    clock.outcome(&params.run, result)
+}
+
+/// The sink's end: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned.
+pub fn receive(
+    destination: &Path,
+    link: &Link,
+    params: &RunParams,
+    monitor: &Monitor,
+    once: bool,
+    on_run: &mut dyn FnMut(&Outcome),
+) -> Outcome {
+    let clock = Clock::start(monitor);
+    let mut port = match open_port(link, monitor) {
+        Ok(port) => port,
+        Err(error) => return clock.outcome(&params.run, Err(error)),
+    };
+    loop {
+        let mut clock = Clock::start(monitor);
+        let (back, result) = match connect(port, link, Side::Sink, monitor) {
+            Ok((connection, peer)) => {
+                let result = sink::run(destination, &peer, &mut clock.watch, &|| connection.bytes_on_wire());
+                let (port, cause) = finish(connection, &peer, &result, true);
+                (Some(port), result.map_err(|error| error.or_cause(cause)))
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let outcome = clock.outcome(&params.run, result);
+        on_run(&outcome);
+        match back {
+            Some(back) if !once && !monitor.cancelled() => port = Some(back),
+            _ => return outcome,
+        }
+        monitor.reset();
+    }
+}
+
+/// Both ends in one process, with no network.
+pub fn sync(source: &Path, destination: &Path, params: &RunParams, monitor: &Monitor) -> Outcome {
+    let mut clock = Clock::start(monitor);
+    let result = local::run(source, destination, params, &mut clock.watch);
+    clock.outcome(&params.run, result)
+}
+
+/// A listening socket; `None` where this end dials.
+fn open_port(link: &Link, monitor: &Monitor) -> Result<Option<Port>, SessionError> {
+    let Endpoint::Listen(address) = link.endpoint else { return Ok(None) };
+    let port = Port::listen(address, &link.identity)?;
+    monitor.listening(port.local_addr().unwrap_or(address));
+    Ok(Some(port))
+}
+
+fn connect(
+    port: Option<Port>,
+    link: &Link,
+    side: Side,
+    monitor: &Monitor,
+) -> Result<(quic::Link, Peer), SessionError> {
+    match (&link.endpoint, port) {
+        (Endpoint::Connect(address), _) => {
+            Ok(quic::dial(address, &link.identity, link.connect_timeout, side, monitor)?)
+        }
+        (Endpoint::Listen(_), Some(port)) => port.accept(side, monitor).map_err(|(_, error)| error.into()),
+        (Endpoint::Listen(_), None) => Err(TransportError::Lost("the socket was closed".into()).into()),
+    }
+}
+
+/// Ends a connection, after telling the peer why if this end failed. Returns what may have caused the failure: the peer's last word.
+fn finish(
+    connection: quic::Link,
+    peer: &Peer,
+    result: &Result<Report, SessionError>,
+    waits: bool,
+) -> (Port, Option<TransportError>) {
+    match result {
+        Ok(_) => (connection.close(waits, code::DONE), None),
+        Err(SessionError::Transport(_)) => {
+            let cause = peer.control.last_word();
+            (connection.close(false, code::FAILED), cause)
+        }
+        Err(error) => {
+            let told = peer.control.send(&Message::Refuse(error.refusal()));
+            (connection.close(told.is_ok(), code::FAILED), None)
+        }
+    }
+}
+
+/// The wall clock of a run.
+struct Clock<'a> {
+    began: std::time::SystemTime,
+    watch: Stopwatch<'a>,
+}
+
+impl<'a> Clock<'a> {
+    fn start(monitor: &'a Monitor) -> Self {
+        Self { began: std::time::SystemTime::now(), watch: Stopwatch::start(monitor) }
+    }
+
+    fn outcome(&self, run: &str, result: Result<Report, SessionError>) -> Outcome {
+        match result {
+            Ok(report) => Outcome { exit: exit_of(report.result), report },
+            Err(error) => self.failed(run, &error),
+        }
+    }
+
+    fn failed(&self, run: &str, error: &SessionError) -> Outcome {
+        let Refusal { exit, reason, message } = error.refusal();
+        let mut report = Report {
+            run: run.into(),
+            result: if error.is_canceled() { RunResult::Canceled } else { RunResult::Failed },
+            reason: Some(reason),
+            message,
+            start_time: rfc3339(self.began),
+            completion_time: rfc3339(std::time::SystemTime::now()),
+            timings: self.watch.timings(),
+            ..Report::default()
+        };
+        report.fill_rates();
+        Outcome { report, exit }
+    }
+}
+
+fn exit_of(result: RunResult) -> ExitCode {
+    match result {
+        RunResult::Succeeded => ExitCode::Done,
+        RunResult::PartiallyFailed => ExitCode::Partial,
+        RunResult::Failed | RunResult::Canceled => ExitCode::Failed,
+    }
+}
+
+/// A moment as reports write it.
+fn rfc3339(time: std::time::SystemTime) -> String {
+    contract::timestamp(time)
+}

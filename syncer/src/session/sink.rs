@@ -1,0 +1,248 @@
+//! The sink's end of a run.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::Path,
+};
+
+use contract::{Phase, Report, RunParams, RunResult, Work};
+
+use super::{
+    SessionError,
+    compare::{PlannedDir, SourceTree, compare},
+    execute::{Context, Executor},
+    guard, remote, rfc3339,
+};
+use crate::{
+    apply::{Destination, Settings},
+    filter::Filter,
+    plan::{Policy, Step},
+    report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    scan::{DirId, ScanOptions, Totals, Tree, scan},
+    transport::{Control, Peer, TransportError},
+    wire::{Hello, Listed, Message, SourceDone, TreeHead, Welcome},
+};
+
+/// Entries that a source may push before the sink asked for any. A source stops at 64 KiB of listings, where no entry is below five bytes.
+const MAX_PUSHED_ENTRIES: usize = 16 << 10;
+
+/// How a plan may go ahead once the trees were compared.
+pub(super) struct Planned {
+    pub dirs: Vec<PlannedDir>,
+    pub sink: Tree,
+}
+
+/// Runs the sink's end over a connection. `bytes_on_wire` is asked when the report is made.
+pub(super) fn run(
+    path: &Path,
+    peer: &Peer,
+    watch: &mut Stopwatch<'_>,
+    bytes_on_wire: &dyn Fn() -> u64,
+) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    watch.enter(Phase::Scan);
+    control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
+    let params = expect_hello(control)?.params;
+    let failures = Failures::default();
+    let destination = Destination::open(path, Settings::resolve(&params.preserve)?)?;
+    let sink = scan_tree(path, destination.root(), &params, &failures)?;
+    let mut source = RemoteTree::new(control);
+    let head = source.head()?;
+    failures.merge(head.source.failed, head.source.failures.clone());
+
+    watch.enter(Phase::Plan);
+    let dirs = compare(&mut source, &head, &sink, policy(&params, &destination))?;
+    let plan = Planned { dirs, sink };
+    let counters = Counters::default();
+    let context = Context {
+        destination: &destination,
+        failures: &failures,
+        counters: &counters,
+        monitor: watch.monitor(),
+    };
+    let mut done = head.source.clone();
+    let notes = apply(context, &params, &head, &plan, watch, &mut |executor| {
+        if remote::run(context, peer, |fetch| executor.transfer(&plan.dirs, fetch))? {
+            done = expect_done(control)?;
+        }
+        Ok(())
+    })?;
+    failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
+    let mut report = make_report(&params, watch, &head.totals, &counters, &failures, notes);
+    report.work.bytes_on_wire = bytes_on_wire();
+    report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
+    report.fill_rates();
+    destination.close();
+    control.send(&Message::Report(Box::new(report.clone())))?;
+    Ok(report)
+}
+
+/// Carries out a plan, through to a durable destination. `transfer` moves the content.
+pub(super) fn apply(
+    context: Context<'_>,
+    params: &RunParams,
+    head: &TreeHead,
+    plan: &Planned,
+    watch: &mut Stopwatch<'_>,
+    transfer: &mut dyn FnMut(&mut Executor<'_>) -> Result<(), SessionError>,
+) -> Result<Vec<String>, SessionError> {
+    guard::check(params, &head.totals, &plan.sink, &plan.dirs)?;
+    let (files, bytes) = to_transfer(&plan.dirs);
+    context.monitor.set_totals(files, bytes);
+    let mut executor = Executor::new(context, &plan.sink, params.delete);
+    executor.expect_root(head.root_meta);
+    watch.enter(Phase::Transfer);
+    transfer(&mut executor)?;
+    watch.enter(Phase::Apply);
+    let notes = executor.finish(&plan.dirs);
+    watch.enter(Phase::Commit);
+    if !plan.dirs.is_empty() {
+        context.destination.sync().map_err(SessionError::Commit)?;
+    }
+    Ok(notes)
+}
+
+/// What decides that entries are the same.
+pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
+    Policy { delete: params.delete, owners: destination.settings().owners }
+}
+
+/// Scans the tree at `root`, as the parameters ask.
+pub(super) fn scan_tree(
+    path: &Path,
+    root: &crate::root::Root,
+    params: &RunParams,
+    failures: &Failures,
+) -> Result<Tree, SessionError> {
+    let options = ScanOptions {
+        filter: Filter::new(&params.include, &params.exclude)?,
+        ignore_permissions: !params.preserve.permissions,
+    };
+    scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
+}
+
+/// The report of a run that got to its end.
+pub(super) fn make_report(
+    params: &RunParams,
+    watch: &Stopwatch<'_>,
+    source: &Totals,
+    counters: &Counters,
+    failures: &Failures,
+    notes: Vec<String>,
+) -> Report {
+    let failed = failures.count();
+    let now = std::time::SystemTime::now();
+    let mut report = Report {
+        run: params.run.clone(),
+        start_time: rfc3339(now - watch.elapsed()),
+        completion_time: rfc3339(now),
+        timings: watch.timings(),
+        work: Work {
+            files_scanned: source.entries,
+            files_failed: failed,
+            files_skipped: source.skipped,
+            bytes_total: source.bytes,
+            ..counters.work()
+        },
+        failures: failures.named(),
+        notes,
+        ..Report::default()
+    };
+    if failed > 0 {
+        report.result = RunResult::PartiallyFailed;
+        report.reason = Some("SomeFilesFailed".into());
+        report.message = match report.failures.first() {
+            Some(first) => {
+                format!("{failed} failed, first {}: {}: {}", first.path, first.operation, first.error)
+            }
+            None => format!("{failed} failed"),
+        };
+    }
+    report
+}
+
+/// How many files, of how many bytes, a plan moves.
+fn to_transfer(planned: &[PlannedDir]) -> (u64, u64) {
+    let (mut files, mut bytes) = (0, 0);
+    for dir in planned {
+        let mut steps = dir.plan.steps.iter().peekable();
+        for (index, entry) in (0..).zip(&dir.listing) {
+            if let Some((_, step)) = steps.next_if(|(at, _)| *at == index)
+                && let (true, crate::entry::Kind::File { size }) = (*step != Step::Meta, entry.kind)
+            {
+                files += 1;
+                bytes += size;
+            }
+        }
+    }
+    (files, bytes)
+}
+
+fn expect_hello(control: &Control) -> Result<Hello, TransportError> {
+    match control.recv()? {
+        Message::Hello(hello) => Ok(*hello),
+        other => Err(TransportError::Unexpected { got: other.what(), expected: "Hello" }),
+    }
+}
+
+fn expect_done(control: &Control) -> Result<SourceDone, TransportError> {
+    match control.recv()? {
+        Message::SourceDone(done) => Ok(*done),
+        other => Err(TransportError::Unexpected { got: other.what(), expected: "SourceDone" }),
+    }
+}
+
+/// The source's tree over the control stream. The source pushes its first listings unasked, to save a round trip.
+struct RemoteTree<'a> {
+    control: &'a Control,
+    pushed: HashMap<DirId, Listed>,
+    pushed_entries: usize,
+    asked: VecDeque<DirId>,
+}
+
+impl<'a> RemoteTree<'a> {
+    fn new(control: &'a Control) -> Self {
+        Self { control, pushed: HashMap::new(), pushed_entries: 0, asked: VecDeque::new() }
+    }
+
+    /// Waits for the end of the source's scan.
+    fn head(&mut self) -> Result<TreeHead, TransportError> {
+        loop {
+            match self.control.recv()? {
+                Message::Tree(head) => return Ok(*head),
+                Message::Listed(listed) => self.keep(listed)?,
+                other => return Err(TransportError::Unexpected { got: other.what(), expected: "Tree" }),
+            }
+        }
+    }
+
+    fn keep(&mut self, listed: Listed) -> Result<(), TransportError> {
+        self.pushed_entries += 1 + listed.listing.len();
+        if self.pushed_entries > MAX_PUSHED_ENTRIES {
+            return Err(TransportError::Nonsense("more was pushed than may be"));
+        }
+        self.pushed.insert(listed.dir, listed);
+        Ok(())
+    }
+}
+
+impl SourceTree for RemoteTree<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.asked.extend(dirs);
+        let missing: Vec<DirId> = dirs.iter().copied().filter(|dir| !self.pushed.contains_key(dir)).collect();
+        if !missing.is_empty() {
+            self.control.send(&Message::Want(missing))?;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        if let Some(listed) = self.asked.pop_front().and_then(|dir| self.pushed.remove(&dir)) {
+            return Ok(listed);
+        }
+        match self.control.recv()? {
+            Message::Listed(listed) => Ok(listed),
+            other => Err(TransportError::Unexpected { got: other.what(), expected: "Listed" }.into()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The source's end of a run: says what its tree looks like, and sends what it is asked for.
+
+use std::{collections::VecDeque, path::Path};
+
+use contract::{Report, RunParams, Usage};
+
+use super::{SessionError, feed::Feed, sink::scan_tree};
+use crate::{
+    report::{Failures, cpu_ms, peak_rss},
+    root::Root,
+    scan::{DirId, ROOT, Tree},
+    transport::{Control, Peer, TransportError},
+    wire::{Hello, Listed, Message, SourceDone, TreeHead},
+};
+
+/// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
+/// first acknowledgement, and little enough not to matter where they are equal.
+const PUSH_BYTES: usize = 64 << 10;
+
+/// Runs the source's end over a connection; returns the sink's report.
+pub(super) fn run(path: &Path, peer: &Peer, params: &RunParams) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    control.send(&Message::Hello(Box::new(Hello { params: params.clone() })))?;
+    let failures = Failures::default();
+    let unreadable = |source| SessionError::Scan { path: path.into(), source };
+    let root = Root::open(path).map_err(unreadable)?;
+    let tree = scan_tree(path, &root, params, &failures)?;
+    push(control, &tree)?;
+    let head = TreeHead {
+        root_meta: tree.root_meta,
+        digest: tree.dirs[ROOT as usize].digest,
+        totals: tree.totals,
+        source: done(&failures),
+    };
+    control.send(&Message::Tree(Box::new(head)))?;
+    serve(&root, &tree, peer)
+}
+
+/// Answers the sink until it sends the report.
+fn serve(root: &Root, tree: &Tree, peer: &Peer) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    expect_welcome(control)?;
+    std::thread::scope(|scope| {
+        let mut feed = None;
+        loop {
+            match control.recv()? {
+                Message::Want(dirs) => list(control, tree, &dirs)?,
+                Message::Need(needs) => {
+                    feed.get_or_insert_with(|| Feed::start(scope, root, tree, peer)).send(&needs)?;
+                }
+                Message::NeedsEnd => {
+                    if let Some(feed) = feed.take() {
+                        feed.finish()?;
+                    }
+                    control.send(&Message::SourceDone(Box::new(done(&Failures::default()))))?;
+                }
+                Message::Report(report) => return Ok(*report),
+                other => {
+                    return Err(TransportError::Unexpected { got: other.what(), expected: "Need" }.into());
+                }
+            }
+        }
+    })
+}
+
+fn expect_welcome(control: &Control) -> Result<(), TransportError> {
+    match control.recv()? {
+        Message::Welcome(welcome) => {
+            tracing::debug!(version = welcome.version, "the sink is ready");
+            Ok(())
+        }
+        other => Err(TransportError::Unexpected { got: other.what(), expected: "Welcome" }),
+    }
+}
+
+/// Pushes listings level by level from the root, as long as they are few bytes.
+fn push(control: &Control, tree: &Tree) -> Result<(), TransportError> {
+    let mut sent = 0;
+    let mut next = VecDeque::from([ROOT]);
+    while let Some(id) = next.pop_front() {
+        let dir = &tree.dirs[id as usize];
+        sent += dir.listing.encoded_len();
+        if sent > PUSH_BYTES {
+            return Ok(());
+        }
+        list(control, tree, &[id])?;
+        next.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+    }
+    Ok(())
+}
+
+fn list(control: &Control, tree: &Tree, dirs: &[DirId]) -> Result<(), TransportError> {
+    for &id in dirs {
+        let dir = tree.dirs.get(id as usize);
+        let dir = dir.ok_or(TransportError::Nonsense("a directory was asked for that there is not"))?;
+        let below = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
+        let children = tree.dirs[below].iter().map(|dir| dir.digest).collect();
+        let listing = dir.listing.clone();
+        control.send(&Message::Listed(Listed {
+            dir: id,
+            first_child: dir.first_child,
+            children,
+            listing,
+        }))?;
+    }
+    Ok(())
+}
+
+fn done(failures: &Failures) -> SourceDone {
+    SourceDone {
+        usage: Usage { source_cpu_ms: cpu_ms(), source_peak_rss: peak_rss(), ..Usage::default() },
+        failed: failures.count(),
+        failures: failures.named(),
+    }
+}

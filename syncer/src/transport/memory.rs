@@ -1,0 +1,59 @@
+//! Two ends in one process, for tests: the same queues with nothing between them.
+
+use async_channel::{Receiver, Sender, bounded};
+
+use super::{Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES};
+use crate::wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, data::MAX_FRAME_BYTES, read_header};
+
+/// A source's and a sink's view of one connection.
+pub fn pair() -> (Peer, Peer) {
+    let (to_sink, at_sink) = control_pipe();
+    let (to_source, at_source) = control_pipe();
+    let (data_out, frames) = data_pipe();
+    let (_, nothing) = bounded(1);
+    let source = peer(to_sink, at_source, vec![data_out], nothing);
+    let sink = peer(to_source, at_sink, Vec::new(), frames);
+    (source, sink)
+}
+
+fn peer(
+    outgoing: Sender<Vec<u8>>,
+    incoming: Receiver<Message>,
+    data: Vec<Sender<Vec<u8>>>,
+    frames: Receiver<Frame>,
+) -> Peer {
+    let fault = Fault::default();
+    Peer {
+        control: Control { outgoing, incoming, fault: fault.clone() },
+        senders: data.into_iter().map(|outgoing| DataSender { outgoing, fault: fault.clone() }).collect(),
+        receiver: DataReceiver { incoming: frames },
+        fault,
+    }
+}
+
+fn control_pipe() -> (Sender<Vec<u8>>, Receiver<Message>) {
+    pipe(MAX_MESSAGE_BYTES, |kind, body| Message::decode(kind, body).unwrap())
+}
+
+fn data_pipe() -> (Sender<Vec<u8>>, Receiver<Frame>) {
+    pipe(MAX_FRAME_BYTES, |kind, body| Frame { kind, body: body.to_vec() })
+}
+
+fn pipe<T: Send + 'static>(
+    max: usize,
+    decode: impl Fn(u8, &[u8]) -> T + Send + 'static,
+) -> (Sender<Vec<u8>>, Receiver<T>) {
+    let (sender, encoded) = bounded::<Vec<u8>>(QUEUE_FRAMES);
+    let (decoded, receiver) = bounded(QUEUE_FRAMES);
+    std::thread::spawn(move || {
+        while let Ok(frame) = encoded.recv_blocking() {
+            let (header, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
+            let (kind, len) = read_header(*header, max).unwrap();
+            assert_eq!(len, body.len());
+            if decoded.send_blocking(decode(kind, body)).is_err() {
+                return;
+            }
+        }
+    });
+    (sender, receiver)
+}

@@ -1,0 +1,170 @@
+//! Framed streams between a source and a sink: over quinn ([`quic`]), or within one process ([`memory`]).
+//!
+//! A session is plain blocking code on threads of its own. It sees a [`Peer`]: channels whose other ends are pumped by the
+//! transport. All channels are bounded, so a slow end slows the other down instead of filling memory.
+
+#[cfg(test)]
+pub mod memory;
+pub mod quic;
+mod tls;
+
+use std::sync::{Arc, OnceLock};
+
+use async_channel::{Receiver, Sender};
+use thiserror::Error;
+
+use crate::wire::{Message, Refusal, WireError};
+
+/// How many frames wait between a session and the transport.
+const QUEUE_FRAMES: usize = 16;
+
+/// Why an end cannot talk to its peer, or not any more.
+#[derive(Debug, Error, Clone)]
+pub enum TransportError {
+    /// The peer showed a key that is not the pinned one, or refused ours.
+    #[error("the peer refused this end's key, or showed another key than the identity file names ({0})")]
+    Identity(String),
+    /// The connection could not be made, or broke.
+    #[error("the connection to the peer was lost: {0}")]
+    Lost(String),
+    /// The peer said something that the protocol does not allow.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(Arc<WireError>),
+    /// The peer's message is not the one that the protocol has here.
+    #[error("the peer broke the protocol: {got} came instead of {expected}")]
+    Unexpected {
+        /// What came.
+        got: &'static str,
+        /// What should have come.
+        expected: &'static str,
+    },
+    /// The peer answered with something that refers to nothing.
+    #[error("the peer broke the protocol: {0}")]
+    Nonsense(&'static str),
+    /// The peer stopped, and said why.
+    #[error("the peer stopped: {}", .0.message)]
+    Refused(Box<Refusal>),
+    /// The address cannot be used.
+    #[error("cannot use the address {address}: {error}")]
+    Address {
+        /// As given.
+        address: String,
+        /// Why.
+        error: String,
+    },
+    /// This end was told to stop.
+    #[error("stopped on request")]
+    Canceled,
+}
+
+impl From<WireError> for TransportError {
+    fn from(error: WireError) -> Self {
+        Self::Protocol(Arc::new(error))
+    }
+}
+
+/// A frame of a data stream.
+#[derive(Debug)]
+pub struct Frame {
+    /// One of the kinds of [`crate::wire::data`].
+    pub kind: u8,
+    /// The frame's body.
+    pub body: Vec<u8>,
+}
+
+/// The first error of a connection; what every later call on it fails with.
+#[derive(Debug, Clone, Default)]
+pub struct Fault(Arc<OnceLock<TransportError>>);
+
+impl Fault {
+    /// Keeps `error` if it is the first.
+    pub fn set(&self, error: TransportError) {
+        let _ = self.0.set(error);
+    }
+
+    /// The error, or that the peer went away without a word.
+    pub fn get(&self) -> TransportError {
+        self.0.get().cloned().unwrap_or_else(|| TransportError::Lost("the peer closed it".into()))
+    }
+}
+
+/// The control stream, both directions.
+#[derive(Debug)]
+pub struct Control {
+    outgoing: Sender<Vec<u8>>,
+    incoming: Receiver<Message>,
+    fault: Fault,
+}
+
+impl Control {
+    /// Sends a message; waits while the peer is behind.
+    pub fn send(&self, message: &Message) -> Result<(), TransportError> {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
+    }
+
+    /// Waits for the next message. A refusal by the peer is an error.
+    pub fn recv(&self) -> Result<Message, TransportError> {
+        match self.incoming.recv_blocking() {
+            Ok(Message::Refuse(refusal)) => Err(TransportError::Refused(Box::new(refusal))),
+            Ok(message) => Ok(message),
+            Err(_) => Err(self.fault.get()),
+        }
+    }
+
+    /// Why the peer stopped, if it said so among what it sent before the connection was lost.
+    pub fn last_word(&self) -> Option<TransportError> {
+        while let Ok(message) = self.incoming.try_recv() {
+            if let Message::Refuse(refusal) = message {
+                return Some(TransportError::Refused(Box::new(refusal)));
+            }
+        }
+        None
+    }
+}
+
+/// Where the source's workers put data frames; each has its own stream.
+#[derive(Debug, Clone)]
+pub struct DataSender {
+    outgoing: Sender<Vec<u8>>,
+    fault: Fault,
+}
+
+impl DataSender {
+    /// Sends an encoded frame; waits while the peer is behind.
+    pub fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
+        self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
+    }
+}
+
+/// Where the sink's workers take data frames from, whichever stream they came on.
+#[derive(Debug, Clone)]
+pub struct DataReceiver {
+    incoming: Receiver<Frame>,
+}
+
+impl DataReceiver {
+    /// The next frame; `None` once the connection has ended or [`DataReceiver::close`] was called.
+    pub fn recv(&self) -> Option<Frame> {
+        self.incoming.recv_blocking().ok()
+    }
+
+    /// Lets every waiting worker go.
+    pub fn close(&self) {
+        self.incoming.close();
+    }
+}
+
+/// One end's view of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// Messages.
+    pub control: Control,
+    /// Data to the peer, one sender a stream; empty at the sink.
+    pub senders: Vec<DataSender>,
+    /// Data from the peer; nothing comes at the source.
+    pub receiver: DataReceiver,
+    /// What ended the connection.
+    pub fault: Fault,
+}

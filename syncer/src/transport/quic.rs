@@ -1,0 +1,411 @@
+//! The transport over QUIC. Everything asynchronous of the engine is in this file.
+
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs as _, UdpSocket},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_channel::{Receiver, Sender, bounded};
+use bytes::Bytes;
+use contract::{Identity, Side};
+use quinn::{
+    AckFrequencyConfig, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
+    RecvStream, SendStream, TransportConfig, VarInt,
+    crypto::rustls::{QuicClientConfig, QuicServerConfig},
+};
+use rustix::net::sockopt;
+use tokio::{runtime::Runtime, task::JoinSet};
+
+use super::{
+    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, TransportError,
+    tls::{self, SERVER_NAME},
+};
+use crate::{
+    monitor::Monitor,
+    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, code, data::MAX_FRAME_BYTES, read_header},
+};
+
+/// A peer that says nothing for this long is lost. Keep-alives make an idle but living peer speak up.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// How long one attempt to connect may take; then a new socket tries again, because a packet that went to an address with nobody behind it
+/// yet (a Service without endpoints) can leave a path that stays deaf.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// How long a close may take to leave this machine.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Unread data that one stream, and all streams of a connection, may hold.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 24 << 20;
+
+/// What the kernel is asked to buffer for the socket; it may grant less.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// The largest UDP payload over IPv4 on loopback (65,535 less 20 and 8 bytes of headers).
+const MAX_UDP_PAYLOAD: u16 = 65_507;
+
+/// An open socket with its runtime, ready to be dialled or to dial.
+pub struct Port {
+    runtime: Runtime,
+    endpoint: Endpoint,
+}
+
+/// A connection to the authenticated peer. Dropping it closes the connection.
+pub struct Link {
+    port: Port,
+    connection: quinn::Connection,
+    pumps: JoinSet<()>,
+}
+
+impl Port {
+    /// Listens on `address`.
+    pub fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
+        let unusable = |error: io::Error| TransportError::Address {
+            address: address.to_string(),
+            error: error.to_string(),
+        };
+        let crypto = tls::server(identity).map_err(identity_error)?;
+        let crypto =
+            QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
+        let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        config.transport_config(Arc::new(transport_config()));
+        Self::open(address, Some(config)).map_err(unusable)
+    }
+
+    fn open(address: SocketAddr, server: Option<quinn::ServerConfig>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let socket = UdpSocket::bind(address)?;
+        enlarge_buffers(&socket);
+        let mut config = EndpointConfig::default();
+        let _ = config.max_udp_payload_size(MAX_UDP_PAYLOAD);
+        let endpoint = {
+            let _inside = runtime.enter();
+            Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))?
+        };
+        Ok(Self { runtime, endpoint })
+    }
+
+    /// The address that the socket really has.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
+    pub fn accept(self, side: Side, monitor: &Monitor) -> Result<(Link, Peer), (Self, TransportError)> {
+        let accepted = self.runtime.block_on(async {
+            loop {
+                let incoming = tokio::select! {
+                    incoming = self.endpoint.accept() => incoming,
+                    () = monitor.until_cancelled() => return Err(TransportError::Canceled),
+                };
+                let incoming =
+                    incoming.ok_or_else(|| TransportError::Lost("the socket was closed".into()))?;
+                let from = incoming.remote_address();
+                match incoming.await {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => tracing::warn!(%from, %error, "a peer was turned away"),
+                }
+            }
+        });
+        match accepted {
+            Ok(connection) => Ok(Link::start(self, connection, side, false, monitor)),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+/// Dials `address` (`host:port`) until the peer answers or `timeout` is over.
+pub fn dial(
+    address: &str,
+    identity: &Identity,
+    timeout: Duration,
+    side: Side,
+    monitor: &Monitor,
+) -> Result<(Link, Peer), TransportError> {
+    let crypto = tls::client(identity).map_err(identity_error)?;
+    let crypto = QuicClientConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport_config()));
+    let deadline = Instant::now() + timeout;
+    loop {
+        match attempt(address, &config, deadline, monitor) {
+            Ok((port, connection)) => return Ok(Link::start(port, connection, side, true, monitor)),
+            Err(error @ TransportError::Lost(_)) if Instant::now() >= deadline => return Err(error),
+            Err(TransportError::Lost(error)) => tracing::info!(address, error, "no answer, dialling again"),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn attempt(
+    address: &str,
+    config: &quinn::ClientConfig,
+    deadline: Instant,
+    monitor: &Monitor,
+) -> Result<(Port, quinn::Connection), TransportError> {
+    let unusable =
+        |error: io::Error| TransportError::Address { address: address.into(), error: error.to_string() };
+    let mut resolved = address.to_socket_addrs().map_err(unusable)?;
+    let peer = resolved.next().ok_or_else(|| unusable(io::ErrorKind::NotFound.into()))?;
+    let any: SocketAddr = if peer.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+    let port = Port::open(any, None).map_err(unusable)?;
+    let patience = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
+    let connected = port.runtime.block_on(async {
+        let connecting = port.endpoint.connect_with(config.clone(), peer, SERVER_NAME);
+        let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
+        tokio::select! {
+            connected = connecting => connected.map_err(|error| connection_error(&error)),
+            () = tokio::time::sleep(patience) => Err(TransportError::Lost(format!("{address} does not answer"))),
+            () = monitor.until_cancelled() => Err(TransportError::Canceled),
+        }
+    });
+    connected.map(|connection| (port, connection))
+}
+
+impl Link {
+    fn start(
+        port: Port,
+        connection: quinn::Connection,
+        side: Side,
+        dialled: bool,
+        monitor: &Monitor,
+    ) -> (Self, Peer) {
+        let fault = Fault::default();
+        let (control_out, control_queue) = bounded(QUEUE_FRAMES);
+        let (message_in, messages) = bounded(QUEUE_FRAMES);
+        let (frame_in, frames) = bounded(QUEUE_FRAMES);
+        let mut pumps = JoinSet::new();
+        let handle = port.runtime.handle();
+        let control = pump_control(connection.clone(), dialled, control_queue, message_in);
+        pumps.spawn_on(watch(control, connection.clone(), fault.clone()), handle);
+        pumps.spawn_on(stop_when(monitor.until_cancelled(), connection.clone(), fault.clone()), handle);
+        let mut senders = Vec::new();
+        match side {
+            Side::Sink => {
+                let receive = receive_data(connection.clone(), frame_in);
+                pumps.spawn_on(watch(receive, connection.clone(), fault.clone()), handle);
+            }
+            Side::Source => {
+                for _ in 0..data_streams() {
+                    let (outgoing, queue) = bounded(2);
+                    let send = send_data(connection.clone(), queue);
+                    pumps.spawn_on(watch(send, connection.clone(), fault.clone()), handle);
+                    senders.push(DataSender { outgoing, fault: fault.clone() });
+                }
+            }
+        }
+        let peer = Peer {
+            control: Control { outgoing: control_out, incoming: messages, fault: fault.clone() },
+            senders,
+            receiver: DataReceiver { incoming: frames },
+            fault,
+        };
+        (Self { port, connection, pumps }, peer)
+    }
+
+    /// Bytes sent and received so far, as UDP payload.
+    pub fn bytes_on_wire(&self) -> u64 {
+        let stats = self.connection.stats();
+        stats.udp_tx.bytes + stats.udp_rx.bytes
+    }
+
+    /// Closes the connection. An end that spoke last waits for the peer to close first, so that its words arrive.
+    pub fn close(mut self, spoke_last: bool, exit_code: u32) -> Port {
+        let Self { port, connection, pumps } = &mut self;
+        port.runtime.block_on(async {
+            if spoke_last {
+                let _ = tokio::time::timeout(IDLE_TIMEOUT, connection.closed()).await;
+            }
+            connection.close(VarInt::from_u32(exit_code), b"");
+            let _ = tokio::time::timeout(CLOSE_PATIENCE, close_is_sent(connection)).await;
+            pumps.shutdown().await;
+        });
+        self.port
+    }
+}
+
+/// Waits until the peer was told of the close: without it, the peer would wait for its time-out.
+async fn close_is_sent(connection: &quinn::Connection) {
+    let told_by_peer = matches!(connection.close_reason(), Some(ConnectionError::ApplicationClosed(_)));
+    while !told_by_peer && connection.stats().frame_tx.connection_close == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn stop_when(canceled: impl Future<Output = ()>, connection: quinn::Connection, fault: Fault) {
+    canceled.await;
+    fault.set(TransportError::Canceled);
+    connection.close(VarInt::from_u32(code::CANCELED), b"stopped on request");
+}
+
+/// One stream for each core that can fill it.
+fn data_streams() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+}
+
+fn transport_config() -> TransportConfig {
+    let mut config = TransportConfig::default();
+    let mut mtu = MtuDiscoveryConfig::default();
+    mtu.upper_bound(MAX_UDP_PAYLOAD);
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(16));
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(64))
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(u64::from(CONNECTION_WINDOW_BYTES))
+        .initial_rtt(Duration::from_millis(50))
+        .mtu_discovery_config(Some(mtu))
+        .ack_frequency_config(Some(acks))
+        .datagram_receive_buffer_size(None);
+    config
+}
+
+fn enlarge_buffers(socket: &UdpSocket) {
+    // The forced form passes the system's limit where the process may; the other asks for what the limit allows.
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER_BYTES));
+    let _ = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);
+}
+
+/// Runs a pump; its error is the connection's.
+async fn watch(
+    pump: impl Future<Output = Result<(), TransportError>>,
+    connection: quinn::Connection,
+    fault: Fault,
+) {
+    if let Err(error) = pump.await {
+        let protocol = matches!(error, TransportError::Protocol(_));
+        fault.set(error);
+        if protocol {
+            connection.close(VarInt::from_u32(code::PROTOCOL), b"protocol");
+        }
+    }
+}
+
+async fn pump_control(
+    connection: quinn::Connection,
+    dialled: bool,
+    queue: Receiver<Vec<u8>>,
+    messages: Sender<Message>,
+) -> Result<(), TransportError> {
+    let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
+    let (send, recv) = streams.map_err(|error| connection_error(&error))?;
+    // The stream goes first among all that has to be sent: a late answer stops the peer.
+    let _ = send.set_priority(1);
+    let sending = async {
+        write_all_queued(send, queue).await?;
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = sending => result,
+        result = read_messages(recv, messages) => result,
+    }
+}
+
+async fn write_all_queued(mut stream: SendStream, queue: Receiver<Vec<u8>>) -> Result<(), TransportError> {
+    while let Ok(frame) = queue.recv().await {
+        stream.write_chunk(Bytes::from(frame)).await.map_err(write_error)?;
+    }
+    let _ = stream.finish();
+    Ok(())
+}
+
+async fn read_messages(mut stream: RecvStream, messages: Sender<Message>) -> Result<(), TransportError> {
+    while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+        if messages.send(Message::decode(kind, &body)?).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn send_data(connection: quinn::Connection, queue: Receiver<Vec<u8>>) -> Result<(), TransportError> {
+    // The stream is opened with the first frame, so a run with nothing to send has no data streams.
+    let Ok(first) = queue.recv().await else { return Ok(()) };
+    let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
+    stream.write_chunk(Bytes::from(first)).await.map_err(write_error)?;
+    write_all_queued(stream, queue).await
+}
+
+async fn receive_data(connection: quinn::Connection, frames: Sender<Frame>) -> Result<(), TransportError> {
+    let mut streams = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = connection.accept_uni() => {
+                let stream = stream.map_err(|error| connection_error(&error))?;
+                streams.spawn(read_data(stream, frames.clone()));
+            }
+            Some(ended) = streams.join_next() => ended.unwrap_or(Ok(()))?,
+        }
+    }
+}
+
+async fn read_data(mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
+    while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
+        if frames.send(Frame { kind, body }).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The next frame, or `None` where the stream ends between two frames.
+async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
+    let mut header = [0; HEADER_BYTES];
+    match stream.read_exact(&mut header).await {
+        Ok(()) => {}
+        Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
+        Err(error) => return Err(read_error(error)),
+    }
+    let (kind, len) = read_header(header, max)?;
+    let mut body = Vec::with_capacity(len.min(MAX_FRAME_BYTES));
+    while body.len() < len {
+        let chunk = stream.read_chunk(len - body.len(), true).await;
+        match chunk.map_err(|error| read_error(error.into()))? {
+            Some(chunk) => body.extend_from_slice(&chunk.bytes),
+            None => return Err(read_error(quinn::ReadExactError::FinishedEarly(body.len()))),
+        }
+    }
+    Ok(Some((kind, body)))
+}
+
+fn identity_error(error: rustls::Error) -> TransportError {
+    TransportError::Identity(error.to_string())
+}
+
+fn connection_error(error: &ConnectionError) -> TransportError {
+    // TLS alerts travel as QUIC error codes 0x100 to 0x1ff (RFC 9001, section 4.8). After ALPN was agreed on, only the
+    // keys can be refused.
+    let crypto = |code: u64| (0x100..0x200).contains(&code);
+    match error {
+        ConnectionError::TransportError(inner) if crypto(inner.code.into()) => {
+            TransportError::Identity(error.to_string())
+        }
+        ConnectionError::ConnectionClosed(close) if crypto(close.error_code.into()) => {
+            TransportError::Identity(error.to_string())
+        }
+        _ => TransportError::Lost(error.to_string()),
+    }
+}
+
+fn write_error(error: quinn::WriteError) -> TransportError {
+    match error {
+        quinn::WriteError::ConnectionLost(error) => connection_error(&error),
+        error => TransportError::Lost(error.to_string()),
+    }
+}
+
+fn read_error(error: quinn::ReadExactError) -> TransportError {
+    match error {
+        quinn::ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error)) => connection_error(&error),
+        error => TransportError::Lost(error.to_string()),
+    }
+}

@@ -1,0 +1,409 @@
+//! Frames on the data streams: small files packed many to a frame, large files in blocks.
+
+use super::{WireError, begin_frame, end_frame};
+use crate::{
+    codec::{DecodeError, Reader, put_bytes, put_varint},
+    entry::{Meta, put_meta, read_meta},
+    hash::{BLOCK_BYTES, ContentHash},
+};
+
+/// Files up to this many bytes travel in packs, larger ones in blocks.
+pub const MAX_PACKED_BYTES: u64 = 128 << 10;
+
+/// A pack is sent once it holds this much.
+pub const PACK_BYTES: usize = 256 << 10;
+
+/// The longest body of a data frame.
+pub const MAX_FRAME_BYTES: usize = BLOCK_BYTES + (64 << 10);
+
+/// The longest description of a failure.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Kinds of frames.
+pub const PACK: u8 = 64;
+/// A block of a large file.
+pub const BLOCK: u8 = 65;
+/// The end of a large file.
+pub const END: u8 = 66;
+
+const CONTENT: u8 = 0;
+const CONTENT_WITH_META: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A file's state when its content was read, where that is not what its listing says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fresh {
+    /// Mode, time and owner.
+    pub meta: Meta,
+}
+
+/// Why the source could not send a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed<'a> {
+    /// What was being done.
+    pub operation: &'a str,
+    /// Why it failed.
+    pub error: &'a str,
+}
+
+/// One file of a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed<'a> {
+    /// Which need it answers.
+    pub need: u32,
+    /// Its content, or why there is none.
+    pub content: Result<Content<'a>, Failed<'a>>,
+}
+
+/// The whole content of a small file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content<'a> {
+    /// Metadata that is newer than the listing's.
+    pub fresh: Option<Fresh>,
+    /// What the source computed over the content.
+    pub hash: ContentHash,
+    /// The content.
+    pub bytes: &'a [u8],
+}
+
+/// Builds a pack in one buffer; contents are read straight into it.
+#[derive(Debug)]
+pub struct PackBuilder {
+    frame: Vec<u8>,
+}
+
+impl Default for PackBuilder {
+    fn default() -> Self {
+        let mut frame = Vec::with_capacity(PACK_BYTES + MAX_PACKED_BYTES as usize);
+        begin_frame(&mut frame, PACK);
+        Self { frame }
+    }
+}
+
+impl PackBuilder {
+    /// Whether the pack should be sent before more is put in.
+    pub fn is_full(&self) -> bool {
+        self.frame.len() >= PACK_BYTES
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.frame.len() == super::HEADER_BYTES
+    }
+
+    /// Appends a file of exactly `size` bytes; `fill` writes the content. Where `fill` fails, nothing is appended.
+    pub fn push<E>(
+        &mut self,
+        need: u32,
+        fresh: Option<Fresh>,
+        size: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let start = self.frame.len();
+        put_varint(&mut self.frame, u64::from(need));
+        self.frame.push(if fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
+        if let Some(fresh) = fresh {
+            put_meta(&mut self.frame, &fresh.meta);
+        }
+        put_varint(&mut self.frame, size as u64);
+        let hash_at = self.frame.len();
+        let content_at = hash_at + 32;
+        self.frame.resize(content_at + size, 0);
+        if let Err(error) = fill(&mut self.frame[content_at..]) {
+            self.frame.truncate(start);
+            return Err(error);
+        }
+        let hash = ContentHash::of(&self.frame[content_at..]);
+        self.frame[hash_at..content_at].copy_from_slice(&hash.0);
+        Ok(())
+    }
+
+    /// Appends a file that could not be read.
+    pub fn push_failed(&mut self, need: u32, operation: &str, error: &str) {
+        put_varint(&mut self.frame, u64::from(need));
+        put_failed(&mut self.frame, operation, error);
+    }
+
+    /// The frame, ready to be sent.
+    pub fn finish(mut self) -> Vec<u8> {
+        end_frame(&mut self.frame, 0);
+        self.frame
+    }
+}
+
+fn put_failed(out: &mut Vec<u8>, operation: &str, error: &str) {
+    out.push(FAILED);
+    put_bytes(out, operation.as_bytes());
+    put_bytes(out, &error.as_bytes()[..error.floor_char_boundary(MAX_TEXT_BYTES)]);
+}
+
+/// Iterates over the files of a pack's body; ends after the first error.
+#[derive(Debug)]
+pub struct Pack<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Pack<'a> {
+    /// A pack's body.
+    pub fn new(body: &'a [u8]) -> Self {
+        Self { reader: Reader::new(body) }
+    }
+
+    fn read(&mut self) -> Result<Packed<'a>, DecodeError> {
+        let reader = &mut self.reader;
+        let need = reader.varint32()?;
+        let content = match reader.byte()? {
+            CONTENT => Ok(read_content(reader, None)?),
+            CONTENT_WITH_META => {
+                let meta = read_meta(reader)?;
+                Ok(read_content(reader, Some(Fresh { meta }))?)
+            }
+            FAILED => Err(read_failed(reader)?),
+            _ => return Err(DecodeError::Invalid("a packed file is neither content nor a failure")),
+        };
+        Ok(Packed { need, content })
+    }
+}
+
+impl<'a> Iterator for Pack<'a> {
+    type Item = Result<Packed<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let item = self.read();
+        if item.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(item.map_err(|source| WireError::Malformed { what: "Pack", source }))
+    }
+}
+
+fn read_content<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh>) -> Result<Content<'a>, DecodeError> {
+    let size = reader.varint()?;
+    if size > MAX_PACKED_BYTES {
+        return Err(DecodeError::Invalid("a packed file is larger than a pack may hold"));
+    }
+    let hash = ContentHash(reader.array()?);
+    Ok(Content { fresh, hash, bytes: reader.take(size as usize)? })
+}
+
+fn read_failed<'a>(reader: &mut Reader<'a>) -> Result<Failed<'a>, DecodeError> {
+    let operation = read_text(reader)?;
+    let error = read_text(reader)?;
+    Ok(Failed { operation, error })
+}
+
+fn read_text<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    let bytes = reader.bytes(MAX_TEXT_BYTES)?;
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid("a text is not UTF-8"))
+}
+
+/// A block of a large file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// Which need it answers.
+    pub need: u32,
+    /// Counts how often the source began to read the file; a new attempt makes the blocks of older ones worthless.
+    pub attempt: u32,
+    /// The length of the file in this attempt.
+    pub file_len: u64,
+    /// Where it belongs; a multiple of [`BLOCK_BYTES`].
+    pub offset: u64,
+    /// The content: [`BLOCK_BYTES`], or less at the file's end.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// Bytes of a block's frame before the content.
+    pub const PREFIX_BYTES: usize = super::HEADER_BYTES + 24;
+
+    /// The frame of a block, whose content is the bytes behind [`Self::PREFIX_BYTES`] of `frame`; what is before
+    /// them is overwritten.
+    pub fn seal(mut frame: Vec<u8>, need: u32, attempt: u32, file_len: u64, offset: u64) -> Vec<u8> {
+        frame[0] = BLOCK;
+        frame[5..9].copy_from_slice(&need.to_le_bytes());
+        frame[9..13].copy_from_slice(&attempt.to_le_bytes());
+        frame[13..21].copy_from_slice(&file_len.to_le_bytes());
+        frame[21..29].copy_from_slice(&offset.to_le_bytes());
+        end_frame(&mut frame, 0);
+        frame
+    }
+
+    /// Reads a block's body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let mut read = || {
+            let need = u32::from_le_bytes(reader.array()?);
+            let attempt = u32::from_le_bytes(reader.array()?);
+            let file_len = u64::from_le_bytes(reader.array()?);
+            let offset = u64::from_le_bytes(reader.array()?);
+            let bytes = reader.take(reader.remaining())?;
+            let place = offset % BLOCK_BYTES as u64 == 0 && offset < file_len && file_len <= i64::MAX as u64;
+            if !place || bytes.len() as u64 != (file_len - offset).min(BLOCK_BYTES as u64) {
+                return Err(DecodeError::Invalid("a block is not at its place or not of its size"));
+            }
+            Ok(Self { need, attempt, file_len, offset, bytes })
+        };
+        read().map_err(|source| WireError::Malformed { what: "Block", source })
+    }
+}
+
+/// The end of a large file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End<'a> {
+    /// Which need is answered.
+    pub need: u32,
+    /// See [`Block::attempt`].
+    pub attempt: u32,
+    /// What has to have arrived, or why the file could not be sent whole.
+    pub outcome: Result<Whole, Failed<'a>>,
+}
+
+/// What a large file is when all of it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Whole {
+    /// Its length in this attempt.
+    pub file_len: u64,
+    /// The hash of its content.
+    pub hash: ContentHash,
+    /// Metadata that is newer than the listing's.
+    pub fresh: Option<Fresh>,
+}
+
+impl<'a> End<'a> {
+    /// The frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(64);
+        begin_frame(&mut frame, END);
+        put_varint(&mut frame, u64::from(self.need));
+        put_varint(&mut frame, u64::from(self.attempt));
+        match &self.outcome {
+            Ok(whole) => {
+                frame.push(if whole.fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
+                if let Some(fresh) = whole.fresh {
+                    put_meta(&mut frame, &fresh.meta);
+                }
+                put_varint(&mut frame, whole.file_len);
+                frame.extend_from_slice(&whole.hash.0);
+            }
+            Err(failed) => put_failed(&mut frame, failed.operation, failed.error),
+        }
+        end_frame(&mut frame, 0);
+        frame
+    }
+
+    /// Reads an end's body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let mut read = || {
+            let need = reader.varint32()?;
+            let attempt = reader.varint32()?;
+            let outcome = match reader.byte()? {
+                CONTENT => Ok(read_whole(&mut reader, None)?),
+                CONTENT_WITH_META => {
+                    let meta = read_meta(&mut reader)?;
+                    Ok(read_whole(&mut reader, Some(Fresh { meta }))?)
+                }
+                FAILED => Err(read_failed(&mut reader)?),
+                _ => return Err(DecodeError::Invalid("a file ends neither with a hash nor with a failure")),
+            };
+            reader.clone().finish()?;
+            Ok(Self { need, attempt, outcome })
+        };
+        read().map_err(|source| WireError::Malformed { what: "End", source })
+    }
+}
+
+fn read_whole(reader: &mut Reader<'_>, fresh: Option<Fresh>) -> Result<Whole, DecodeError> {
+    let file_len = reader.varint()?;
+    if file_len > i64::MAX as u64 {
+        return Err(DecodeError::Overflow);
+    }
+    Ok(Whole { file_len, hash: ContentHash(reader.array()?), fresh })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::HEADER_BYTES;
+
+    fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut [u8]) -> Result<(), &'static str> {
+        |out| {
+            out.copy_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pack_holds_contents_and_failures() {
+        let fresh = Fresh { meta: Meta { mode: 0o600, ..Meta::default() } };
+        let mut pack = PackBuilder::default();
+        pack.push(7, None, 5, fill(b"hello")).unwrap();
+        pack.push(8, Some(fresh), 0, fill(b"")).unwrap();
+        pack.push_failed(9, "read", "gone");
+        assert_eq!(pack.push(10, None, 3, |_| Err("unreadable")), Err("unreadable"));
+        let frame = pack.finish();
+        let items: Vec<_> = Pack::new(&frame[HEADER_BYTES..]).collect::<Result<_, _>>().unwrap();
+        let content = |bytes, fresh| Ok(Content { fresh, hash: ContentHash::of(bytes), bytes });
+        assert_eq!(
+            items,
+            [
+                Packed { need: 7, content: content(b"hello", None) },
+                Packed { need: 8, content: content(b"", Some(fresh)) },
+                Packed { need: 9, content: Err(Failed { operation: "read", error: "gone" }) },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pack_cut_anywhere_gives_an_error_and_ends() {
+        let mut pack = PackBuilder::default();
+        pack.push(7, None, 5, fill(b"hello")).unwrap();
+        let frame = pack.finish();
+        for end in HEADER_BYTES + 1..frame.len() {
+            let mut items = Pack::new(&frame[HEADER_BYTES..end]);
+            assert!(items.next().unwrap().is_err());
+            assert!(items.next().is_none());
+        }
+    }
+
+    #[test]
+    fn blocks_and_ends_survive_the_trip() {
+        let block = block(BLOCK_BYTES as u64);
+        let expected = Block {
+            need: 3,
+            attempt: 1,
+            file_len: BLOCK_BYTES as u64 + 4,
+            offset: BLOCK_BYTES as u64,
+            bytes: b"data",
+        };
+        assert_eq!(Block::decode(&block[HEADER_BYTES..]), Ok(expected));
+        for outcome in [
+            Ok(Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: None }),
+            Ok(Whole {
+                file_len: 0,
+                hash: ContentHash([2; 32]),
+                fresh: Some(Fresh { meta: Meta::default() }),
+            }),
+            Err(Failed { operation: "read", error: "e" }),
+        ] {
+            let end = End { need: 4, attempt: 1, outcome };
+            assert_eq!(End::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
+        }
+    }
+
+    fn block(offset: u64) -> Vec<u8> {
+        let mut frame = vec![0; Block::PREFIX_BYTES];
+        frame.extend_from_slice(b"data");
+        Block::seal(frame, 3, 1, BLOCK_BYTES as u64 + 4, offset)
+    }
+
+    #[test]
+    fn a_block_that_is_not_at_its_place_is_refused() {
+        for offset in [0, 17, 2 * BLOCK_BYTES as u64, u64::MAX] {
+            assert!(Block::decode(&block(offset)[HEADER_BYTES..]).is_err(), "at {offset}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Messages ↔ bytes. Pure: everything that a peer can say is decoded and bounded here, and nowhere else.
+//!
+//! `syncer/doc/wire.md` describes the protocol. There are two kinds of stream: one *control* stream in each direction, of
+//! [`Message`]s, and several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), a
+//! length (four bytes, little endian), and a body.
+
+pub mod data;
+mod message;
+
+use thiserror::Error;
+
+use crate::codec::DecodeError;
+
+pub use message::{Hello, Listed, Message, Needs, Refusal, SourceDone, TreeHead, Welcome};
+
+/// The protocol that this program speaks; also the ALPN name of the connection.
+pub const PROTOCOL: &[u8] = b"volferry/1";
+
+/// Bytes before a frame's body.
+pub const HEADER_BYTES: usize = 5;
+
+/// The longest body on the control stream: the listing of a directory with about a million entries.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Why a peer's bytes are not taken.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    /// A frame of a kind that this version does not know.
+    #[error("a frame of unknown kind {0}")]
+    UnknownKind(u8),
+    /// A frame longer than any can be.
+    #[error("a frame of {len} bytes, more than the {max} that are allowed")]
+    TooLong {
+        /// What its header says.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A body that is not what its kind says.
+    #[error("a malformed {what}")]
+    Malformed {
+        /// The kind of frame.
+        what: &'static str,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A JSON body that does not hold its fields.
+    #[error("a malformed {what}: {error}")]
+    Json {
+        /// The kind of frame.
+        what: &'static str,
+        /// What the parser says.
+        error: String,
+    },
+}
+
+/// The kind and the length of a frame's body.
+pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<(u8, usize), WireError> {
+    let [kind, len @ ..] = header;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > max {
+        return Err(WireError::TooLong { len, max });
+    }
+    Ok((kind, len))
+}
+
+/// Begins a frame in `out`; [`end_frame`] fills in its length.
+pub fn begin_frame(out: &mut Vec<u8>, kind: u8) {
+    out.push(kind);
+    out.extend_from_slice(&[0; HEADER_BYTES - 1]);
+}
+
+/// Ends the frame that begins at `start` in `out`.
+pub fn end_frame(out: &mut [u8], start: usize) {
+    let len = (out.len() - start - HEADER_BYTES) as u32;
+    out[start + 1..start + HEADER_BYTES].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Error codes with which a connection is closed.
+pub mod code {
+    /// The run is over.
+    pub const DONE: u32 = 0;
+    /// The peer did not keep to the protocol.
+    pub const PROTOCOL: u32 = 1;
+    /// The end was told to stop.
+    pub const CANCELED: u32 = 2;
+    /// The end failed; a `Refuse` message before it says why.
+    pub const FAILED: u32 = 3;
+}
