@@ -1,0 +1,254 @@
+//! A real Kubernetes control plane without a node: etcd, kube-apiserver, and of kube-controller-manager only what a
+//! node would not need: Jobs, garbage collection, namespaces and service accounts. It has no scheduler and no kubelet, so a
+//! pod does what the test says.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+use crate::{
+    kubectl::Kubectl,
+    programs,
+    supervised::{Reaper, Supervised},
+};
+
+/// A start takes a few seconds; several at once on a busy machine take longer.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The groups of controllers that act in place of a person, not of a node.
+const CONTROLLERS: &str = "job-controller,garbage-collector-controller,namespace-controller,\
+                           serviceaccount-controller,root-ca-certificate-publisher-controller";
+
+/// A running control plane with the CRDs of `crds/`.
+#[derive(Debug)]
+pub struct ApiServer {
+    folder: PathBuf,
+    port: u16,
+    /// In the order of dropping.
+    processes: Vec<Supervised>,
+    /// Removes the folder.
+    _reaper: Reaper,
+}
+
+/// Somebody who may use the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// Who may do everything.
+    Admin,
+    /// The operator, with the rights that `config/rbac` gives it.
+    Operator,
+}
+
+impl User {
+    /// The bearer token, which is no secret on a loopback address of a test.
+    fn token(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+impl ApiServer {
+    /// The one control plane of the running test program, started when it is first asked for. It ends with the
+    /// program.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<ApiServer> = OnceLock::new();
+        SHARED.get_or_init(|| match Self::start() {
+            Ok(server) => server,
+            Err(error) => panic!("no API server: {error:#}"),
+        })
+    }
+
+    /// Starts a control plane on free loopback ports and installs the CRDs.
+    pub fn start() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("volferry-apiserver-").tempdir()?.keep();
+        let reaper = Reaper::new(&format!("sleep 1; rm -rf '{}'", folder.display()))?;
+        let [etcd_port, peer_port, port] = free_ports()?;
+        let mut server = Self { folder, port, processes: Vec::new(), _reaper: reaper };
+        server.write_credentials()?;
+        server.start_etcd(etcd_port, peer_port)?;
+        server.start_apiserver(etcd_port)?;
+        server.write_kubeconfigs()?;
+        server.start_controller_manager()?;
+        server.install_crds()?;
+        Ok(server)
+    }
+
+    /// The kubeconfig of a user.
+    pub fn kubeconfig(&self, user: User) -> PathBuf {
+        self.folder.join(user.token()).with_extension("kubeconfig")
+    }
+
+    /// A client with all rights. It works on the runtime that it was made on, so each test makes its own.
+    pub async fn client(&self) -> Result<Client> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(User::Admin))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// kubectl with all rights.
+    pub fn kubectl(&self, namespace: &str) -> Result<Kubectl> {
+        Kubectl::new(&self.kubeconfig(User::Admin), namespace)
+    }
+
+    /// The log of one of the processes, or a place for one.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(name).with_extension("log")
+    }
+
+    fn write_credentials(&self) -> Result<()> {
+        let tokens = "admin,admin,admin,system:masters\n\
+                      operator,system:serviceaccount:volferry-system:volferry-operator,operator,system:serviceaccounts\n";
+        std::fs::write(self.folder.join("tokens"), tokens)?;
+        let made = Command::new("openssl")
+            .args(["genrsa", "-traditional", "-out"])
+            .arg(self.folder.join("accounts.key"))
+            .arg("2048")
+            .output()
+            .context("cannot run openssl: install it")?;
+        ensure!(made.status.success(), "openssl makes no key: {}", String::from_utf8_lossy(&made.stderr));
+        Ok(())
+    }
+
+    fn start_etcd(&mut self, port: u16, peer_port: u16) -> Result<()> {
+        let (clients, peers) = (url("http", port), url("http", peer_port));
+        let mut command = Command::new(programs::of_cluster("etcd")?);
+        command
+            .arg(format!("--data-dir={}", self.folder.join("etcd").display()))
+            .args([format!("--listen-client-urls={clients}"), format!("--advertise-client-urls={clients}")])
+            .args([format!("--listen-peer-urls={peers}"), format!("--initial-advertise-peer-urls={peers}")])
+            .arg(format!("--initial-cluster=default={peers}"))
+            .arg("--unsafe-no-fsync");
+        self.launch("etcd", &mut command)
+    }
+
+    fn start_apiserver(&mut self, etcd_port: u16) -> Result<()> {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let mut command = Command::new(programs::of_cluster("kube-apiserver")?);
+        command
+            .arg(format!("--etcd-servers={}", url("http", etcd_port)))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            .arg(format!("--secure-port={}", self.port))
+            .arg(format!("--cert-dir={}", file("pki")))
+            .arg(format!("--token-auth-file={}", file("tokens")))
+            .arg("--authorization-mode=RBAC")
+            .arg("--service-cluster-ip-range=10.0.0.0/24")
+            .arg("--service-account-issuer=https://kubernetes.default.svc")
+            .arg(format!("--service-account-key-file={}", file("accounts.key")))
+            .arg(format!("--service-account-signing-key-file={}", file("accounts.key")));
+        self.launch("kube-apiserver", &mut command)
+    }
+
+    fn start_controller_manager(&mut self) -> Result<()> {
+        self.wait_until("the API server is ready", |server| {
+            server.kubectl("default")?.run(&["get", "--raw", "/readyz"]).map(drop)
+        })?;
+        let mut command = Command::new(programs::of_cluster("kube-controller-manager")?);
+        command
+            .arg(format!("--kubeconfig={}", self.kubeconfig(User::Admin).display()))
+            .arg(format!("--controllers={CONTROLLERS}"))
+            .arg(format!("--root-ca-file={}", self.certificate().display()))
+            .arg(format!("--service-account-private-key-file={}", self.folder.join("accounts.key").display()))
+            .args(["--leader-elect=false", "--secure-port=0"]);
+        self.launch("kube-controller-manager", &mut command)
+    }
+
+    /// The certificate that kube-apiserver made itself when it started, with its issuer.
+    fn certificate(&self) -> PathBuf {
+        self.folder.join("pki/apiserver.crt")
+    }
+
+    fn write_kubeconfigs(&mut self) -> Result<()> {
+        self.wait_until("kube-apiserver has a certificate", |server| {
+            std::fs::metadata(server.certificate()).map(drop).map_err(Into::into)
+        })?;
+        for user in [User::Admin, User::Operator] {
+            std::fs::write(self.kubeconfig(user), self.kubeconfig_text(user))?;
+        }
+        Ok(())
+    }
+
+    fn kubeconfig_text(&self, user: User) -> String {
+        let cluster = json!({"server": url("https", self.port), "certificate-authority": self.certificate()});
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": user.token()}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        })
+        .to_string()
+    }
+
+    fn install_crds(&self) -> Result<()> {
+        let kubectl = self.kubectl("default")?;
+        let crds = programs::repository().join("crds").display().to_string();
+        kubectl.run(&["apply", "--server-side", "-f", &crds])?;
+        kubectl.run(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+        Ok(())
+    }
+
+    fn launch(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        let process = Supervised::start(command, &self.log(name))?;
+        self.processes.insert(0, process);
+        Ok(())
+    }
+
+    /// Asks again and again until `probe` succeeds: that a server answers is nothing that can be watched. A process that
+    /// ends meanwhile ends the wait.
+    fn wait_until(&mut self, what: &str, probe: impl Fn(&Self) -> Result<()>) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let Err(error) = probe(self) else { return Ok(()) };
+            for process in &mut self.processes {
+                if let Some(status) = process.ended()? {
+                    bail!("a process ended with {status}; the logs are in {}", keep(&self.folder));
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(error.context(format!("waited in vain until {what}")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.processes.clear();
+    }
+}
+
+/// Copies the logs to a place where they outlive the test.
+fn keep(folder: &Path) -> String {
+    let kept = folder.with_extension("failed");
+    drop(Command::new("cp").arg("-r").arg(folder).arg(&kept).status());
+    kept.display().to_string()
+}
+
+fn url(scheme: &str, port: u16) -> String {
+    format!("{scheme}://127.0.0.1:{port}")
+}
+
+/// Ports that were free a moment ago; all are held until all are found, so that they differ.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let listeners = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}

@@ -1,0 +1,65 @@
+//! The `kubectl` of the cluster's cache: for what users do with it, and for its messages.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::programs;
+
+/// kubectl with a kubeconfig and a namespace.
+#[derive(Debug, Clone)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    namespace: String,
+}
+
+impl Kubectl {
+    /// kubectl for that cluster and namespace.
+    pub fn new(kubeconfig: &Path, namespace: &str) -> Result<Self> {
+        let program = programs::of_cluster("kubectl")?;
+        Ok(Self { program, kubeconfig: kubeconfig.into(), namespace: namespace.into() })
+    }
+
+    /// Runs kubectl and returns its standard output; an error has its standard error.
+    pub fn run(&self, args: &[&str]) -> Result<String> {
+        text(args, &self.command(args).output().context("cannot run kubectl")?)
+    }
+
+    /// Runs kubectl with `input` on its standard input.
+    pub fn pipe(&self, args: &[&str], input: &str) -> Result<String> {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot run kubectl")?;
+        let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
+        stdin.write_all(input.as_bytes()).context("kubectl does not read its input")?;
+        drop(stdin);
+        text(args, &child.wait_with_output().context("cannot wait for kubectl")?)
+    }
+
+    /// `kubectl apply` of a manifest.
+    pub fn apply(&self, manifest: &str) -> Result<String> {
+        self.pipe(&["apply", "-f", "-"], manifest)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", &self.namespace]).args(args);
+        command
+    }
+}
+
+fn text(args: &[&str], output: &Output) -> Result<String> {
+    if !output.status.success() {
+        bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

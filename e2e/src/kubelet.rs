@@ -1,0 +1,178 @@
+//! The part of the kubelet and of the syncer's agent, played by the test: it says what becomes of a pod.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use contract::{Report, Side};
+use k8s_openapi::{
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::{Pod, ServiceAccount},
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, Config, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::{syncjob, wait};
+
+/// A pod is made within seconds, or not at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The node that the pods are on; nobody looks for it.
+const NODE: &str = "node-of-the-test";
+
+/// Says what becomes of the pods of a namespace.
+#[derive(Clone)]
+pub struct Kubelet {
+    client: Client,
+    config: Config,
+    namespace: String,
+    pods: Api<Pod>,
+}
+
+impl Kubelet {
+    /// A kubelet for the pods of that namespace; `config` names the API server.
+    pub fn new(client: &Client, config: &Config, namespace: &str) -> Self {
+        let pods = Api::namespaced(client.clone(), namespace);
+        Self { client: client.clone(), config: config.clone(), namespace: namespace.into(), pods }
+    }
+
+    /// The pod of one end of a run, once there is one that nothing has happened to and that is not in `known`.
+    pub async fn new_pod(&self, job: &str, side: Side, known: &[&Pod]) -> Result<Pod> {
+        let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}");
+        let what = format!("{job} has a new {side} pod");
+        let found = wait::until_any(&self.pods, &labels, &what, PATIENCE, |pod: &Pod| {
+            pod.metadata.deletion_timestamp.is_none() && known.iter().all(|it| it.uid() != pod.uid())
+        });
+        found.await
+    }
+
+    /// The pods of both ends of a run, source first, started.
+    pub async fn start_both(&self, job: &str, known: &[&Pod]) -> Result<(Pod, Pod)> {
+        let source = self.new_pod(job, Side::Source, known).await?;
+        let sink = self.new_pod(job, Side::Sink, known).await?;
+        self.start(&source).await?;
+        self.start(&sink).await?;
+        Ok((source, sink))
+    }
+
+    /// The pod is bound to a node, and its container runs.
+    pub async fn start(&self, pod: &Pod) -> Result<()> {
+        self.bind(pod).await?;
+        let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
+            .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now()}));
+        let state = json!({"running": {"startedAt": now()}});
+        let status = json!({"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "startTime": now(),
+            "conditions": conditions, "containerStatuses": [container(pod, true, &state)]});
+        self.set_status(pod, &status).await
+    }
+
+    /// The pod is on its node, and its container cannot start for that reason.
+    pub async fn wait(&self, pod: &Pod, reason: &str, message: &str) -> Result<()> {
+        self.bind(pod).await?;
+        let state = json!({"waiting": {"reason": reason, "message": message}});
+        let status = json!({"phase": "Pending", "containerStatuses": [container(pod, false, &state)]});
+        self.set_status(pod, &status).await
+    }
+
+    /// The scheduler finds no node.
+    pub async fn unschedulable(&self, pod: &Pod, message: &str) -> Result<()> {
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": message, "lastTransitionTime": now()});
+        self.set_status(pod, &json!({"phase": "Pending", "conditions": [condition]})).await
+    }
+
+    /// The container ends with that exit code and termination message.
+    pub async fn end(&self, pod: &Pod, exit: i32, message: &str) -> Result<()> {
+        let terminated = json!({"exitCode": exit, "reason": if exit == 0 { "Completed" } else { "Error" },
+            "message": message, "startedAt": now(), "finishedAt": now()});
+        let state = json!({"terminated": terminated});
+        let phase = if exit == 0 { "Succeeded" } else { "Failed" };
+        self.set_status(pod, &json!({"phase": phase, "containerStatuses": [container(pod, false, &state)]}))
+            .await
+    }
+
+    /// Both ends end well, and their agents say so.
+    pub async fn succeed(&self, job: &str, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
+        for (side, pod) in [(Side::Source, source), (Side::Sink, sink)] {
+            self.publish(pod, job, &json!({"reports": {side.to_string(): report}})).await?;
+            self.end(pod, 0, &serde_json::to_string(report)?).await?;
+        }
+        Ok(())
+    }
+
+    /// Patches the SyncJob's status as the agent in that pod would: with the rights of the pod's ServiceAccount, and no
+    /// others.
+    pub async fn publish(&self, pod: &Pod, job: &str, status: &Value) -> Result<()> {
+        let api = syncjob::api(&self.client_of(pod).await?, &self.namespace);
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(job, &PatchParams::default(), &patch).await.context("publishing as the agent")?;
+        Ok(())
+    }
+
+    /// A client with the rights of a pod's ServiceAccount.
+    pub async fn client_of(&self, pod: &Pod) -> Result<Client> {
+        let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+        let account = account.context("the pod has no service account")?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let granted = accounts.create_token_request(&account, &PostParams::default(), &request).await?;
+        let mut config = self.config.clone();
+        config.auth_info.token = Some(granted.status.context("no token was granted")?.token.into());
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Lets go of every pod that is being deleted, as the kubelet does when the containers have ended.
+    pub async fn finish_deletions(&self) -> Result<()> {
+        let now = DeleteParams::default().grace_period(0);
+        for pod in self.pods.list(&ListParams::default()).await?.items {
+            if pod.metadata.deletion_timestamp.is_some() {
+                self.pods.delete(&pod.name_any(), &now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first pod of one end that is being deleted.
+    pub async fn deleted_pod(&self, job: &str, side: Side) -> Result<Pod> {
+        let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}");
+        let what = format!("the {side} pod of {job} is being deleted");
+        let found = wait::until_any(&self.pods, &labels, &what, PATIENCE, |pod: &Pod| {
+            pod.metadata.deletion_timestamp.is_some()
+        });
+        found.await
+    }
+
+    async fn bind(&self, pod: &Pod) -> Result<()> {
+        let name = pod.name_any();
+        if self.pods.get(&name).await?.spec.and_then(|spec| spec.node_name).is_some() {
+            return Ok(());
+        }
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}});
+        let _: Value =
+            self.pods.create_subresource("binding", &name, &PostParams::default(), &binding).await?;
+        Ok(())
+    }
+
+    async fn set_status(&self, pod: &Pod, status: &Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"status": status}));
+        let name = pod.name_any();
+        self.pods.patch_status(&name, &PatchParams::default(), &patch).await.context("a pod's status")?;
+        Ok(())
+    }
+}
+
+fn container(pod: &Pod, ready: bool, state: &Value) -> Value {
+    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    json!({"name": container.map(|it| it.name.as_str()), "image": container.and_then(|it| it.image.as_deref()),
+        "imageID": "sha256:0", "ready": ready, "started": ready, "restartCount": 0, "state": state})
+}
+
+fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

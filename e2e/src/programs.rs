@@ -1,0 +1,42 @@
+//! Where the programs are that the tests start.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A program that `e2e/cluster/build` makes. An error says how to make it.
+pub fn of_cluster(name: &str) -> Result<PathBuf> {
+    let path = cluster_cache()?.join("bin").join(name);
+    ensure!(path.is_file(), "{} is missing: run `e2e/cluster/build tools apiserver`", path.display());
+    Ok(path)
+}
+
+/// A program of this workspace, in the folder that cargo built the running test into; the environment variable
+/// `VOLFERRY_BIN_DIR` names another. An error says how to build it.
+pub fn of_workspace(name: &str) -> Result<PathBuf> {
+    let path = workspace_programs()?.join(name);
+    ensure!(path.is_file(), "{} is missing: run `cargo build --bin {name}`", path.display());
+    Ok(path)
+}
+
+fn cluster_cache() -> Result<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    variable("VOLFERRY_CLUSTER_CACHE")
+        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("volferry/cluster")))
+        .or_else(|| Some(variable("HOME")?.join(".cache/volferry/cluster")))
+        .context("neither VOLFERRY_CLUSTER_CACHE nor HOME is set")
+}
+
+fn workspace_programs() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("VOLFERRY_BIN_DIR") {
+        return Ok(folder.into());
+    }
+    let test = std::env::current_exe().context("the path of the running test")?;
+    let folder = test.ancestors().nth(2).context("a test lies in target/…/deps")?;
+    Ok(folder.into())
+}

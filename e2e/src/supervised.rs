@@ -1,0 +1,77 @@
+//! Processes that never outlive the test that started them.
+
+use std::{
+    fs::File,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+
+/// A process that is killed when this is dropped, and also when the test process ends without dropping it: a
+/// static is never dropped, and a test may be killed itself.
+#[derive(Debug)]
+pub struct Supervised {
+    child: Child,
+    reaper: Reaper,
+}
+
+impl Supervised {
+    /// Starts `command` with its output in the file `log`.
+    pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
+        let program = command.get_program().to_owned();
+        let output = File::options().create(true).append(true).open(log).context("a process's log")?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let reaper = Reaper::new(&format!("kill -KILL {}", child.id()))?;
+        Ok(Self { child, reaper })
+    }
+
+    /// How the process ended, or `None` while it runs.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().context("cannot wait for a process")
+    }
+
+    /// The process's id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // Fails only for a process that is gone already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        self.reaper.disarm();
+    }
+}
+
+/// A shell that runs a command once the process that made it is gone, however that came about: it waits for the
+/// end of a pipe that only that process holds open.
+#[derive(Debug)]
+pub struct Reaper(Child);
+
+impl Reaper {
+    /// Arms a reaper with a shell command.
+    pub fn new(command: &str) -> Result<Self> {
+        let script = format!("trap '' HUP INT TERM; read -r word || {{ {command}; }}");
+        Command::new("/bin/sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map(Self)
+            .context("cannot start /bin/sh")
+    }
+
+    fn disarm(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}

@@ -1,0 +1,106 @@
+//! Claims on one node's disk, whose files the tests make and read through the node itself. No pod of the tests' own is in
+//! the way, and what a syncer may not read can be made and looked at.
+
+use std::{
+    ffi::OsStr,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{Api, api::PostParams};
+use serde_json::json;
+
+use crate::{
+    cluster::{PATIENCE, Sandbox},
+    tree::Listing,
+    wait,
+};
+
+/// The user and group that syncer pods run as unless told otherwise.
+pub const SYNCER_USER: u32 = 65532;
+
+/// A bound claim of 1Gi of the local-path provisioner.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// The claim's name.
+    pub claim: String,
+    /// The node that it is on.
+    pub node: String,
+    /// Where the node has it.
+    pub path: String,
+}
+
+impl Volume {
+    /// Makes a claim on that node and waits until it is bound. The provisioner binds at the first consumer; saying which node
+    /// that will be does as well.
+    pub async fn create(sandbox: &Sandbox, claim: &str, node: &str) -> Result<Self> {
+        let claims: Api<PersistentVolumeClaim> = sandbox.api();
+        let manifest = json!({
+            "metadata": {"name": claim, "annotations": {"volume.kubernetes.io/selected-node": node}},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
+        let bound = wait::until(&claims, claim, "the claim is bound", PATIENCE, |claim| {
+            claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+        });
+        let name =
+            bound.await?.spec.and_then(|spec| spec.volume_name).context("a bound claim has a volume")?;
+        let volume = Api::<PersistentVolume>::all(sandbox.client.clone()).get(&name).await?;
+        let source = volume.spec.context("a volume has a spec")?;
+        let path = source.host_path.map(|it| it.path).or(source.local.map(|it| it.path));
+        let path = path.context("the claim's volume is not a folder of a node")?;
+        Ok(Self { claim: claim.into(), node: node.into(), path })
+    }
+
+    /// Runs a script on the node, in the volume's folder.
+    pub fn shell(&self, script: &str) -> Result<Vec<u8>> {
+        self.feed(script, &[])
+    }
+
+    /// Runs a script on the node, in the volume's folder, with `input` on its standard input.
+    pub fn feed(&self, script: &str, input: &[u8]) -> Result<Vec<u8>> {
+        let script = format!("set -e; cd '{}'; {script}", self.path);
+        run_on(&self.node, ["bash", "-c", &script], input)
+            .with_context(|| format!("on {}: {script}", self.node))
+    }
+
+    /// Runs a script as the user that syncer pods run as, so that what it makes belongs to that user.
+    pub fn shell_as_syncer(&self, script: &str) -> Result<Vec<u8>> {
+        let user =
+            format!("setpriv --reuid={SYNCER_USER} --regid={SYNCER_USER} --clear-groups bash -e /dev/stdin");
+        self.feed(&user, script.as_bytes())
+    }
+
+    /// All that is on the volume, but for what Volferry keeps for itself.
+    pub fn list(&self) -> Result<Listing> {
+        let entries = self.shell(Listing::FIND)?;
+        let hashes = self.shell(Listing::HASH)?;
+        Listing::parse(&entries, &hashes)
+    }
+
+    /// The names of the files that a run has begun to write and not finished.
+    pub fn staged_files(&self) -> Result<Vec<String>> {
+        let names =
+            self.shell("[ ! -d .volferry/staging ] || find .volferry/staging -mindepth 1 -printf '%P\\n'")?;
+        Ok(String::from_utf8_lossy(&names).lines().map(Into::into).collect())
+    }
+}
+
+fn run_on<const N: usize>(node: &str, command: [impl AsRef<OsStr>; N], input: &[u8]) -> Result<Vec<u8>> {
+    let mut child = Command::new("docker")
+        .args(["exec", "-i", node])
+        .args(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run docker")?;
+    let mut stdin = child.stdin.take().context("docker has no standard input")?;
+    stdin.write_all(input).context("the node does not read its input")?;
+    drop(stdin);
+    let output = child.wait_with_output().context("cannot wait for docker")?;
+    ensure!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    Ok(output.stdout)
+}

@@ -1,0 +1,99 @@
+//! Waiting for objects on watches, with an error that shows what was there when time ran out.
+
+use std::{fmt::Debug, future::ready, pin::pin, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Resource,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// What can be waited for.
+pub trait Kind: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static {}
+impl<K: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static> Kind for K {}
+
+/// The object of that name once `holds` is true of it, at most `limit` from now. `what` finishes the sentence "waited in
+/// vain until …".
+pub async fn until<K: Kind>(
+    api: &Api<K>,
+    name: &str,
+    what: &str,
+    limit: Duration,
+    holds: impl Fn(&K) -> bool,
+) -> Result<K> {
+    let mut last = None;
+    let mut objects = pin!(watcher::watch_object(api.clone(), name).default_backoff());
+    let found = tokio::time::timeout(limit, async {
+        while let Some(object) = objects.next().await {
+            last = object.with_context(|| format!("watching {name}"))?;
+            if let Some(object) = last.as_ref().filter(|object| holds(object)) {
+                return Ok(object.clone());
+            }
+        }
+        bail!("the watch of {name} ended")
+    });
+    match found.await {
+        Ok(result) => result,
+        Err(_) => bail!("waited in vain until {what}; {name} is {}", shown(last.as_ref())),
+    }
+}
+
+/// Waits until there is no object of that name.
+pub async fn until_gone<K: Kind>(api: &Api<K>, name: &str, limit: Duration) -> Result<()> {
+    let mut last = None;
+    let mut objects = pin!(watcher::watch_object(api.clone(), name).default_backoff());
+    let gone = tokio::time::timeout(limit, async {
+        while let Some(object) = objects.try_next().await? {
+            last = object;
+            if last.is_none() {
+                break;
+            }
+        }
+        Ok::<_, watcher::Error>(())
+    });
+    match gone.await {
+        Ok(result) => result.with_context(|| format!("watching {name}")),
+        Err(_) => bail!("{name} is still there: {}", shown(last.as_ref())),
+    }
+}
+
+/// The first object with those labels of which `holds` is true.
+pub async fn until_any<K: Kind>(
+    api: &Api<K>,
+    labels: &str,
+    what: &str,
+    limit: Duration,
+    holds: impl Fn(&K) -> bool,
+) -> Result<K> {
+    let config = watcher::Config::default().labels(labels);
+    let objects = watcher(api.clone(), config).default_backoff().applied_objects();
+    let mut matching = pin!(objects.try_filter(|object| ready(holds(object))));
+    match tokio::time::timeout(limit, matching.try_next()).await {
+        Ok(found) => found.context("watching a list")?.context("the watch ended"),
+        Err(_) => bail!("waited in vain until {what}, among {}", listed(api, labels).await),
+    }
+}
+
+/// Whether a pod is ready and not about to go.
+pub fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+async fn listed<K: Kind>(api: &Api<K>, labels: &str) -> String {
+    match api.list(&kube::api::ListParams::default().labels(labels)).await {
+        Ok(list) => list.items.iter().map(|item| shown(Some(item))).collect::<Vec<_>>().join("\n"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn shown<K: Kind>(object: Option<&K>) -> String {
+    let Some(object) = object else { return "not there".into() };
+    let mut object = object.clone();
+    object.meta_mut().managed_fields = None;
+    serde_json::to_string_pretty(&object).unwrap_or_else(|error| error.to_string())
+}

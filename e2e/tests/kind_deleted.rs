@@ -1,0 +1,41 @@
+//! A SyncJob that is deleted in the middle of a run leaves nothing behind.
+
+use e2e::{
+    cluster::{PATIENCE, Sandbox},
+    tree, wait,
+};
+use kube::api::{DeleteParams, ListParams};
+
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_job() {
+    let sandbox = Sandbox::new("deleted").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    let to = sandbox.volume("to", 1).await.unwrap();
+    from.shell_as_syncer(tree::SLOW).unwrap();
+    sandbox.sync("copy", tree::slowly()).await.unwrap();
+    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    assert_ne!(left_over(&sandbox).unwrap(), "");
+
+    sandbox.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(&sandbox.jobs, "copy", PATIENCE).await.unwrap();
+
+    // Pods are gone with the job, since they write; the rest follows by owner references.
+    assert_eq!(
+        sandbox.api::<k8s_openapi::api::core::v1::Pod>().list(&ListParams::default()).await.unwrap().items,
+        []
+    );
+    for kind in KINDS.split(',') {
+        sandbox
+            .kubectl
+            .run(&["wait", "--for=delete", kind, "-l", "volferry.dev/syncjob", "--timeout=60s"])
+            .unwrap();
+    }
+    assert_eq!(left_over(&sandbox).unwrap(), "");
+    assert_eq!(to.staged_files().unwrap(), [""; 0]);
+}
+
+const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
+
+fn left_over(sandbox: &Sandbox) -> anyhow::Result<String> {
+    sandbox.kubectl.run(&["get", KINDS, "-l", "volferry.dev/syncjob", "-o", "name"])
+}

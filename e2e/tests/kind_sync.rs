@@ -1,0 +1,54 @@
+//! The main job: a claim on one node is copied onto a claim on another.
+
+use std::collections::BTreeMap;
+
+use contract::Work;
+use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_tree_arrives_on_another_node_as_it_is() {
+    let sandbox = Sandbox::new("sync").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    let to = sandbox.volume("to", 1).await.unwrap();
+    assert_ne!(from.node, to.node);
+    from.shell_as_syncer(tree::VARIED).unwrap();
+
+    sandbox.sync("copy", json!({})).await.unwrap();
+    sandbox.kubectl.run(&["wait", "--for=condition=Ready", "syncjob/copy", "--timeout=180s"]).unwrap();
+
+    let source = from.list().unwrap();
+    assert_same(&source, &to.list().unwrap());
+    let job = sandbox.jobs.get("copy").await.unwrap();
+    let work: Work = syncjob::part(&job, "/lastRun/work").unwrap();
+    assert_eq!(work.files_created, source.0.len() as u64);
+    assert_eq!((work.files_updated, work.files_deleted, work.files_failed), (0, 0, 0));
+    assert_eq!((work.bytes_total, work.bytes_changed), (source.bytes(), source.bytes()));
+    assert!(work.bytes_on_wire > 20_000_000, "20 MB of the tree are random: {work:?}");
+    assert_whole(&syncjob::part(&job, "/lastRun/timings").unwrap());
+    assert_conditions_are_kstatus(&job);
+    assert_shown_in_columns(&sandbox.kubectl.run(&["get", "syncjob", "copy"]).unwrap());
+}
+
+/// Every phase is there, and together they are the whole, to a tenth.
+fn assert_whole(timings: &BTreeMap<String, u64>) {
+    let phases =
+        ["queue", "podStart", "connect", "scan", "plan", "delta", "transfer", "apply", "commit", "snapshot"];
+    let (total, sum) = (timings["total"], phases.iter().map(|phase| timings[*phase]).sum::<u64>());
+    assert!(timings["podStart"] > 0 && timings["transfer"] > 0 && timings["commit"] > 0, "{timings:?}");
+    assert!(sum.abs_diff(total) * 10 <= total, "the phases add up to {sum}: {timings:?}");
+}
+
+fn assert_conditions_are_kstatus(job: &kube::api::DynamicObject) {
+    assert!(syncjob::is(job, "Ready"));
+    assert!(!syncjob::is(job, "Reconciling") && !syncjob::is(job, "Stalled"));
+    assert_eq!(syncjob::status(job, "/observedGeneration").as_i64(), job.metadata.generation);
+}
+
+fn assert_shown_in_columns(table: &str) {
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "PHASE", "FILES", "TRANSFERRED", "DURATION", "AGE"], "{table}");
+    let [name, phase, files, transferred, duration, _age] = lines[1][..] else { panic!("{table}") };
+    assert_eq!([name, phase], ["copy", "Succeeded"], "{table}");
+    assert!(files.contains('/') && transferred.ends_with("Mi") && duration.ends_with('s'), "{table}");
+}
