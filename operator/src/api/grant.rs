@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::rules;
 
 /// Which namespaces' SyncJobs may read or write which claims of this namespace.
+#[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "volferry.dev",

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStatus, Transfer, rules};
 
 /// What to keep in step with what, when, and how.
+#[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "volferry.dev",
