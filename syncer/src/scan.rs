@@ -235,18 +235,18 @@ impl Walk<'_> {
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
         while let Some(work) = self.queue.pop() {
-            self.visit(work, &mut buffer, &mut names, &mut part);
+            self.visit(&work, &mut buffer, &mut names, &mut part);
         }
         part
     }
 
-    fn visit(&self, work: Work, buffer: &mut [MaybeUninit<u8>], names: &mut Names, part: &mut Part) {
-        let read = open(&work).and_then(|fd| names.read(&fd, buffer).map(|()| fd));
+    fn visit(&self, work: &Work, buffer: &mut [MaybeUninit<u8>], names: &mut Names, part: &mut Part) {
+        let read = open(work).and_then(|fd| names.read(&fd, buffer).map(|()| fd));
         let fd = match read {
             Ok(fd) => fd,
-            Err(error) => return self.give_up(&work, error, part),
+            Err(error) => return self.give_up(work, error, part),
         };
-        let listing = self.list(&work, &fd, names, part);
+        let listing = self.list(work, &fd, names, part);
         let first_child = self.queue.number(listing.dirs());
         let (entries, owners) = listing.digest_input();
         let digest = TreeDigest { entries: digest(&[entries]), owners: digest(&[owners]) };

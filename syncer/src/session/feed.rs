@@ -221,7 +221,7 @@ impl Worker<'_> {
             match self.read_small(batch, file, pack) {
                 Ok(Read::Packed) => {}
                 Ok(Read::Grown) => {
-                    self.help(Arc::new(Large::begin(self.root, &batch.path, file.clone(), 0)))?
+                    self.help(Arc::new(Large::begin(self.root, &batch.path, file.clone(), 0)))?;
                 }
                 Err(error) => pack.push_failed(file.need, "read", &error.to_string()),
             }
@@ -261,24 +261,19 @@ impl Worker<'_> {
     /// the file has changed meanwhile, begins it anew.
     fn help(&self, large: Arc<Large>) -> Result<(), TransportError> {
         let mut large = large;
-        loop {
-            while let Some(offset) = large.next_block() {
-                match large.read_block(offset) {
-                    Ok(frame) => self.sender.send(frame)?,
-                    Err(error) => large.fail(error),
-                }
-                if large.block_done() {
-                    match large.end() {
-                        Ended::Over(frame) => self.sender.send(frame)?,
-                        Ended::Changed => {
-                            large = Arc::new(large.again(self.root));
-                            continue;
-                        }
-                    }
+        while let Some(offset) = large.next_block() {
+            match large.read_block(offset) {
+                Ok(frame) => self.sender.send(frame)?,
+                Err(error) => large.fail(error),
+            }
+            if large.block_done() {
+                match large.end() {
+                    Ended::Over(frame) => self.sender.send(frame)?,
+                    Ended::Changed => large = Arc::new(large.again(self.root)),
                 }
             }
-            return Ok(());
         }
+        Ok(())
     }
 }
 

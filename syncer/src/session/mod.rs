@@ -133,7 +133,7 @@ fn connect(
         (Endpoint::Connect(address), _) => {
             Ok(quic::dial(address, &link.identity, link.connect_timeout, side, monitor)?)
         }
-        (Endpoint::Listen(_), Some(port)) => port.accept(side, monitor).map_err(|(_, error)| error.into()),
+        (Endpoint::Listen(_), Some(port)) => Ok(port.accept(side, monitor)?),
         (Endpoint::Listen(_), None) => Err(TransportError::Lost("the socket was closed".into()).into()),
     }
 }

@@ -143,7 +143,7 @@ impl Table {
         &self,
         number: u32,
         begin: impl FnOnce() -> Assembly,
-    ) -> Option<(Arc<Need>, Arc<Mutex<Assembly>>)> {
+    ) -> Option<Arriving> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(&number)?;
         let assembly = slot.assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin())));
@@ -163,6 +163,9 @@ impl Table {
         self.changed.notify_all();
     }
 }
+
+/// A large file and the need that it answers.
+type Arriving = (Arc<Need>, Arc<Mutex<Assembly>>);
 
 /// A large file that is arriving, its blocks in any order.
 struct Assembly {
@@ -268,7 +271,7 @@ impl Worker<'_> {
         number: u32,
         attempt: u32,
         file_len: u64,
-    ) -> Result<Option<(Arc<Need>, Arc<Mutex<Assembly>>)>, TransportError> {
+    ) -> Result<Option<Arriving>, TransportError> {
         let begin = || Assembly::begin(self.context, attempt, file_len);
         let (need, assembly) = self.table.assembly(number, begin).ok_or(NOT_NEEDED)?;
         {

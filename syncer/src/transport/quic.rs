@@ -45,8 +45,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 24 << 20;
 /// What the kernel is asked to buffer for the socket; it may grant less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// The largest UDP payload over IPv4 on loopback (65,535 less 20 and 8 bytes of headers).
-const MAX_UDP_PAYLOAD: u16 = 65_507;
+const IPV4_UDP_HEADERS: u32 = 28;
+const IPV6_UDP_HEADERS: u32 = 48;
+
+/// UDP payloads on loopback, whose MTU is 65,536, and on an Ethernet with jumbo frames of 9,000 bytes.
+const LOOPBACK_PAYLOAD: u16 = 65_000;
+const JUMBO_PAYLOAD: u16 = 8_952;
 
 /// An open socket with its runtime, ready to be dialled or to dial.
 pub struct Port {
@@ -68,20 +72,20 @@ impl Port {
             address: address.to_string(),
             error: error.to_string(),
         };
-        let crypto = tls::server(identity).map_err(identity_error)?;
+        let crypto = tls::server(identity).map_err(|error| identity_error(&error))?;
         let crypto =
             QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(Arc::new(transport_config()));
-        Self::open(address, Some(config)).map_err(unusable)
+        let socket = UdpSocket::bind(address).map_err(unusable)?;
+        config.transport_config(Arc::new(transport_config(link_payload(&socket, None))));
+        Self::open(socket, Some(config)).map_err(unusable)
     }
 
-    fn open(address: SocketAddr, server: Option<quinn::ServerConfig>) -> io::Result<Self> {
+    fn open(socket: UdpSocket, server: Option<quinn::ServerConfig>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let socket = UdpSocket::bind(address)?;
         enlarge_buffers(&socket);
         let mut config = EndpointConfig::default();
-        let _ = config.max_udp_payload_size(MAX_UDP_PAYLOAD);
+        let _ = config.max_udp_payload_size(LOOPBACK_PAYLOAD);
         let endpoint = {
             let _inside = runtime.enter();
             Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))?
@@ -95,7 +99,7 @@ impl Port {
     }
 
     /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
-    pub fn accept(self, side: Side, monitor: &Monitor) -> Result<(Link, Peer), (Self, TransportError)> {
+    pub fn accept(self, side: Side, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
         let accepted = self.runtime.block_on(async {
             loop {
                 let incoming = tokio::select! {
@@ -111,10 +115,7 @@ impl Port {
                 }
             }
         });
-        match accepted {
-            Ok(connection) => Ok(Link::start(self, connection, side, false, monitor)),
-            Err(error) => Err((self, error)),
-        }
+        accepted.map(|connection| Link::start(self, connection, side, false, monitor))
     }
 }
 
@@ -126,10 +127,9 @@ pub fn dial(
     side: Side,
     monitor: &Monitor,
 ) -> Result<(Link, Peer), TransportError> {
-    let crypto = tls::client(identity).map_err(identity_error)?;
+    let crypto = tls::client(identity).map_err(|error| identity_error(&error))?;
     let crypto = QuicClientConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
-    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-    config.transport_config(Arc::new(transport_config()));
+    let config = quinn::ClientConfig::new(Arc::new(crypto));
     let deadline = Instant::now() + timeout;
     loop {
         match attempt(address, &config, deadline, monitor) {
@@ -152,10 +152,13 @@ fn attempt(
     let mut resolved = address.to_socket_addrs().map_err(unusable)?;
     let peer = resolved.next().ok_or_else(|| unusable(io::ErrorKind::NotFound.into()))?;
     let any: SocketAddr = if peer.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
-    let port = Port::open(any, None).map_err(unusable)?;
+    let socket = UdpSocket::bind(any).map_err(unusable)?;
+    let mut config = config.clone();
+    config.transport_config(Arc::new(transport_config(link_payload(&socket, Some(peer)))));
+    let port = Port::open(socket, None).map_err(unusable)?;
     let patience = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
     let connected = port.runtime.block_on(async {
-        let connecting = port.endpoint.connect_with(config.clone(), peer, SERVER_NAME);
+        let connecting = port.endpoint.connect_with(config, peer, SERVER_NAME);
         let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
         tokio::select! {
             connected = connecting => connected.map_err(|error| connection_error(&error)),
@@ -247,10 +250,28 @@ fn data_streams() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(8)
 }
 
-fn transport_config() -> TransportConfig {
+/// The largest UDP payload that the interface towards `peer` takes, or that any could take while nobody is known to be there.
+fn link_payload(socket: &UdpSocket, peer: Option<SocketAddr>) -> u16 {
+    let local = socket.local_addr().ok();
+    if peer.or(local).is_some_and(|address| address.ip().is_loopback()) {
+        return LOOPBACK_PAYLOAD;
+    }
+    let Some(peer) = peer else { return JUMBO_PAYLOAD };
+    let route = || {
+        let probe = UdpSocket::bind((local?.ip(), 0)).ok()?;
+        probe.connect(peer).ok()?;
+        match peer {
+            SocketAddr::V4(_) => sockopt::ip_mtu(&probe).ok()?.checked_sub(IPV4_UDP_HEADERS),
+            SocketAddr::V6(_) => sockopt::ipv6_mtu(&probe).ok()?.checked_sub(IPV6_UDP_HEADERS),
+        }
+    };
+    route().and_then(|payload| u16::try_from(payload).ok()).unwrap_or(JUMBO_PAYLOAD).min(LOOPBACK_PAYLOAD)
+}
+
+fn transport_config(payload: u16) -> TransportConfig {
     let mut config = TransportConfig::default();
     let mut mtu = MtuDiscoveryConfig::default();
-    mtu.upper_bound(MAX_UDP_PAYLOAD);
+    mtu.upper_bound(payload);
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(16));
     config
@@ -377,7 +398,7 @@ async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, V
     Ok(Some((kind, body)))
 }
 
-fn identity_error(error: rustls::Error) -> TransportError {
+fn identity_error(error: &rustls::Error) -> TransportError {
     TransportError::Identity(error.to_string())
 }
 
