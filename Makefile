@@ -1,0 +1,122 @@
+# The documented commands; `make` lists them. Each can be called again at any time, and installs what it needs and the machine lacks
+# (.ci/tools, e2e/cluster/build); what it builds stays under ~/.cache/volferry.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/volferry
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+
+# What `make image` builds and `make demo` runs: release, or dev.
+PROFILE ?= release
+IMAGE ?= volferry/volferry:$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Further arguments of the side-by-side runs, for example `make bench-peers BENCH='--quick --rounds 3'`.
+BENCH ?=
+
+# Programs are always built from the whole workspace, so that its dependencies are built once, with the features of all its members.
+PROGRAMS = cargo build --profile $(PROFILE) --bin volferry --bin volferry-operator
+PROGRAMS_DIR = $(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: ## Three runs of a SyncJob on a tree that changes, with no cluster
+	@.ci/tools build
+	$(PROGRAMS)
+	VOLFERRY_BIN_DIR="$(PROGRAMS_DIR)" e2e/demo/run
+
+.PHONY: test
+test: test-local test-cluster ## Every test: unit, integration, API server, kind
+
+.PHONY: test-local
+test-local: ## The tests that need no cluster programs
+	@.ci/tools build test
+	cargo test --workspace --lib --bins
+	cargo test --workspace --exclude volferry-e2e --test '*'
+	cargo test --workspace --doc
+
+.PHONY: test-apiserver
+test-apiserver: ## The tests on an API server of their own, with no kubelet
+	@.ci/tools build
+	e2e/cluster/build tools apiserver
+	cargo build --bin volferry --bin volferry-operator
+	cargo test --workspace --test 'apiserver_*'
+
+.PHONY: test-cluster
+test-cluster: ## The tests on an API server and on a kind cluster
+	@.ci/tools build test
+	e2e/run --workspace --test 'apiserver_*' --test 'kind_*'
+
+.PHONY: check
+check: check-format check-clippy check-doc check-generated check-deny check-scripts check-manifests ## The quick part: format, lints, generated files, licences, charts
+
+.PHONY: check-tools
+check-tools:
+	@.ci/tools build check
+
+.PHONY: check-format
+check-format: check-tools
+	cargo fmt --all --check
+
+.PHONY: check-clippy
+check-clippy: check-tools
+	cargo clippy --workspace --all-targets -- -D warnings
+
+.PHONY: check-doc
+check-doc: check-tools
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
+
+.PHONY: check-generated
+check-generated: check-tools
+	fresh=$$(mktemp -d)
+	trap 'rm -rf "$$fresh"' EXIT
+	cargo run --quiet --bin crdgen -- "$$fresh"
+	diff -ru crds "$$fresh" || { echo "crds/ is not what the types say: run make crds" >&2; exit 1; }
+
+# Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
+.PHONY: check-deny
+check-deny: check-tools
+	$(CACHE)/tools/bin/cargo-deny --workspace check --hide-inclusion-graph bans licenses sources
+
+.PHONY: check-scripts
+check-scripts: check-tools
+	git ls-files -z --cached --others --exclude-standard | xargs -0 grep -lE '^#!.*\b(ba)?sh$$' | xargs shellcheck
+
+.PHONY: check-manifests
+check-manifests:
+	e2e/cluster/build tools
+	. e2e/cluster/lib.sh
+	helm lint --strict --quiet charts/volferry
+	helm template volferry charts/volferry >/dev/null
+	for folder in config/*/kustomization.yaml; do kubectl kustomize "$$(dirname "$$folder")" >/dev/null; done
+
+.PHONY: crds
+crds: ## Write crds/ from the types in operator/src/api
+	@.ci/tools build
+	cargo run --bin crdgen -- crds
+
+.PHONY: image
+image: ## The container image, from static programs
+	@.ci/tools build
+	$(PROGRAMS)
+	. e2e/cluster/lib.sh
+	engine_up
+	config/image/build "$(IMAGE)" "$(PROGRAMS_DIR)"
+
+.PHONY: cluster
+cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
+	@e2e/cluster/up
+
+.PHONY: cluster-down
+cluster-down: ## Delete that cluster; what was built for it stays
+	@e2e/cluster/down
+
+.PHONY: bench-peers
+bench-peers: ## Volferry beside rsync, sparsync, tar, cp and sy (some minutes)
+	@.ci/tools build
+	cargo build --release --bin volferry --bin peers --bin relay
+	cargo run --release --bin peers -- --install --json "$(CARGO_TARGET_DIR)/bench-peers.json" $(BENCH)
