@@ -48,3 +48,70 @@ fn adapt(schema: &mut JSONSchemaProps) {
         adapt(values);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs, path::Path};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_files_in_crds_are_what_the_types_say() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds");
+        let there: BTreeMap<String, String> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
+            })
+            .collect();
+        let generated: BTreeMap<_, _> = crd_files().unwrap().into_iter().collect();
+        assert_eq!(there.keys().collect::<Vec<_>>(), generated.keys().collect::<Vec<_>>());
+        for (name, content) in generated {
+            assert!(there[&name] == content, "crds/{name} is out of date: run `make crds`");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_as_what_was_meant() {
+        for (crd, (_, yaml)) in crds().iter().zip(crd_files().unwrap()) {
+            let read: Value = serde_saphyr::from_str(&yaml).unwrap();
+            assert_eq!(read, serde_json::to_value(crd).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_crd_fits_into_the_annotation_that_kubectl_apply_keeps() {
+        for crd in crds() {
+            let size = serde_json::to_string(&crd).unwrap().len();
+            assert!(size < 256 * 1024, "{} takes {size} bytes", crd.spec.names.kind);
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented_and_none_is_nullable_or_free_form() {
+        for crd in crds() {
+            let schema = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
+            for (name, property) in schema.properties.iter().flatten() {
+                check(name, property);
+            }
+        }
+    }
+
+    fn check(path: &str, schema: &JSONSchemaProps) {
+        assert!(schema.description.is_some(), "{path} has no description");
+        assert!(schema.nullable.is_none(), "{path} is nullable");
+        assert!(
+            !schema.format.as_deref().is_some_and(|it| it.starts_with('u')),
+            "{path}: {:?}",
+            schema.format
+        );
+        let known = schema.properties.is_some() || schema.additional_properties.is_some();
+        assert!(schema.type_.as_deref() != Some("object") || known, "{path} is free-form");
+        for (name, property) in schema.properties.iter().flatten() {
+            check(&format!("{path}.{name}"), property);
+        }
+    }
+}

@@ -130,8 +130,20 @@ pub(super) fn folder() -> [Rule; 1] {
 }
 
 const OBJECT_NAME: &str = r"matches(r'^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$')";
-const IS_NOT_OBJECT_NAME: &str =
+pub(super) const IS_NOT_OBJECT_NAME: &str =
     "is not the name of an object: write lower-case letters, digits, - and . only";
+
+/// What [`object_name`] judges, for a name that no rule of a CRD can be set on.
+pub(super) fn is_object_name(name: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |part: &str| {
+        let part = part.as_bytes();
+        part.iter().all(|&c| inner(c) || c == b'-')
+            && part.first().is_some_and(|&c| inner(c))
+            && part.last().is_some_and(|&c| inner(c))
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
 
 /// The name of an object of most kinds.
 pub(super) fn object_name() -> [Rule; 1] {

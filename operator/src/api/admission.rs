@@ -1,0 +1,492 @@
+//! Judges a manifest as the API server would on `kubectl apply`, with no API server at hand: fields that do not
+//! exist, types, bounds and required fields by the generated schema, then defaults, then the CEL rules.
+//!
+//! It knows the CRDs that this build generates and nothing else of a cluster: no other object, no earlier version of
+//! the same object (so that rules on changes do not apply), no admission webhook.
+
+use std::{fmt, sync::LazyLock};
+
+use jsonschema::error::ValidationErrorKind;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::core::cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::{GROUP, SyncGrant, SyncJob, VERSION, crds, rules};
+
+/// An object that the API server would take, with the schema's defaults in it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Admitted {
+    /// A SyncJob.
+    SyncJob(Box<SyncJob>),
+    /// A SyncGrant.
+    SyncGrant(Box<SyncGrant>),
+}
+
+/// Why the API server would not take a manifest.
+#[derive(Debug, Error)]
+pub enum AdmissionError {
+    /// An object of another API.
+    #[error(
+        "{object} is not an object of Volferry: its apiVersion has to be {GROUP}/{VERSION} and its kind SyncJob or \
+         SyncGrant"
+    )]
+    Kind {
+        /// The object, as far as it says what it is.
+        object: ObjectName,
+    },
+    /// Something in the object is wrong.
+    #[error("{object} is invalid:{}", listed(problems))]
+    Invalid {
+        /// The object.
+        object: ObjectName,
+        /// All that is wrong with it; never empty.
+        problems: Vec<Problem>,
+    },
+    /// The schema takes what the types cannot hold: a fault of this program.
+    #[error("{object} fits the schema, but not the type that the schema comes from")]
+    Type {
+        /// The object.
+        object: ObjectName,
+        /// What did not fit.
+        source: serde_json::Error,
+    },
+    /// A generated CRD is no schema: a fault of this program.
+    #[error("a generated schema is not valid: {0}")]
+    Schema(&'static str),
+}
+
+/// Kind and name of an object, as its manifest has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    kind: String,
+    name: String,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// One thing that is wrong with an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The field's path, such as `spec.schedule.cron`; empty for the object itself.
+    pub field: String,
+    /// What is wrong, and where a rule says so, what to write instead.
+    pub message: String,
+}
+
+/// Judges one object.
+pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
+    let object = object_name(&manifest);
+    let Some(kind) = kind_of(&manifest)? else { return Err(AdmissionError::Kind { object }) };
+    drop_what_is_not_stored(&mut manifest);
+    let manifest = apply_defaults(&kind.schema, &manifest);
+    let problems = kind.problems(&manifest);
+    if !problems.is_empty() {
+        return Err(AdmissionError::Invalid { object, problems });
+    }
+    if kind.name == "SyncJob" {
+        typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job)))
+    } else {
+        typed(object, manifest).map(|grant| Admitted::SyncGrant(Box::new(grant)))
+    }
+}
+
+/// One kind of object, with all that its CRD says of it made ready to judge by.
+struct Kind {
+    name: String,
+    schema: Value,
+    strict: jsonschema::Validator,
+    rules: CompiledSchema,
+}
+
+/// Compiling a schema takes far longer than judging an object by it.
+static KINDS: LazyLock<Result<Vec<Kind>, String>> =
+    LazyLock::new(|| crds().into_iter().map(Kind::new).collect());
+
+impl Kind {
+    fn new(crd: CustomResourceDefinition) -> Result<Self, String> {
+        let name = crd.spec.names.kind.clone();
+        let schema = whole_schema(crd).ok_or_else(|| format!("the CRD of {name} has no schema"))?;
+        let mut strict = schema.clone();
+        make_strict(&mut strict);
+        let strict = jsonschema::validator_for(&strict).map_err(|error| error.to_string())?;
+        let rules = compile_schema(&schema);
+        Ok(Self { name, schema, strict, rules })
+    }
+
+    /// All that is wrong with an object that has its defaults. Rules are asked only where the schema is content, since
+    /// they rely on it.
+    fn problems(&self, manifest: &Value) -> Vec<Problem> {
+        let mut problems: Vec<_> = self.strict.iter_errors(manifest).map(|it| schema_problem(&it)).collect();
+        problems.extend(name_problem(manifest));
+        if problems.is_empty() {
+            let judged = Validator::new().validate_compiled(&self.rules, manifest, None);
+            let broken = judged.err().into_iter().flatten();
+            problems.extend(broken.map(|it| Problem { field: it.field_path, message: it.message }));
+        }
+        problems
+    }
+}
+
+fn kind_of(manifest: &Value) -> Result<Option<&'static Kind>, AdmissionError> {
+    let kinds = KINDS.as_ref().map_err(|problem| AdmissionError::Schema(problem))?;
+    if manifest.get("apiVersion") != Some(&json!(format!("{GROUP}/{VERSION}"))) {
+        return Ok(None);
+    }
+    Ok(kinds.iter().find(|kind| manifest.get("kind") == Some(&json!(kind.name))))
+}
+
+fn object_name(manifest: &Value) -> ObjectName {
+    let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
+    let name = text("/metadata/name").or_else(|| text("/metadata/generateName"));
+    ObjectName {
+        kind: text("/kind").unwrap_or("(an object without kind)").into(),
+        name: name.unwrap_or("(without name)").into(),
+    }
+}
+
+/// The schema of a CRD with `apiVersion`, `kind` and `metadata`, which it leaves out.
+fn whole_schema(crd: CustomResourceDefinition) -> Option<Value> {
+    let version = crd.spec.versions.into_iter().find(|version| version.name == VERSION)?;
+    let mut schema = serde_json::to_value(version.schema?.open_api_v3_schema?).ok()?;
+    let properties = schema.get_mut("properties")?.as_object_mut()?;
+    properties.insert("apiVersion".into(), json!({"type": "string"}));
+    properties.insert("kind".into(), json!({"type": "string"}));
+    properties.insert("metadata".into(), metadata_schema());
+    Some(schema)
+}
+
+fn metadata_schema() -> Value {
+    let inline = schemars::generate::SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
+    inline.into_generator().into_root_schema_for::<ObjectMeta>().to_value()
+}
+
+/// A client cannot write the status, and a `null` stands for an absent field.
+fn drop_what_is_not_stored(manifest: &mut Value) {
+    if let Value::Object(fields) = manifest {
+        fields.remove("status");
+    }
+    drop_nulls(manifest);
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Writes down what the API server knows without the schema saying so: there are no fields but those listed, and
+/// what `x-kubernetes-int-or-string` means.
+fn make_strict(schema: &mut Value) {
+    let Value::Object(schema) = schema else { return };
+    if schema.contains_key("properties") {
+        schema.entry("additionalProperties").or_insert(json!(false));
+    }
+    if schema.contains_key("x-kubernetes-int-or-string") {
+        schema.insert("type".into(), json!(["integer", "string"]));
+    }
+    for (keyword, value) in schema.iter_mut() {
+        match (keyword.as_str(), value) {
+            ("properties", Value::Object(properties)) => properties.values_mut().for_each(make_strict),
+            ("items" | "additionalProperties", value) => make_strict(value),
+            _ => {}
+        }
+    }
+}
+
+fn schema_problem(error: &jsonschema::ValidationError<'_>) -> Problem {
+    let message = match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            format!("unknown field {}", unexpected.join(", "))
+        }
+        ValidationErrorKind::Required { property } => format!("{property} is missing"),
+        _ => error.to_string(),
+    };
+    Problem { field: dotted(error.instance_path().as_str()), message }
+}
+
+/// `/spec/files/exclude/0` as `spec.files.exclude[0]`.
+fn dotted(pointer: &str) -> String {
+    let mut path = String::new();
+    for part in pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")) {
+        match part.parse::<usize>() {
+            Ok(index) => path += &format!("[{index}]"),
+            Err(_) if path.is_empty() => path += &part,
+            Err(_) => path += &format!(".{part}"),
+        }
+    }
+    path
+}
+
+fn name_problem(manifest: &Value) -> Option<Problem> {
+    let name = manifest.pointer("/metadata/name").and_then(Value::as_str);
+    let message = match name {
+        None if manifest.pointer("/metadata/generateName").is_some() => return None,
+        None => "metadata.name or metadata.generateName is needed".into(),
+        Some(name) if rules::is_object_name(name) => return None,
+        Some(name) => format!("\"{name}\" {}", rules::IS_NOT_OBJECT_NAME),
+    };
+    Some(Problem { field: "metadata.name".into(), message })
+}
+
+fn typed<T: DeserializeOwned>(object: ObjectName, manifest: Value) -> Result<T, AdmissionError> {
+    serde_json::from_value(manifest).map_err(|source| AdmissionError::Type { object, source })
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let line = |problem: &Problem| match problem.field.as_str() {
+        "" => format!("\n  {}", problem.message),
+        field => format!("\n  {field}: {}", problem.message),
+    };
+    problems.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "
+apiVersion: volferry.dev/v1alpha1
+kind: SyncJob
+metadata: {name: web}
+spec:
+  source: {persistentVolumeClaim: {claimName: a}}
+  destination: {persistentVolumeClaim: {claimName: b}}
+";
+
+    fn job(fields: &str) -> Result<SyncJob, AdmissionError> {
+        let manifest = serde_saphyr::from_str(&format!("{LEAST}\n{fields}")).unwrap();
+        admit(manifest).map(|admitted| match admitted {
+            Admitted::SyncJob(job) => *job,
+            Admitted::SyncGrant(grant) => panic!("{grant:?}"),
+        })
+    }
+
+    /// The problems of the least SyncJob with its value at `pointer` replaced.
+    fn problems(pointer: &str, value: Value) -> Vec<Problem> {
+        let mut manifest: Value = serde_saphyr::from_str(LEAST).unwrap();
+        set(&mut manifest, pointer, value);
+        problems_of(admit(manifest))
+    }
+
+    fn set(manifest: &mut Value, pointer: &str, value: Value) {
+        let place = pointer.split('/').skip(1).fold(manifest, |at, key| &mut at[key]);
+        *place = value;
+    }
+
+    fn problems_of(judged: Result<Admitted, AdmissionError>) -> Vec<Problem> {
+        match judged {
+            Ok(_) => Vec::new(),
+            Err(AdmissionError::Invalid { problems, .. }) => problems,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn the_least_manifest_is_taken_and_gets_its_defaults() {
+        let job = job("").unwrap();
+        assert_eq!((job.spec.limits.timeout.as_str(), job.spec.files.delete_limit.percent), ("6h", 50));
+        assert_eq!(
+            (job.spec.parallelism, job.spec.history_limit, job.spec.source.path.as_str()),
+            (1, 10, "/")
+        );
+    }
+
+    #[test]
+    fn a_bad_cron_is_refused_with_what_to_write_instead() {
+        let error = job("  schedule: {cron: bad cron}").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "SyncJob web is invalid:\n  spec.schedule.cron: \"bad cron\" is not a cron schedule: write five fields \
+             (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for each day at 03:00 or \
+             \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly"
+        );
+    }
+
+    #[test]
+    fn good_values_are_taken() {
+        let retain =
+            |field: &str| json!({"engine": "CSI", "volumeSnapshotClassName": "c", "retain": {field: 1}});
+        for (pointer, value) in [
+            ("/spec/schedule", json!({"cron": "*/15 8-18 1,15 JAN-mar MON-FRI"})),
+            (
+                "/spec/schedule",
+                json!({"cron": "59 23 31 12 7", "timeZone": "Europe/Berlin", "jitter": "10m"}),
+            ),
+            ("/spec/schedule", json!({"cron": "@daily", "timeZone": "America/Argentina/Buenos_Aires"})),
+            ("/spec/schedule", json!({"cron": "0 0 * * sun", "timeZone": "Etc/GMT+2"})),
+            ("/spec/schedule", json!({"every": "30s"})),
+            ("/spec/limits", json!({"timeout": "1h30m", "retries": 0})),
+            (
+                "/spec/transfer",
+                json!({"bandwidthLimit": "100Mi", "compression": "Zstd", "compressionLevel": 9}),
+            ),
+            ("/spec/transfer", json!({"bandwidthLimit": "999999Ti", "connections": 64})),
+            ("/spec/source/path", json!("/a b/..c/d.")),
+            ("/spec/source/snapshot", json!("latest")),
+            ("/spec/source/remote", Value::Null),
+            ("/spec/destination/create", json!({"size": "1.5Gi", "accessModes": ["ReadWriteMany"]})),
+            ("/spec/files/exclude", json!(["*.tmp", " x", "it's \"quoted\""])),
+            ("/spec/snapshots", json!({})),
+            ("/spec/snapshots", retain("yearly")),
+            ("/spec/regression", json!({"threshold": "1.05"})),
+            ("/spec/pods", json!({"resources": {"limits": {"cpu": 2, "memory": "1Gi"}}})),
+            ("/spec/pods", json!({"tolerations": [{"operator": "Exists"}], "labels": {"team": "x"}})),
+            ("/metadata/labels", json!({"a": "b"})),
+            ("/status", json!({"made": "up"})),
+        ] {
+            assert_eq!(problems(pointer, value.clone()), [], "{pointer} {value}");
+        }
+    }
+
+    #[test]
+    fn bad_values_are_refused_at_their_field_and_with_advice() {
+        let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+        let remote = json!({"dial": {"secretName": "s"}});
+        let cases = [
+            ("/spec/schedule/cron", json!("* * * *"), "write five fields"),
+            ("/spec/schedule/cron", json!("60 * * * *"), "write five fields"),
+            ("/spec/schedule/cron", json!("* 24 * * *"), "write five fields"),
+            ("/spec/schedule/cron", json!("* * 0 * *"), "write five fields"),
+            ("/spec/schedule/cron", json!("* * * 13 *"), "write five fields"),
+            ("/spec/schedule/cron", json!("* * * * 8"), "write five fields"),
+            ("/spec/schedule/cron", json!("* * * * * *"), "write five fields"),
+            ("/spec/schedule/cron", json!("*/0 * * * *"), "write five fields"),
+            ("/spec/schedule/cron", json!("@reboot"), "write five fields"),
+            ("/spec/schedule", json!({}), "exactly one of cron"),
+            ("/spec/schedule", json!({"cron": "@daily", "every": "1m"}), "exactly one of cron"),
+            ("/spec/schedule", json!({"every": "1m", "jitter": "1s"}), "go with cron"),
+            ("/spec/schedule", json!({"every": "1m", "timeZone": "UTC"}), "go with cron"),
+            ("/spec/schedule/every", json!("0s"), "such as 90s"),
+            ("/spec/schedule/every", json!("1 day"), "such as 90s"),
+            ("/spec/limits/timeout", json!("6"), "such as 90s"),
+            ("/spec/limits/timeout", json!(6), "is not of type \"string\""),
+            ("/spec/limits/retries", json!(-1), "less than the minimum"),
+            ("/spec/transfer/bandwidthLimit", json!("fast"), "such as 500k"),
+            ("/spec/transfer/bandwidthLimit", json!("100"), "64Ki or more"),
+            ("/spec/transfer/bandwidthLimit", json!("1.5Mi"), "whole bytes"),
+            ("/spec/transfer", json!({"compressionLevel": 3}), "goes with compression: Zstd"),
+            (
+                "/spec/transfer",
+                json!({"placement": "Local", "bandwidthLimit": "1Mi"}),
+                "remove one of the two",
+            ),
+            ("/spec/transfer/compression", json!("gzip"), "\"Auto\""),
+            ("/spec/source/path", json!("a"), "begins with /"),
+            ("/spec/source/path", json!("/a/"), "does not end with it"),
+            ("/spec/source/path", json!("/a//b"), "empty"),
+            ("/spec/source/path", json!("/a/../b"), ".."),
+            ("/spec/source/path", json!("/.volferry/index"), ".volferry"),
+            ("/spec/destination/path", json!("/.."), ".."),
+            ("/spec/source/persistentVolumeClaim/claimName", json!("Web_Data"), "lower-case letters"),
+            ("/spec/source/persistentVolumeClaim/namespace", json!("a.b"), "the name of a namespace"),
+            ("/spec/source/persistentVolumeClaim", json!({}), "is missing"),
+            ("/spec/source/persistentVolumeClaim", json!({"claim": "a"}), "unknown field claim"),
+            ("/spec/source/remote", remote.clone(), "exactly one of"),
+            ("/spec/source", json!({}), "exactly one of"),
+            (
+                "/spec/source",
+                json!({"remote": remote, "pointInTime": "Clone"}),
+                "need source.persistentVolumeClaim",
+            ),
+            ("/spec/source/volumeSnapshotClassName", json!("c"), "goes with pointInTime: Snapshot"),
+            ("/spec/destination", json!({"remote": {}}), "exactly one of listen"),
+            ("/spec/destination", json!({"remote": remote, "create": {}}), "names the claim to make"),
+            (
+                "/spec/destination/remote",
+                json!({"dial": {"secretName": "s", "address": "h"}}),
+                "write host:port",
+            ),
+            ("/spec/destination/create/size", json!("10 GB"), "such as 500Mi"),
+            ("/spec/destination/create/size", json!("0"), "such as 500Mi"),
+            ("/spec/destination/create/accessModes", json!(["ReadOnlyMany"]), "\"ReadWriteOnce\""),
+            ("/spec/destination", claim("a"), "overlap"),
+            ("/spec/files/deleteLimit/percent", json!(101), "greater than the maximum"),
+            ("/spec/files/exclude", json!(["ok", "two\nlines"]), "one pattern an entry"),
+            ("/spec/files/exclude", json!("*.tmp"), "is not of type \"array\""),
+            ("/spec/snapshots", json!({"engine": "Volume", "volumeSnapshotClassName": "c"}), "engine: CSI"),
+            ("/spec/snapshots/retain", json!({"daily": 0}), "would keep no snapshot"),
+            ("/spec/regression/threshold", json!("1"), "\"1.5\""),
+            ("/spec/regression/threshold", json!("fast"), "\"1.5\""),
+            ("/spec/hooks", json!({}), "before, after or both"),
+            ("/spec/historyLimit", json!(51), "greater than the maximum"),
+            ("/spec/parallelism", json!(0), "less than the minimum"),
+            ("/spec/pods/labels", json!({"volferry.dev/run": "x"}), "choose another prefix"),
+            ("/spec/pods/annotations", json!({"volferry.dev/x": "x"}), "choose another prefix"),
+            ("/spec/pods/resources/limits", json!({"cpu": true}), "is not of types"),
+            ("/spec/sources", json!({}), "unknown field sources"),
+            ("/specs", json!({}), "unknown field specs"),
+            ("/metadata/nam", json!("x"), "unknown field nam"),
+            ("/metadata/name", json!("Web"), "lower-case letters"),
+            ("/metadata", json!({}), "metadata.name"),
+        ];
+        for (pointer, value, advice) in cases {
+            let found = problems(pointer, value.clone());
+            let field = dotted(pointer);
+            let said = |it: &Problem| {
+                it.message.contains(advice) && (field.starts_with(&it.field) || it.field.starts_with(&field))
+            };
+            assert!(found.iter().any(said), "{pointer} {value}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn one_mistake_gives_one_problem() {
+        for (pointer, value) in [
+            ("/spec/schedule/cron", json!("bad")),
+            ("/spec/transfer/bandwidthLimit", json!("bad")),
+            ("/spec/limits/timeout", json!("bad")),
+            ("/spec/source/path", json!("bad")),
+            ("/spec/destination/create/size", json!("bad")),
+            ("/spec/regression/threshold", json!("bad")),
+            ("/spec/files/include", json!(["\n", "\n"])),
+        ] {
+            assert_eq!(problems(pointer, value).len(), 1, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn a_grant_is_judged_too() {
+        let grant = |from: Value, claims: Value| {
+            admit(json!({
+                "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncGrant", "metadata": {"name": "g"},
+                "spec": {"from": from, "access": "ReadWrite", "claimNames": claims},
+            }))
+        };
+        let dev = json!([{"namespace": "dev"}]);
+        assert_eq!(problems_of(grant(dev.clone(), json!(["web"]))), []);
+        let [problem] = problems_of(grant(dev, json!(["web", "Web_Data"]))).try_into().unwrap();
+        assert_eq!(problem.field, "spec.claimNames");
+        assert!(problem.message.starts_with("\"Web_Data\" is not the name of an object"), "{problem:?}");
+        assert_eq!(problems_of(grant(json!([]), json!([])))[0].field, "spec.from");
+    }
+
+    #[test]
+    fn what_is_not_of_this_api_is_named() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+        let error = admit(pod).unwrap_err();
+        assert!(error.to_string().starts_with("Pod p is not an object of Volferry"), "{error}");
+        let old: Value = serde_saphyr::from_str(&LEAST.replace("v1alpha1", "v1")).unwrap();
+        assert!(matches!(admit(old), Err(AdmissionError::Kind { .. })));
+        assert!(matches!(admit(json!("just text")), Err(AdmissionError::Kind { .. })));
+    }
+
+    #[test]
+    fn booleans_are_read_as_kubectl_reads_them() {
+        let job = job("  files: {delete: yes}\n  suspend: on").unwrap();
+        assert!(job.spec.files.delete && job.spec.suspend);
+    }
+}
