@@ -86,12 +86,13 @@ pub struct Problem {
 pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
     let object = object_name(&manifest);
     let Some(kind) = kind_of(&manifest)? else { return Err(AdmissionError::Kind { object }) };
-    drop_what_is_not_stored(&mut manifest);
-    let manifest = apply_defaults(&kind.schema, &manifest);
+    drop_nulls(&mut manifest);
+    let mut manifest = apply_defaults(&kind.schema, &manifest);
     let problems = kind.problems(&manifest);
     if !problems.is_empty() {
         return Err(AdmissionError::Invalid { object, problems });
     }
+    drop_status(&mut manifest);
     if kind.name == "SyncJob" {
         typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job)))
     } else {
@@ -169,14 +170,14 @@ fn metadata_schema() -> Value {
     inline.into_generator().into_root_schema_for::<ObjectMeta>().to_value()
 }
 
-/// A client cannot write the status, and a `null` stands for an absent field.
-fn drop_what_is_not_stored(manifest: &mut Value) {
+/// A manifest may have a status, but only the operator can write it.
+fn drop_status(manifest: &mut Value) {
     if let Value::Object(fields) = manifest {
         fields.remove("status");
     }
-    drop_nulls(manifest);
 }
 
+/// A `null` stands for an absent field.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -188,8 +189,8 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Writes down what the API server knows without the schema saying so: there are no fields but those listed, and
-/// what `x-kubernetes-int-or-string` means.
+/// Writes down what the API server knows without the schema saying so: there are no fields but those listed, what
+/// `x-kubernetes-int-or-string` means, and that the bounds of integers are integers.
 fn make_strict(schema: &mut Value) {
     let Value::Object(schema) = schema else { return };
     if schema.contains_key("properties") {
@@ -202,6 +203,11 @@ fn make_strict(schema: &mut Value) {
         match (keyword.as_str(), value) {
             ("properties", Value::Object(properties)) => properties.values_mut().for_each(make_strict),
             ("items" | "additionalProperties", value) => make_strict(value),
+            ("minimum" | "maximum", bound) => {
+                if let Some(whole) = bound.as_f64().filter(|it| it.fract() == 0.0) {
+                    *bound = json!(whole as i64);
+                }
+            }
             _ => {}
         }
     }
@@ -346,7 +352,8 @@ spec:
             ("/spec/pods", json!({"resources": {"limits": {"cpu": 2, "memory": "1Gi"}}})),
             ("/spec/pods", json!({"tolerations": [{"operator": "Exists"}], "labels": {"team": "x"}})),
             ("/metadata/labels", json!({"a": "b"})),
-            ("/status", json!({"made": "up"})),
+            ("/status", json!({"phase": "Running", "observedGeneration": 3})),
+            ("/spec/pods", json!({"resources": {"requests": {"cpu": "100m", "memory": 1000}, "limits": {}}})),
         ] {
             assert_eq!(problems(pointer, value.clone()), [], "{pointer} {value}");
         }
@@ -374,7 +381,7 @@ spec:
             ("/spec/schedule/every", json!("1 day"), "such as 90s"),
             ("/spec/limits/timeout", json!("6"), "such as 90s"),
             ("/spec/limits/timeout", json!(6), "is not of type \"string\""),
-            ("/spec/limits/retries", json!(-1), "less than the minimum"),
+            ("/spec/limits/retries", json!(-1), "-1 is less than the minimum of 0"),
             ("/spec/transfer/bandwidthLimit", json!("fast"), "such as 500k"),
             ("/spec/transfer/bandwidthLimit", json!("100"), "64Ki or more"),
             ("/spec/transfer/bandwidthLimit", json!("1.5Mi"), "whole bytes"),
@@ -427,6 +434,9 @@ spec:
             ("/spec/pods/labels", json!({"volferry.dev/run": "x"}), "choose another prefix"),
             ("/spec/pods/annotations", json!({"volferry.dev/x": "x"}), "choose another prefix"),
             ("/spec/pods/resources/limits", json!({"cpu": true}), "is not of types"),
+            ("/spec/pods/resources", json!({"limits": {"memory": "much"}}), "does not match"),
+            ("/spec/pods/resources", json!({"requests": {"cpu": "1 core"}}), "does not match"),
+            ("/status/made", json!("up"), "unknown field made"),
             ("/spec/sources", json!({}), "unknown field sources"),
             ("/specs", json!({}), "unknown field specs"),
             ("/metadata/nam", json!("x"), "unknown field nam"),
@@ -440,6 +450,60 @@ spec:
                 it.message.contains(advice) && (field.starts_with(&it.field) || it.field.starts_with(&field))
             };
             assert!(found.iter().any(said), "{pointer} {value}: {found:?}");
+        }
+    }
+
+    /// What the rules say of a change from the least SyncJob with `old` to the one with `new`.
+    fn changed(old: &[(&str, Value)], new: &[(&str, Value)]) -> Vec<String> {
+        let with = |changes: &[(&str, Value)]| {
+            let mut manifest: Value = serde_saphyr::from_str(LEAST).unwrap();
+            changes.iter().for_each(|(pointer, value)| set(&mut manifest, pointer, value.clone()));
+            drop_nulls(&mut manifest);
+            manifest
+        };
+        let kind = kind_of(&with(new)).unwrap().unwrap();
+        let judged = Validator::new().validate_compiled(&kind.rules, &with(new), Some(&with(old)));
+        judged.err().into_iter().flatten().map(|it| format!("{}: {}", it.field_path, it.message)).collect()
+    }
+
+    #[test]
+    fn what_would_orphan_data_cannot_change() {
+        const CLAIM: &str = "/spec/destination/persistentVolumeClaim";
+        let (dial, listen) = (json!({"dial": {"secretName": "s"}}), json!({"listen": {}}));
+        let size = |size: &str| [("/spec/destination/create", json!({"size": size}))];
+        let refused = [
+            (changed(&[], &[(CLAIM, json!({"claimName": "c"}))]), "the destination's claim cannot change"),
+            (changed(&[], &[("/spec/destination/path", json!("/x"))]), "destination.path cannot change"),
+            (changed(&[], &[("/spec/source", json!({"remote": dial}))]), "source cannot"),
+            (
+                changed(&[], &[("/spec/destination", json!({"remote": dial}))]),
+                "the destination's claim cannot change",
+            ),
+            (changed(&size("1Gi"), &size("2Gi")), "destination.create cannot change"),
+            (
+                changed(
+                    &[("/spec/source", json!({"remote": dial}))],
+                    &[("/spec/source", json!({"remote": listen}))],
+                ),
+                "remote cannot change between listen and dial",
+            ),
+        ];
+        for (problems, advice) in refused {
+            assert!(problems.len() == 1 && problems[0].contains(advice), "{advice}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn all_else_may_change() {
+        for new in [
+            ("/spec/source/persistentVolumeClaim/claimName", json!("c")),
+            ("/spec/source/path", json!("/x")),
+            ("/spec/destination/create", json!({})),
+            ("/spec/trigger", json!("2")),
+            ("/spec/files", json!({"delete": true})),
+        ] {
+            assert_eq!(changed(&[], &[new.clone()]), Vec::<String>::new(), "{new:?}");
+            assert_eq!(changed(&[new.clone()], &[]), Vec::<String>::new(), "{new:?}");
         }
     }
 

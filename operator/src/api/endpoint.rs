@@ -18,7 +18,8 @@ pub struct SourceEndpoint {
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
-    /// Read the volume itself, or a point in time of it.
+    /// What a run reads. None: the volume itself, while others may write to it. Snapshot: a VolumeSnapshot of it,
+    /// restored into a claim for the time of the run. Clone: a clone of the claim, made for the time of the run.
     #[serde(default)]
     pub point_in_time: PointInTime,
     /// The VolumeSnapshotClass to use with `pointInTime: Snapshot`. Absent: the cluster's default.

@@ -18,11 +18,13 @@ pub struct Files {
     /// gitignore patterns of what is neither sent, changed nor deleted.
     #[schemars(length(max = 256), inner(length(min = 1, max = 4096)), extend("x-kubernetes-validations" = rules::each_glob()))]
     pub exclude: Vec<String>,
-    /// What decides that a file at both ends is the same.
+    /// What decides that a file at both ends is the same. Metadata: its size and modification time. Content: the hash
+    /// of its content, computed at both ends.
     pub compare: Compare,
     /// Which attributes are compared and set.
     pub preserve: Preserve,
-    /// How an existing file's content is replaced.
+    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: changed
+    /// blocks are written into the old file, under an undo journal.
     pub write: WriteMode,
 }
 
@@ -45,7 +47,8 @@ impl Default for DeleteLimit {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preserve {
-    /// Owner and group, by number.
+    /// Owner and group, by number. Auto: kept where the pod may change owners, left alone where it may not. Always:
+    /// kept, and a pod that may not is refused. Never: not looked at.
     pub ownership: Ownership,
     /// Permission bits.
     pub permissions: bool,

@@ -27,7 +27,7 @@ pub struct SyncGrantSpec {
     /// Whose SyncJobs may use the claims.
     #[schemars(length(min = 1, max = 64))]
     pub from: Vec<GrantSubject>,
-    /// What they may do.
+    /// What they may do. Read: use the claims as a source. ReadWrite: use them as a source or as a destination.
     pub access: GrantAccess,
     /// The claims of this namespace that are granted. Absent or empty: all.
     #[serde(default)]

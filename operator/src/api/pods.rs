@@ -12,6 +12,7 @@ use super::rules;
 pub struct PodSettings {
     /// CPU and memory of the syncer container.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = rules::quantities)]
     pub resources: Option<ResourceRequirements>,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -5,7 +5,9 @@
 //! around its strings, and every string and list that one looks at is bounded, as the API server's cost budget
 //! demands.
 
+use schemars::Schema;
 use serde::Serialize;
+use serde_json::Value;
 
 /// One entry of `x-kubernetes-validations`.
 #[derive(Serialize)]
@@ -309,6 +311,18 @@ pub(super) fn retain() -> [Rule; 1] {
 /// Some hook is there.
 pub(super) fn hooks() -> [Rule; 1] {
     [rule("has(self.before) || has(self.after)", "hooks needs before, after or both")]
+}
+
+/// Gives requests and limits the pattern of a quantity, the one that controller-gen writes. The one value that a
+/// pattern judges: neither its length nor the number of its keys is bounded, which no rule's budget allows for.
+pub(super) fn quantities(schema: &mut Schema) {
+    const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+    for field in ["requests", "limits"] {
+        let amounts = schema.pointer_mut(&format!("/properties/{field}/additionalProperties"));
+        if let Some(Value::Object(amount)) = amounts {
+            amount.insert("pattern".into(), QUANTITY.into());
+        }
+    }
 }
 
 /// Labels that are not the operator's own.

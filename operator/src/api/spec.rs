@@ -62,7 +62,8 @@ pub struct SyncJobSpec {
     /// Starts no further run while true. A run under way goes on to its end.
     #[serde(default)]
     pub suspend: bool,
-    /// What a run that falls due does while another is under way.
+    /// What a run that falls due does while another is under way. Forbid: it waits for the other to end. Replace:
+    /// the other is stopped first.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
     /// Which files are synced, and what makes them equal.
@@ -88,7 +89,8 @@ pub struct SyncJobSpec {
     /// Commands run in a workload's pod around each run, to quiesce and resume it. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
-    /// What becomes of snapshots and of a claim that this job created when the SyncJob is deleted.
+    /// What becomes of snapshots and of a claim that this job created when the SyncJob is deleted. Retain: they stay.
+    /// Delete: they are deleted too.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
     /// How many finished runs `status.history` keeps.
@@ -140,7 +142,8 @@ pub enum ConcurrencyPolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::snapshots()))]
 pub struct Snapshots {
-    /// What makes the snapshots.
+    /// What makes the snapshots. Volume: the syncer, on the destination volume itself, with any file system. CSI: the
+    /// destination's CSI driver, as VolumeSnapshots. Auto: CSI where the driver offers it, else Volume.
     #[serde(default)]
     pub engine: SnapshotEngine,
     /// The VolumeSnapshotClass to use with `engine: CSI`. Absent: the cluster's default.
@@ -251,7 +254,8 @@ pub struct Hook {
     #[serde(default = "one_minute")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub timeout: String,
-    /// What a command that fails means for the run.
+    /// What a command that fails means for the run. Fail: the run fails. Continue: the run goes on, and an event names
+    /// the failure.
     #[serde(default)]
     pub on_failure: OnHookFailure,
 }

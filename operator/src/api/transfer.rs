@@ -8,7 +8,8 @@ use super::rules;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::transfer()))]
 pub struct Transfer {
-    /// Whether data is compressed on the wire.
+    /// Whether data is compressed on the wire. Auto: by what the data and the link are like. None: never. Zstd: always,
+    /// at compressionLevel.
     #[serde(default)]
     pub compression: CompressionMode,
     /// The zstd level of `compression: Zstd`. Absent: 3.
@@ -23,7 +24,8 @@ pub struct Transfer {
     #[serde(default)]
     #[schemars(range(min = 0, max = 64))]
     pub connections: i32,
-    /// Whether the two volumes are mounted by one pod or meet over the network.
+    /// Where the two volumes meet. Network: each has a pod of its own, with QUIC between them. Local: one pod mounts
+    /// both. Auto: Local where one pod can mount both, else Network.
     #[serde(default)]
     pub placement: Placement,
 }
