@@ -18,6 +18,8 @@ pub struct Machine {
     pub kernel: String,
     /// Type of the file system that holds both trees.
     pub file_system: String,
+    /// Processes that wanted to run, on average over the minute before the bench. Figures of a busy machine mean little.
+    pub load: f64,
 }
 
 impl Machine {
@@ -30,14 +32,18 @@ impl Machine {
                 / 1024,
             kernel: read("/proc/sys/kernel/osrelease"),
             file_system: file_system(dir),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
         }
     }
 }
 
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cores, cpu, memory_mib, kernel, file_system } = self;
-        write!(f, "{cores} cores ({cpu}), {memory_mib} MiB, Linux {kernel}, trees on {file_system}")
+        let Self { cores, cpu, memory_mib, kernel, file_system, load } = self;
+        write!(
+            f,
+            "{cores} cores ({cpu}), {memory_mib} MiB, Linux {kernel}, trees on {file_system}, load {load}"
+        )
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{BufRead as _, BufReader, Read as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -12,6 +13,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
@@ -181,9 +183,16 @@ fn pid_of(child: &Child) -> anyhow::Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without an id")
 }
 
-fn readable_within(fd: &impl std::os::fd::AsFd, limit: Duration) -> anyhow::Result<bool> {
-    let timeout = Timespec::try_from(limit)?;
-    Ok(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout))? > 0)
+fn readable_within(fd: &impl AsFd, limit: Duration) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))?;
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+            // A signal to the bench; whoever sent it also stops what is waited for, or it ends by itself.
+            Err(Errno::INTR) => {}
+            other => return Ok(other? > 0),
+        }
+    }
 }
 
 fn read_lossy(path: &Path) -> anyhow::Result<String> {

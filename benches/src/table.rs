@@ -12,6 +12,8 @@ use crate::{
 
 /// The tool whose figures are judged.
 const OURS: &str = "volferry";
+/// The tool whose bytes on the wire are shown beside.
+const RSYNC: &str = "rsync daemon";
 
 /// All that a bench found.
 #[derive(Debug, Serialize)]
@@ -129,12 +131,13 @@ impl Table {
     fn head(&self) -> Vec<String> {
         let mut head = vec!["tree".to_string(), "phase".to_string()];
         head.extend(self.peers().map(|name| format!("{name} ms")));
-        head.extend(["volferry ms", "reach", "ratio", "verdict"].map(String::from));
-        if self.has_wire() {
-            head.push("wire: volferry / rsync".into());
-        }
-        if self.has_link() {
-            head.push("round trips".into());
+        head.push("volferry ms".into());
+        head.push(if self.has_link() { "round trips" } else { "reach" }.into());
+        head.extend(["ratio", "verdict"].map(String::from));
+        match self.peers().any(|name| name == RSYNC) {
+            true => head.push("wire: volferry / rsync".into()),
+            false if self.has_wire() => head.push("wire: volferry".into()),
+            false => {}
         }
         head
     }
@@ -143,15 +146,18 @@ impl Table {
         let time = |name| line.tools.get(name).map_or_else(|| "–".into(), Figures::time);
         let mut cells = vec![line.tree.to_string(), line.phase.to_string()];
         cells.extend(self.peers().map(time));
-        cells.extend([time(OURS), number(line.reach_ms)]);
+        cells.push(time(OURS));
+        cells.push(match self.has_link() {
+            true => line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}")),
+            false => number(line.reach_ms),
+        });
         cells.push(line.ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}")));
         cells.push(line.verdict.to_string());
-        if self.has_wire() {
-            let wire = |name| bytes(line.tools.get(name).and_then(|figures| figures.wire_bytes));
-            cells.push(format!("{} / {}", wire(OURS), wire("rsync daemon")));
-        }
-        if self.has_link() {
-            cells.push(line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}")));
+        let wire = |name| bytes(line.tools.get(name).and_then(|figures| figures.wire_bytes));
+        match self.peers().any(|name| name == RSYNC) {
+            true => cells.push(format!("{} / {}", wire(OURS), wire(RSYNC))),
+            false if self.has_wire() => cells.push(wire(OURS)),
+            false => {}
         }
         cells
     }

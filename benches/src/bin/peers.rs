@@ -123,6 +123,9 @@ fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
     let work = WorkDir::make(&args.dir, args.fs, image_bytes(largest.unwrap_or(0)))?;
     let machine = Machine::look(work.trees());
     eprintln!("{machine}");
+    if machine.load > 0.5 {
+        eprintln!("the machine is busy with something else; these figures will not be worth keeping");
+    }
     let mut tables = Vec::new();
     let mut missing = Vec::new();
     for plan in plans {

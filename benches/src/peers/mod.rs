@@ -47,7 +47,8 @@ impl Place {
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("HOME", &self.scratch).env("LC_ALL", "C");
-        for name in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
+        for name in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "RUST_BACKTRACE"]
+        {
             command.env_remove(name);
         }
         command
@@ -137,7 +138,7 @@ pub fn over_link(link: LinkConfig, programs: &Programs) -> (Vec<Box<dyn Peer>>, 
 }
 
 /// Volferry's name in the table of a link, where it runs over the same link without its delay and losses.
-pub const DIRECT: &str = "volferry, 0 ms";
+pub const DIRECT: &str = "volferry, no delay";
 
 #[derive(Default)]
 struct Found {
