@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn blocks_in_any_order_give_the_hash_of_the_whole() {
-        let content: Vec<u8> = (0..7 * BLOCK_BYTES + 12345).map(|i| (i * 31 >> 7) as u8).collect();
+        let content: Vec<u8> = (0..7 * BLOCK_BYTES + 12345).map(|i| ((i * 31) >> 7) as u8).collect();
         for len in [0, 1, 1024, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES, 5 * BLOCK_BYTES, content.len()]
         {
             let content = &content[..len];

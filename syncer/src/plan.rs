@@ -179,7 +179,7 @@ mod tests {
         let both = listing(&[file("a", 1, 1), dir("d"), file("e", 2, 2)]);
         let plan = plan_dir(&both, &both, DELETE);
         assert_eq!(plan.steps, []);
-        assert_eq!(plan.deletes, []);
+        assert!(plan.deletes.is_empty());
         assert_eq!(plan.pairs, [Pair { source: 0, sink: Some(0), index: 1 }]);
         assert!(!plan.changes_entries());
     }

@@ -92,9 +92,13 @@ pub struct Stopwatch<'a> {
 impl<'a> Stopwatch<'a> {
     /// Starts in [`Phase::Connect`].
     pub fn start(monitor: &'a Monitor) -> Self {
-        let now = Instant::now();
+        Self::started_at(Instant::now(), monitor)
+    }
+
+    /// As if started in [`Phase::Connect`] at an earlier moment.
+    pub fn started_at(start: Instant, monitor: &'a Monitor) -> Self {
         monitor.set_phase(Phase::Connect);
-        Self { monitor, start: now, phase: Phase::Connect, since: now, spent: [Duration::ZERO; 8] }
+        Self { monitor, start, phase: Phase::Connect, since: start, spent: [Duration::ZERO; 8] }
     }
 
     /// Ends the running phase and begins `phase`.

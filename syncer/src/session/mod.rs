@@ -16,7 +16,11 @@ mod remote;
 mod sink;
 mod source;
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
 
 use contract::{ExitCode, Identity, Report, RunParams, RunResult, Side};
 
@@ -92,6 +96,8 @@ pub fn receive(
         let mut clock = Clock::start(monitor);
         let (back, result) = match connect(port, link, Side::Sink, monitor) {
             Ok((connection, peer)) => {
+                // An end that listens may have waited for hours before the run began.
+                clock = Clock::started_at(connection.began(), monitor);
                 let result = sink::run(destination, &peer, &mut clock.watch, &|| connection.bytes_on_wire());
                 let (port, cause) = finish(connection, &peer, &result, true);
                 (Some(port), result.map_err(|error| error.or_cause(cause)))
@@ -160,13 +166,18 @@ fn finish(
 
 /// The wall clock of a run.
 struct Clock<'a> {
-    began: std::time::SystemTime,
+    began: SystemTime,
     watch: Stopwatch<'a>,
 }
 
 impl<'a> Clock<'a> {
     fn start(monitor: &'a Monitor) -> Self {
-        Self { began: std::time::SystemTime::now(), watch: Stopwatch::start(monitor) }
+        Self::started_at(Instant::now(), monitor)
+    }
+
+    fn started_at(start: Instant, monitor: &'a Monitor) -> Self {
+        let began = SystemTime::now() - start.elapsed();
+        Self { began, watch: Stopwatch::started_at(start, monitor) }
     }
 
     fn outcome(&self, run: &str, result: Result<Report, SessionError>) -> Outcome {
@@ -184,7 +195,7 @@ impl<'a> Clock<'a> {
             reason: Some(reason),
             message,
             start_time: rfc3339(self.began),
-            completion_time: rfc3339(std::time::SystemTime::now()),
+            completion_time: rfc3339(SystemTime::now()),
             timings: self.watch.timings(),
             ..Report::default()
         };
@@ -202,6 +213,6 @@ fn exit_of(result: RunResult) -> ExitCode {
 }
 
 /// A moment as reports write it.
-fn rfc3339(time: std::time::SystemTime) -> String {
+fn rfc3339(time: SystemTime) -> String {
     contract::timestamp(time)
 }

@@ -139,11 +139,7 @@ impl Table {
     }
 
     /// The large file that answers this need, begun if this is its first block.
-    fn assembly(
-        &self,
-        number: u32,
-        begin: impl FnOnce() -> Assembly,
-    ) -> Option<Arriving> {
+    fn assembly(&self, number: u32, begin: impl FnOnce() -> Assembly) -> Option<Arriving> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(&number)?;
         let assembly = slot.assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin())));
@@ -266,12 +262,7 @@ impl Worker<'_> {
     }
 
     /// The file that a block or an end of this attempt belongs to; `None` when a newer attempt has begun.
-    fn assembly(
-        &self,
-        number: u32,
-        attempt: u32,
-        file_len: u64,
-    ) -> Result<Option<Arriving>, TransportError> {
+    fn assembly(&self, number: u32, attempt: u32, file_len: u64) -> Result<Option<Arriving>, TransportError> {
         let begin = || Assembly::begin(self.context, attempt, file_len);
         let (need, assembly) = self.table.assembly(number, begin).ok_or(NOT_NEEDED)?;
         {

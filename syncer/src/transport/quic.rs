@@ -61,6 +61,8 @@ pub struct Port {
 /// A connection to the authenticated peer. Dropping it closes the connection.
 pub struct Link {
     port: Port,
+    /// When the peer was first heard of, or dialled.
+    began: Instant,
     connection: quinn::Connection,
     pumps: JoinSet<()>,
 }
@@ -109,13 +111,14 @@ impl Port {
                 let incoming =
                     incoming.ok_or_else(|| TransportError::Lost("the socket was closed".into()))?;
                 let from = incoming.remote_address();
+                let began = Instant::now();
                 match incoming.await {
-                    Ok(connection) => return Ok(connection),
+                    Ok(connection) => return Ok((connection, began)),
                     Err(error) => tracing::warn!(%from, %error, "a peer was turned away"),
                 }
             }
         });
-        accepted.map(|connection| Link::start(self, connection, side, false, monitor))
+        accepted.map(|(connection, began)| Link::start(self, connection, began, side, false, monitor))
     }
 }
 
@@ -130,10 +133,11 @@ pub fn dial(
     let crypto = tls::client(identity).map_err(|error| identity_error(&error))?;
     let crypto = QuicClientConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
     let config = quinn::ClientConfig::new(Arc::new(crypto));
-    let deadline = Instant::now() + timeout;
+    let began = Instant::now();
+    let deadline = began + timeout;
     loop {
         match attempt(address, &config, deadline, monitor) {
-            Ok((port, connection)) => return Ok(Link::start(port, connection, side, true, monitor)),
+            Ok((port, connection)) => return Ok(Link::start(port, connection, began, side, true, monitor)),
             Err(error @ TransportError::Lost(_)) if Instant::now() >= deadline => return Err(error),
             Err(TransportError::Lost(error)) => tracing::info!(address, error, "no answer, dialling again"),
             Err(error) => return Err(error),
@@ -173,6 +177,7 @@ impl Link {
     fn start(
         port: Port,
         connection: quinn::Connection,
+        began: Instant,
         side: Side,
         dialled: bool,
         monitor: &Monitor,
@@ -207,7 +212,12 @@ impl Link {
             receiver: DataReceiver { incoming: frames },
             fault,
         };
-        (Self { port, connection, pumps }, peer)
+        (Self { port, began, connection, pumps }, peer)
+    }
+
+    /// When the connection began to be made.
+    pub fn began(&self) -> Instant {
+        self.began
     }
 
     /// Bytes sent and received so far, as UDP payload.
@@ -218,7 +228,7 @@ impl Link {
 
     /// Closes the connection. An end that spoke last waits for the peer to close first, so that its words arrive.
     pub fn close(mut self, spoke_last: bool, exit_code: u32) -> Port {
-        let Self { port, connection, pumps } = &mut self;
+        let Self { port, connection, pumps, .. } = &mut self;
         port.runtime.block_on(async {
             if spoke_last {
                 let _ = tokio::time::timeout(IDLE_TIMEOUT, connection.closed()).await;
