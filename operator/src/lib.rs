@@ -1,3 +1,15 @@
 //! The operator: see `operator/doc/design.md`.
 
+pub mod agent;
 pub mod api;
+pub mod controller;
+pub mod events;
+pub mod fault;
+pub mod health;
+pub mod human;
+pub mod launch;
+pub mod lease;
+pub mod metrics;
+pub mod names;
+pub mod resources;
+pub mod telemetry;

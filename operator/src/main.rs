@@ -1,2 +1,54 @@
-//! The operator.
-fn main() {}
+//! The operator's command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use operator::{
+    agent::{self, AgentArgs},
+    controller::run::{self, ControllerArgs},
+    launch::local::{self, RunArgs},
+    telemetry::{self, LogFormat},
+};
+
+/// Keeps the files of one volume in step with another's.
+#[derive(Debug, Parser)]
+#[command(name = "volferry-operator", version, propagate_version = true)]
+struct Cli {
+    /// The form of log lines, which go to standard error.
+    #[arg(long, global = true, default_value = "text", env = "VOLFERRY_LOG_FORMAT")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Reconcile the SyncJobs of a cluster.
+    Controller(ControllerArgs),
+    /// Run one end of a run in a syncer pod, as its first process.
+    Agent(AgentArgs),
+    /// Run SyncJob manifests here, with processes in place of pods.
+    Run(RunArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    telemetry::init(cli.log_format);
+    match cli.command {
+        Command::Controller(args) => match run::run(args, cli.log_format).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("{}", telemetry::chain(&error));
+                ExitCode::FAILURE
+            }
+        },
+        Command::Agent(args) => exit_code(agent::run(&args).await),
+        Command::Run(args) => local::run(&args).await.into(),
+    }
+}
+
+/// An exit status as the system has it: eight bits.
+fn exit_code(status: i32) -> ExitCode {
+    u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from)
+}

@@ -1,0 +1,236 @@
+//! `volferry-operator agent`: PID 1 of a syncer pod.
+//!
+//! It starts `volferry`, hands its progress and its report to the SyncJob's status, and leaves the report in the
+//! termination message as well, so that a run loses nothing while the API server is out of reach. Every wait for
+//! the API server is bounded; the process's exit status is that of `volferry`.
+
+mod publish;
+mod termination;
+
+use std::{ffi::OsString, fs, path::PathBuf};
+
+use clap::Args;
+use contract::{Event, ExitCode, Progress, Report, RunResult, Side};
+use jiff::Timestamp;
+use thiserror::Error;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
+
+use self::publish::Publisher;
+use crate::{
+    launch::process::{Exit, ProcessError, Syncer},
+    telemetry,
+};
+
+/// How the agent is called; the operator writes this command line into the pod.
+#[derive(Debug, Clone, Args)]
+pub struct AgentArgs {
+    /// The SyncJob's namespace.
+    #[arg(long)]
+    pub namespace: String,
+    /// The SyncJob's name.
+    #[arg(long)]
+    pub name: String,
+    /// The SyncJob's UID: a later job of the same name is left alone.
+    #[arg(long)]
+    pub uid: String,
+    /// The run's name in reports.
+    #[arg(long)]
+    pub run: String,
+    /// Which end of the run this is.
+    #[arg(long, value_parser = parse_side)]
+    pub side: Side,
+    /// Where `volferry` leaves its report.
+    #[arg(long)]
+    pub report: PathBuf,
+    /// Where the termination message goes.
+    #[arg(long, default_value = "/dev/termination-log")]
+    pub termination_log: PathBuf,
+    /// `volferry` and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Why the agent could not do its part.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The process does not start, or is lost.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Signals cannot be received.
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Runs one end of a run to its end, and returns the exit status to leave with.
+pub async fn run(args: &AgentArgs) -> i32 {
+    let publisher = Publisher::connect(args).await;
+    let (exit, report) = match supervise(args, &publisher).await {
+        Ok(Ended { exit, report }) => (exit.code(), report.unwrap_or_else(|| made_up(args, &exit))),
+        Err(error) => (ExitCode::Failed as i32, failed(args, telemetry::chain(&error))),
+    };
+    // First what cannot fail to arrive, then what may have to wait.
+    termination::write(&args.termination_log, &report);
+    publisher.report(&report).await;
+    exit
+}
+
+/// A process that ended, and its report if it left one.
+struct Ended {
+    exit: Exit,
+    report: Option<Report>,
+}
+
+async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, AgentError> {
+    let mut stops = Stops::new()?;
+    let (program, rest) =
+        args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
+    let mut syncer = Syncer::start(program.into(), rest.iter().cloned())?;
+    let (progress, latest) = watch::channel(Progress::default());
+    let mut report = None;
+    let publishing = publisher.progress(latest);
+    tokio::pin!(publishing);
+    loop {
+        tokio::select! {
+            event = syncer.next_event() => match event {
+                Some(Event::Progress(now)) => drop(progress.send(now)),
+                Some(Event::Finished(it)) => report = Some(*it),
+                Some(Event::Listening { address }) => tracing::info!(address, "listening"),
+                None => break,
+            },
+            () = &mut publishing => {}
+            () = stops.next() => syncer.terminate(),
+        }
+    }
+    let exit = wait(syncer, &mut stops).await?;
+    Ok(Ended { report: report.or_else(|| read_report(args)), exit })
+}
+
+/// Waits for a process that has closed its output, and goes on passing signals to it.
+async fn wait(mut syncer: Syncer, stops: &mut Stops) -> Result<Exit, AgentError> {
+    loop {
+        tokio::select! {
+            exit = syncer.wait() => return Ok(exit?),
+            () = stops.next() => syncer.terminate(),
+        }
+    }
+}
+
+/// The report that the process left in its file; `None` if there is none, or one of another run.
+fn read_report(args: &AgentArgs) -> Option<Report> {
+    let report: Report = serde_json::from_slice(&fs::read(&args.report).ok()?).ok()?;
+    (report.run == args.run).then_some(report)
+}
+
+/// The report of a process that left none.
+fn made_up(args: &AgentArgs, exit: &Exit) -> Report {
+    let said = match exit.tail.is_empty() {
+        true => "it said nothing".to_string(),
+        false => exit.tail.join("\n"),
+    };
+    failed(args, format!("The {} ended with status {} and left no report: {said}", args.side, exit.code()))
+}
+
+fn failed(args: &AgentArgs, message: String) -> Report {
+    Report {
+        run: args.run.clone(),
+        result: RunResult::Failed,
+        reason: Some("SyncerFailed".into()),
+        message,
+        completion_time: Timestamp::now().to_string(),
+        ..Report::default()
+    }
+}
+
+/// Requests to stop: SIGTERM and SIGINT.
+struct Stops {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stops {
+    fn new() -> Result<Self, AgentError> {
+        let listen = |kind| signal(kind).map_err(AgentError::Signals);
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn parse_side(text: &str) -> Result<Side, String> {
+    match text {
+        "source" => Ok(Side::Source),
+        "sink" => Ok(Side::Sink),
+        _ => Err("expected `source` or `sink`".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(dir: &std::path::Path, script: &str) -> AgentArgs {
+        AgentArgs {
+            namespace: "prod".into(),
+            name: "web".into(),
+            uid: "u".into(),
+            run: "web-1".into(),
+            side: Side::Sink,
+            report: dir.join("report.json"),
+            termination_log: dir.join("termination-log"),
+            command: ["/bin/sh", "-c", script].map(OsString::from).into(),
+        }
+    }
+
+    async fn ended(args: &AgentArgs) -> (i32, Report) {
+        let Ended { exit, report } = supervise(args, &Publisher::offline()).await.unwrap();
+        (exit.code(), report.unwrap_or_else(|| made_up(args, &exit)))
+    }
+
+    #[tokio::test]
+    async fn the_finished_event_is_the_report() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = Report { run: "web-1".into(), message: "hello".into(), ..Report::default() };
+        let line = serde_json::to_string(&Event::Finished(Box::new(report.clone()))).unwrap();
+        assert_eq!(ended(&args(dir.path(), &format!("echo '{line}'"))).await, (0, report));
+    }
+
+    #[tokio::test]
+    async fn the_report_file_is_read_where_no_event_came_and_only_if_it_is_of_this_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = args(dir.path(), "exit 3");
+        for (run, expected) in [("web-1", "of this run"), ("web-0", "left no report")] {
+            let report = Report { run: run.into(), message: "of this run".into(), ..Report::default() };
+            fs::write(&args.report, serde_json::to_vec(&report).unwrap()).unwrap();
+            let (exit, report) = ended(&args).await;
+            assert_eq!(exit, 3);
+            assert!(report.message.contains(expected), "{}", report.message);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_dies_without_a_report_is_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (exit, report) = ended(&args(dir.path(), "echo oh no >&2; kill -9 $$")).await;
+        assert_eq!(exit, 137);
+        assert_eq!(report.result, RunResult::Failed);
+        assert_eq!(report.message, "The sink ended with status 137 and left no report: oh no");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_there_leaves_a_report_in_the_termination_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut args = args(dir.path(), "");
+        args.command = vec!["/no/such/volferry".into()];
+        assert_eq!(run(&args).await, 1);
+        let report: Report = serde_json::from_slice(&fs::read(&args.termination_log).unwrap()).unwrap();
+        assert!(report.message.contains("cannot start /no/such/volferry"), "{}", report.message);
+    }
+}

@@ -1,0 +1,55 @@
+//! The third step: what is to be made for a try, in the two parts that it is made in. Pure, but for the keys.
+
+use std::net::IpAddr;
+
+use contract::{IdentityError, IdentityPair, Side};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Secret, Service, ServiceAccount},
+    rbac::v1::{Role, RoleBinding},
+};
+
+use crate::resources::{Try, access, job, secret, service};
+
+/// What the pods need to be there before them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Groundwork {
+    /// Whom the pods are; `None` where the spec names somebody.
+    pub service_account: Option<ServiceAccount>,
+    /// What they may do.
+    pub role: Role,
+    /// That they may do it.
+    pub role_binding: RoleBinding,
+    /// How the source finds the sink.
+    pub service: Service,
+}
+
+/// The two ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ends {
+    /// The end that receives the files.
+    pub sink: Job,
+    /// The end that has them.
+    pub source: Job,
+}
+
+/// The first part.
+pub fn groundwork(of: &Try<'_>) -> Groundwork {
+    Groundwork {
+        service_account: access::service_account(of),
+        role: access::role(of),
+        role_binding: access::role_binding(of),
+        service: service::service(of),
+    }
+}
+
+/// The second part, for a Service that has been given its address.
+pub fn ends(of: &Try<'_>, cluster_ip: IpAddr) -> Ends {
+    Ends { sink: job::sink_job(of, cluster_ip), source: job::source_job(of, cluster_ip) }
+}
+
+/// Secrets with a fresh pair of keys.
+pub fn secrets(of: &Try<'_>) -> Result<[Secret; 2], IdentityError> {
+    let pair = IdentityPair::generate()?;
+    Ok([secret::secret(of, Side::Source, &pair.source), secret::secret(of, Side::Sink, &pair.sink)])
+}

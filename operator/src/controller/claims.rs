@@ -1,0 +1,204 @@
+//! Whether the claims of a job can be mounted, and what to do if not. Pure.
+
+use contract::Side;
+use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
+
+use crate::{api::conditions::reason, fault::Fault};
+
+/// A claim that a job names, as it was found.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// What the job wants it for.
+    pub side: Side,
+    /// `namespace/name`.
+    pub name: String,
+    /// `None`: it is not there.
+    pub found: Option<PersistentVolumeClaim>,
+    /// The storage class of a claim that is not bound.
+    pub class: Class,
+}
+
+/// What is known of a storage class.
+#[derive(Debug, Clone, Default)]
+pub enum Class {
+    /// Nothing, because it was not needed or may not be read.
+    #[default]
+    Unknown,
+    /// The claim names a class that is not there.
+    Missing(String),
+    /// The class.
+    Found(Box<StorageClass>),
+}
+
+/// Why no run can begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blocked {
+    /// It resolves itself, as far as one can tell.
+    Waiting(Fault),
+    /// A person has to act.
+    Stalled(Fault),
+}
+
+/// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is it.
+pub fn check(claim: &Claim) -> Result<(), Blocked> {
+    let Some(found) = &claim.found else { return Err(Blocked::Stalled(missing(claim))) };
+    if found.metadata.deletion_timestamp.is_some() {
+        return Err(Blocked::Stalled(terminating(claim)));
+    }
+    let mode = found.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
+    if mode == Some("Block") {
+        return Err(Blocked::Stalled(block(claim)));
+    }
+    match found.status.as_ref().and_then(|status| status.phase.as_deref()) {
+        Some("Bound") => Ok(()),
+        Some("Lost") => Err(Blocked::Stalled(lost(claim))),
+        _ => unbound(claim),
+    }
+}
+
+fn unbound(claim: &Claim) -> Result<(), Blocked> {
+    let name = described(claim);
+    match &claim.class {
+        Class::Missing(class) => Err(Blocked::Stalled(Fault::new(
+            reason::CLAIM_NOT_BOUND,
+            format!(
+                "{name} is not bound: its storage class {class} does not exist. Create the class, or make the claim \
+                 anew with one that `kubectl get storageclass` lists."
+            ),
+        ))),
+        Class::Found(class) if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") => Ok(()),
+        // Without a look at the class the pod is made; if the claim cannot be bound, the scheduler says why.
+        Class::Unknown => Ok(()),
+        Class::Found(class) => Err(Blocked::Waiting(Fault::new(
+            reason::CLAIM_NOT_BOUND,
+            format!(
+                "{name} is not bound yet; the provisioner {} of its storage class has not made a volume. If this \
+                 lasts, `kubectl describe pvc` says why.",
+                class.provisioner
+            ),
+        ))),
+    }
+}
+
+fn missing(claim: &Claim) -> Fault {
+    let side = field(claim.side);
+    Fault::new(
+        reason::CLAIM_NOT_FOUND,
+        format!(
+            "{} does not exist. Create it, or correct spec.{side}.persistentVolumeClaim.claimName; the job goes on \
+             as soon as the claim is there.",
+            described(claim)
+        ),
+    )
+}
+
+fn terminating(claim: &Claim) -> Fault {
+    Fault::new(
+        "ClaimTerminating",
+        format!("{} is being deleted. Create it anew when it is gone, or name another.", described(claim)),
+    )
+}
+
+fn block(claim: &Claim) -> Fault {
+    Fault::new(
+        reason::BLOCK_VOLUME,
+        format!(
+            "{} has volumeMode Block, and raw block volumes are not supported yet. Name a claim with volumeMode \
+             Filesystem.",
+            described(claim)
+        ),
+    )
+}
+
+fn lost(claim: &Claim) -> Fault {
+    Fault::new(
+        "ClaimLost",
+        format!("{} has lost its volume. Bring the volume back, or make the claim anew.", described(claim)),
+    )
+}
+
+fn described(claim: &Claim) -> String {
+    format!("The {} claim {}", field(claim.side), claim.name)
+}
+
+/// The field of the spec that describes an end.
+fn field(side: Side) -> &'static str {
+    match side {
+        Side::Source => "source",
+        Side::Sink => "destination",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
+
+    use super::*;
+
+    fn claim(phase: &str, class: Class) -> Claim {
+        let status = PersistentVolumeClaimStatus { phase: Some(phase.into()), ..Default::default() };
+        let found = PersistentVolumeClaim { status: Some(status), ..Default::default() };
+        Claim { side: Side::Sink, name: "prod/copy".into(), found: Some(found), class }
+    }
+
+    fn class(mode: &str) -> Class {
+        Class::Found(Box::new(StorageClass {
+            volume_binding_mode: Some(mode.into()),
+            provisioner: "example.com/p".into(),
+            ..StorageClass::default()
+        }))
+    }
+
+    fn fault(blocked: Blocked) -> (bool, Fault) {
+        match blocked {
+            Blocked::Stalled(fault) => (true, fault),
+            Blocked::Waiting(fault) => (false, fault),
+        }
+    }
+
+    #[test]
+    fn a_bound_claim_is_fine_and_so_is_one_that_waits_for_a_pod() {
+        assert_eq!(check(&claim("Bound", Class::Unknown)), Ok(()));
+        assert_eq!(check(&claim("Pending", class("WaitForFirstConsumer"))), Ok(()));
+        assert_eq!(check(&claim("Pending", Class::Unknown)), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_claim_is_named_with_the_field_to_correct() {
+        let absent = Claim { found: None, ..claim("", Class::Unknown) };
+        let (stalled, fault) = fault(check(&absent).unwrap_err());
+        assert!(stalled);
+        assert_eq!(fault.reason, "ClaimNotFound");
+        assert!(fault.message.starts_with("The destination claim prod/copy does not exist."));
+        assert!(fault.message.contains("spec.destination.persistentVolumeClaim.claimName"));
+    }
+
+    #[test]
+    fn an_unbound_claim_waits_if_its_class_binds_at_once_and_stalls_if_there_is_no_such_class() {
+        let (stalled, waiting) = fault(check(&claim("Pending", class("Immediate"))).unwrap_err());
+        assert_eq!((stalled, waiting.reason.as_str()), (false, "ClaimNotBound"));
+        assert!(waiting.message.contains("example.com/p"));
+        let (stalled, missing) = fault(check(&claim("Pending", Class::Missing("fast".into()))).unwrap_err());
+        assert_eq!((stalled, missing.reason.as_str()), (true, "ClaimNotBound"));
+        assert!(missing.message.contains("storage class fast does not exist"));
+    }
+
+    #[test]
+    fn block_lost_and_terminating_claims_stall() {
+        let mut block = claim("Bound", Class::Unknown);
+        let spec = PersistentVolumeClaimSpec { volume_mode: Some("Block".into()), ..Default::default() };
+        block.found.as_mut().unwrap().spec = Some(spec);
+        let mut deleted = claim("Bound", Class::Unknown);
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+        deleted.found.as_mut().unwrap().metadata.deletion_timestamp = Some(now);
+        let cases = [
+            (block, "BlockVolume"),
+            (deleted, "ClaimTerminating"),
+            (claim("Lost", Class::Unknown), "ClaimLost"),
+        ];
+        for (claim, reason) in cases {
+            let (stalled, fault) = fault(check(&claim).unwrap_err());
+            assert_eq!((stalled, fault.reason.as_str()), (true, reason));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Removing what is left of tries that are over, and of a job that is being deleted.
+//!
+//! The order makes it safe to be killed anywhere: a try's Secrets, which the operator may not list, are removed before
+//! its Service, by whose label they are found again.
+
+use contract::Side;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        batch::v1::Job,
+        core::v1::{Pod, Secret, Service},
+    },
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, PropagationPolicy},
+};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::dereference::{self, Children, DereferenceError};
+use crate::{
+    api::SyncJob,
+    names::{self, TryNames},
+};
+
+/// How long the finalizer waits for pods to be gone. Twice what they are given to stop by themselves.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(120);
+
+/// What could not be removed.
+#[derive(Debug, Error)]
+pub enum CleanupError {
+    /// The API server refused.
+    #[error("cannot delete {kind} {name}")]
+    Delete {
+        /// Of which kind.
+        kind: String,
+        /// Which one.
+        name: String,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+    /// What is left cannot be listed.
+    #[error(transparent)]
+    List(#[from] DereferenceError),
+}
+
+/// How far the removal of all children is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Nothing is left.
+    Done,
+    /// There still are pods.
+    Waiting,
+    /// There still are pods, and they have been waited for long enough.
+    GivenUp,
+}
+
+/// Removes what there is of these tries. Returns without waiting for pods to be gone.
+pub async fn sweep(
+    client: &Client,
+    namespace: &str,
+    children: &Children,
+    tries: &[TryNames],
+) -> Result<(), CleanupError> {
+    for of in tries {
+        let label = of.label();
+        let ours = |labels: &std::collections::BTreeMap<String, String>| {
+            labels.get(names::LABEL_TRY) == Some(&label)
+        };
+        for job in children.jobs.iter().filter(|job| ours(job.labels())) {
+            delete::<Job>(client, namespace, &job.name_any()).await?;
+        }
+        // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend on it.
+        for pod in
+            children.pods.iter().filter(|pod| ours(pod.labels()) && pod.metadata.deletion_timestamp.is_none())
+        {
+            delete::<Pod>(client, namespace, &pod.name_any()).await?;
+        }
+        for side in [Side::Source, Side::Sink] {
+            delete::<Secret>(client, namespace, &of.secret(side)).await?;
+        }
+        delete::<Service>(client, namespace, &of.service()).await?;
+    }
+    Ok(())
+}
+
+/// Removes all that a job that is being deleted has made, and says how far that is.
+pub async fn remove_all(client: &Client, job: &SyncJob, now: Timestamp) -> Result<Removal, CleanupError> {
+    let namespace = job.namespace().unwrap_or_default();
+    let children = dereference::children(client, job).await?;
+    let mut tries = children.leftovers(None);
+    tries.extend(active_try(job));
+    sweep(client, &namespace, &children, &tries).await?;
+    Ok(removal(&children, job, now))
+}
+
+/// The try under way, which may have Secrets though nothing that could be listed betrays them.
+fn active_try(job: &SyncJob) -> Option<TryNames> {
+    let run = job.status.as_ref()?.active_run.as_ref()?;
+    Some(TryNames::new(&job.name_any(), &job.uid()?, run.number, run.retries))
+}
+
+fn removal(children: &Children, job: &SyncJob, now: Timestamp) -> Removal {
+    if children.pods.is_empty() {
+        return Removal::Done;
+    }
+    let deleted = job.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    if now.duration_since(deleted) < PATIENCE { Removal::Waiting } else { Removal::GivenUp }
+}
+
+/// Deletes an object. One that is not there is fine.
+pub(super) async fn delete<K>(client: &Client, namespace: &str, name: &str) -> Result<(), CleanupError>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let params =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
+    match Api::<K>::namespaced(client.clone(), namespace).delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(source) => {
+            Err(CleanupError::Delete { kind: K::kind(&()).into_owned(), name: name.into(), source })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn pods_are_waited_for_but_not_for_ever() {
+        let mut job = SyncJob::new("web", crate::api::SyncJobSpec::default());
+        job.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+        let one = Children { pods: vec![Pod::default()], ..Children::default() };
+        assert_eq!(removal(&one, &job, at(119)), Removal::Waiting);
+        assert_eq!(removal(&one, &job, at(120)), Removal::GivenUp);
+        assert_eq!(removal(&Children::default(), &job, at(1)), Removal::Done);
+    }
+
+    #[test]
+    fn secrets_of_a_try_that_has_nothing_else_yet_are_found_by_the_status() {
+        let job: SyncJob = serde_json::from_value(json!({
+            "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
+            "metadata": {"name": "web", "uid": "u"},
+            "spec": {"source": {}, "destination": {}},
+            "status": {"activeRun": {"id": "web-3", "number": 3, "retries": 1, "generation": 1}},
+        }))
+        .unwrap();
+        assert_eq!(active_try(&job), Some(TryNames::new("web", "u", 3, 1)));
+    }
+}

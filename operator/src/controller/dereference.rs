@@ -1,0 +1,349 @@
+//! The first step: read the job anew, and all that it refers to and has made.
+
+use contract::Side;
+use futures::{future::try_join_all, try_join};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Event, Namespace, PersistentVolumeClaim, Pod, Service},
+    storage::v1::StorageClass,
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use thiserror::Error;
+
+use super::{
+    claims::{Claim, Class},
+    observe::{self, EndState},
+};
+use crate::{
+    api::{ActiveRun, ClaimReference, Reports, SyncJob},
+    names::{self, TryNames},
+};
+
+/// What could not be read.
+#[derive(Debug, Error)]
+pub enum DereferenceError {
+    /// The API server did not answer, or not as expected.
+    #[error("cannot read the {kind} of the job")]
+    Read {
+        /// Of which kind.
+        kind: &'static str,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+type Result<T> = std::result::Result<T, DereferenceError>;
+
+/// All that a job refers to and has made.
+#[derive(Debug)]
+pub struct Found {
+    /// The claims that the spec names, source first.
+    pub claims: Vec<Claim>,
+    /// The namespace lets syncers run as root.
+    pub privileged: bool,
+    /// What there is of the job's runs.
+    pub children: Children,
+    /// Warnings about children that do not start.
+    pub warnings: Warnings,
+}
+
+/// What there is of a job's runs.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// The Jobs.
+    pub jobs: Vec<Job>,
+    /// The pods.
+    pub pods: Vec<Pod>,
+    /// The Services.
+    pub services: Vec<Service>,
+}
+
+/// The last warning that Kubernetes recorded about each end's pod, or about a Job that has none.
+#[derive(Debug, Default)]
+pub struct Warnings {
+    source: Option<String>,
+    sink: Option<String>,
+}
+
+/// The job as it is now; `None` if it is gone.
+pub async fn fresh(client: &Client, job: &SyncJob) -> Result<Option<SyncJob>> {
+    api::<SyncJob>(client, job).get_opt(&job.name_any()).await.map_err(reading("status"))
+}
+
+/// Reads what `job` refers to and has made.
+pub async fn dereference(client: &Client, job: &SyncJob) -> Result<Found> {
+    let (claims, privileged, children) =
+        try_join!(claims(client, job), is_privileged(client, job), children(client, job))?;
+    let warnings = match &job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
+        Some(run) => warnings(client, job, run, &children).await?,
+        None => Warnings::default(),
+    };
+    Ok(Found { claims, privileged, children, warnings })
+}
+
+/// What there is of the runs of `job`.
+pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
+    let label = names::label_value(&job.name_any());
+    let of_job = ListParams::default().labels(&format!("{}={label}", names::LABEL_SYNCJOB));
+    let (jobs, pods, services) =
+        (api::<Job>(client, job), api::<Pod>(client, job), api::<Service>(client, job));
+    let (jobs, pods, services) = try_join!(
+        async { jobs.list(&of_job).await.map_err(reading("Jobs")) },
+        async { pods.list(&of_job).await.map_err(reading("pods")) },
+        async { services.list(&of_job).await.map_err(reading("Services")) },
+    )?;
+    Ok(Children { jobs: jobs.items, pods: pods.items, services: services.items })
+}
+
+impl Children {
+    /// The names of the tries that these children belong to, apart from the try under way. A Job of the try under way
+    /// that was made from an older spec does not belong to it.
+    pub fn leftovers(&self, active: Option<(&ActiveRun, &TryNames)>) -> Vec<TryNames> {
+        let current = active.map(|(_, names)| names.label());
+        let stale = |job: &Job| active.is_some_and(|(run, _)| generation_of(job) != Some(run.generation));
+        let of_jobs = self.jobs.iter().filter_map(|job| {
+            let label = job.labels().get(names::LABEL_TRY)?;
+            (Some(label) != current.as_ref() || stale(job)).then_some(label)
+        });
+        let of_others =
+            self.pods.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
+        let of_others = of_others.filter_map(|labels| labels.get(names::LABEL_TRY));
+        let others = of_others.filter(|label| Some(*label) != current.as_ref());
+        let mut labels: Vec<&String> = of_jobs.chain(others).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        labels.into_iter().map(|label| TryNames::from_label(label)).collect()
+    }
+
+    /// Where one end of a try is.
+    pub fn end_state(&self, side: Side, names: &TryNames, try_id: &str, seen: Seen<'_>) -> EndState {
+        let pods = self.pods_of(names, side);
+        let report = seen.reports.and_then(|reports| match side {
+            Side::Source => reports.source.as_ref(),
+            Side::Sink => reports.sink.as_ref(),
+        });
+        let job = self.job_of(names, side);
+        observe::end_state(&observe::End {
+            side,
+            job,
+            pods: &pods,
+            warning: seen.warnings.of(side),
+            report,
+            try_id,
+        })
+    }
+
+    /// The Job of one end of a try.
+    pub fn job_of(&self, names: &TryNames, side: Side) -> Option<&Job> {
+        let name = names.job(side);
+        self.jobs.iter().find(|job| job.metadata.name.as_ref() == Some(&name))
+    }
+
+    fn pods_of(&self, names: &TryNames, side: Side) -> Vec<&Pod> {
+        let (label, side) = (names.label(), side.to_string());
+        let is = |pod: &Pod, key, value: &String| pod.labels().get(key) == Some(value);
+        let ours = |pod: &&Pod| is(pod, names::LABEL_TRY, &label) && is(pod, names::LABEL_SIDE, &side);
+        self.pods.iter().filter(ours).collect()
+    }
+}
+
+/// What is known of an end besides its children.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// What the agents wrote into the status.
+    pub reports: Option<&'a Reports>,
+    /// What Kubernetes warns of.
+    pub warnings: &'a Warnings,
+}
+
+impl Warnings {
+    fn of(&self, side: Side) -> Option<&str> {
+        match side {
+            Side::Source => self.source.as_deref(),
+            Side::Sink => self.sink.as_deref(),
+        }
+    }
+}
+
+fn generation_of(job: &Job) -> Option<i64> {
+    job.annotations().get(names::ANNOTATION_GENERATION)?.parse().ok()
+}
+
+async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
+    let named = [
+        (Side::Source, &job.spec.source.persistent_volume_claim),
+        (Side::Sink, &job.spec.destination.persistent_volume_claim),
+    ];
+    // Claims of other namespaces are refused by `validate`, and not looked at.
+    let own = named.into_iter().filter_map(|(side, named)| Some((side, named.as_ref()?)));
+    let own = own.filter(|(_, named)| named.namespace.is_none() || named.namespace == job.metadata.namespace);
+    try_join_all(own.map(|(side, named)| claim(client, job, side, named))).await
+}
+
+async fn claim(client: &Client, job: &SyncJob, side: Side, named: &ClaimReference) -> Result<Claim> {
+    let claims: Api<PersistentVolumeClaim> = api(client, job);
+    let found = claims.get_opt(&named.claim_name).await.map_err(reading("PersistentVolumeClaims"))?;
+    let class = match &found {
+        Some(claim) if !is_bound(claim) => class(client, claim).await?,
+        _ => Class::Unknown,
+    };
+    let name = format!("{}/{}", job.namespace().unwrap_or_default(), named.claim_name);
+    Ok(Claim { side, name, found, class })
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+}
+
+/// The storage class of a claim. An operator that is confined to namespaces may not read it; then it is not known.
+async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> {
+    let Some(name) = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) else {
+        return Ok(Class::Unknown);
+    };
+    // The empty name asks for a volume without a class.
+    if name.is_empty() {
+        return Ok(Class::Unknown);
+    }
+    match Api::<StorageClass>::all(client.clone()).get_opt(name).await {
+        Ok(Some(class)) => Ok(Class::Found(Box::new(class))),
+        Ok(None) => Ok(Class::Missing(name.into())),
+        Err(error) if is_forbidden(&error) => Ok(Class::Unknown),
+        Err(error) => Err(reading("storage class")(error)),
+    }
+}
+
+async fn is_privileged(client: &Client, job: &SyncJob) -> Result<bool> {
+    let namespaces = Api::<Namespace>::all(client.clone());
+    match namespaces.get_metadata_opt(&job.namespace().unwrap_or_default()).await {
+        Ok(namespace) => Ok(namespace.is_some_and(|namespace| {
+            namespace.annotations().get(names::ANNOTATION_PRIVILEGED).is_some_and(|value| value == "true")
+        })),
+        Err(error) if is_forbidden(&error) => Ok(false),
+        Err(error) => Err(reading("namespace")(error)),
+    }
+}
+
+async fn warnings(client: &Client, job: &SyncJob, run: &ActiveRun, children: &Children) -> Result<Warnings> {
+    let uid = job.uid().unwrap_or_default();
+    let names = TryNames::new(&job.name_any(), &uid, run.number, run.retries);
+    let warning = async |side| match children.stuck(&names, side) {
+        Some(uid) => last_warning(client, job, &uid).await,
+        None => Ok(None),
+    };
+    let (source, sink) = try_join!(warning(Side::Source), warning(Side::Sink))?;
+    Ok(Warnings { source, sink })
+}
+
+impl Children {
+    /// The UID of the object whose warnings say why an end does not start: its pod, or its Job if it has no pod.
+    fn stuck(&self, names: &TryNames, side: Side) -> Option<String> {
+        match self.pods_of(names, side).first() {
+            Some(pod) => {
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                (phase == Some("Pending")).then(|| pod.uid())?
+            }
+            None => self.job_of(names, side)?.uid(),
+        }
+    }
+}
+
+async fn last_warning(client: &Client, job: &SyncJob, uid: &str) -> Result<Option<String>> {
+    let about = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
+    let events = match api::<Event>(client, job).list(&about).await {
+        Ok(events) => events.items,
+        Err(error) if is_forbidden(&error) => return Ok(None),
+        Err(error) => return Err(reading("events")(error)),
+    };
+    let last = events.into_iter().max_by_key(time_of);
+    Ok(last.map(|event| {
+        let reason = event.reason.unwrap_or_default();
+        format!("{reason}: {}", event.message.unwrap_or_default())
+    }))
+}
+
+fn time_of(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| Some(series.last_observed_time.as_ref()?.0));
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    series.or(last).or(event.event_time.as_ref().map(|time| time.0))
+}
+
+fn api<K>(client: &Client, job: &SyncJob) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(client.clone(), &job.namespace().unwrap_or_default())
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_forbidden())
+}
+
+fn reading(kind: &'static str) -> impl Fn(kube::Error) -> DereferenceError {
+    move |source| DereferenceError::Read { kind, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const RUN: ActiveRun = ActiveRun {
+        id: String::new(),
+        number: 2,
+        retries: 0,
+        generation: 4,
+        trigger: None,
+        start_time: None,
+        try_time: None,
+        pods_ready_time: None,
+    };
+
+    fn names(number: i64) -> TryNames {
+        TryNames::new("web", "u", number, 0)
+    }
+
+    fn job(of: &TryNames, generation: i64) -> Job {
+        serde_json::from_value(json!({"metadata": {
+            "name": of.job(Side::Sink),
+            "labels": {names::LABEL_TRY: of.label()},
+            "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
+        }}))
+        .unwrap()
+    }
+
+    fn labelled<K: serde::de::DeserializeOwned>(of: &TryNames) -> K {
+        serde_json::from_value(json!({"metadata": {"name": "x", "labels": {names::LABEL_TRY: of.label()}}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn children_of_the_try_under_way_are_no_leftovers() {
+        let children = Children {
+            jobs: vec![job(&names(2), 4)],
+            pods: vec![labelled(&names(2))],
+            services: vec![labelled(&names(2))],
+        };
+        assert_eq!(children.leftovers(Some((&RUN, &names(2)))), []);
+        assert_eq!(children.leftovers(None), [names(2)]);
+    }
+
+    #[test]
+    fn any_kind_of_child_betrays_an_earlier_try() {
+        let by_job = Children { jobs: vec![job(&names(1), 4)], ..Children::default() };
+        let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
+        let by_service = Children { services: vec![labelled(&names(1))], ..Children::default() };
+        for children in [by_job, by_pod, by_service] {
+            assert_eq!(children.leftovers(Some((&RUN, &names(2)))), [names(1)]);
+        }
+    }
+
+    #[test]
+    fn a_job_made_from_an_older_spec_is_a_leftover_under_the_names_of_the_try_under_way() {
+        let children = Children { jobs: vec![job(&names(2), 3)], ..Children::default() };
+        assert_eq!(children.leftovers(Some((&RUN, &names(2)))), [names(2)]);
+    }
+}

@@ -1,0 +1,335 @@
+//! The controller of SyncJobs.
+//!
+//! Each reconciliation goes through the same steps, each in a module of its own: *dereference* reads, *validate* turns the
+//! spec into a [`validate::ValidatedSyncJob`], *plan* decides, *build* says what objects that takes, *apply* makes them,
+//! and *status* says how it stands. Only dereference, apply and cleanup talk to the API server.
+
+pub mod apply;
+pub mod build;
+pub mod claims;
+pub mod cleanup;
+pub mod dereference;
+pub mod observe;
+pub mod outcome;
+pub mod plan;
+pub mod retry;
+pub mod run;
+pub mod status;
+pub mod validate;
+
+use std::{sync::Arc, time::Duration};
+
+use contract::Side;
+use jiff::Timestamp;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams},
+    runtime::{
+        controller::Action,
+        finalizer::{self, Event, finalizer},
+    },
+};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use self::{
+    apply::ApplyError,
+    cleanup::{CleanupError, Removal},
+    dereference::{DereferenceError, Found, Seen},
+    plan::{Situation, Step},
+    validate::ValidatedSyncJob,
+};
+use crate::{
+    api::{SyncJob, SyncJobStatus, conditions},
+    events::{self, Events, Note},
+    fault::Fault,
+    health::Health,
+    metrics::{JobLabels, Standing},
+    names::{self, FIELD_MANAGER, FINALIZER, TryNames},
+    resources::{Settings, Try, security},
+    telemetry::chain,
+};
+
+/// How often to look whether the pods of a job that is being deleted are gone, if no watch says so before.
+const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
+/// How long to wait before trying again what failed.
+const ERROR_PAUSE: Duration = Duration::from_secs(5);
+/// The same, where somebody else has written to the object in between.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a reconciliation works with.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// What all pods have in common.
+    pub settings: Settings,
+    /// Where events go.
+    pub events: Events,
+    /// Where metrics go.
+    pub health: Arc<Health>,
+}
+
+/// Why a reconciliation was broken off. It is tried again.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Something cannot be read.
+    #[error(transparent)]
+    Dereference(#[from] DereferenceError),
+    /// Something cannot be made.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// Something cannot be removed.
+    #[error(transparent)]
+    Cleanup(#[from] CleanupError),
+    /// The status cannot be written.
+    #[error("cannot write the status")]
+    Status(#[source] kube::Error),
+    /// The status has no JSON form.
+    #[error("cannot render the status")]
+    Render(#[source] serde_json::Error),
+    /// Pods of a job that is being deleted are not gone yet.
+    #[error("waiting for pods to be gone")]
+    PodsRemain,
+    /// The finalizer cannot be set or removed, or what it guards failed.
+    #[error(transparent)]
+    Finalizer(#[from] Box<finalizer::Error<Error>>),
+}
+
+/// Reconciles one job.
+pub async fn reconcile(job: Arc<SyncJob>, context: Arc<Context>) -> Result<Action, Error> {
+    let started = Instant::now();
+    let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let done = finalizer(&api, FINALIZER, job, |event| async {
+        match event {
+            Event::Apply(job) => go_on(&job, &context).await,
+            Event::Cleanup(job) => clean_up(&job, &context).await,
+        }
+    })
+    .await;
+    context.health.metrics.reconciled(started.elapsed(), done.is_err());
+    match done {
+        Err(finalizer::Error::CleanupFailed(Error::PodsRemain)) => Ok(Action::requeue(CLEANUP_PERIOD)),
+        done => done.map_err(|error| Box::new(error).into()),
+    }
+}
+
+/// What becomes of a reconciliation that failed.
+#[allow(clippy::needless_pass_by_value)] // kube calls it so
+pub fn on_error(job: Arc<SyncJob>, error: &Error, _: Arc<Context>) -> Action {
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    if is_conflict(error) {
+        tracing::debug!(namespace, name, "somebody else has written to the job; reconciling anew");
+        return Action::requeue(CONFLICT_PAUSE);
+    }
+    tracing::warn!(namespace, name, error = chain(error), "reconciling failed and is tried again");
+    Action::requeue(ERROR_PAUSE)
+}
+
+async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
+    // 1. Dereference. What the watch has brought may be out of date, and a run must not be started twice.
+    let Some(job) = dereference::fresh(&context.client, job).await? else {
+        return Ok(Action::await_change());
+    };
+    if job.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let found = dereference::dereference(&context.client, &job).await?;
+    // 2. Validate.
+    let valid = validated(&job, found.privileged);
+    // 3. Plan.
+    let old = job.status.clone().unwrap_or_default();
+    let view = View::new(&job, &old, &found);
+    cleanup::sweep(&context.client, &view.namespace, &found.children, &view.leftovers()).await?;
+    let now = Timestamp::now();
+    let (step, again) = plan::next(&view.situation(&valid, now));
+    // 4. Build and apply.
+    if let (Step::Launch, Ok(valid), Some((run, names))) = (&step, &valid, view.active()) {
+        let settings = &context.settings;
+        let uid = &job.uid().unwrap_or_default();
+        let of = Try { job: valid, uid, run, names, settings, privileged: found.privileged };
+        apply::launch(&context.client, &of, &found.children).await?;
+    }
+    // 5. Status.
+    let mut new = old.clone();
+    turn(&mut new, &step, &valid, view.generation, now);
+    write_status(context, &job, &old, &new).await?;
+    tell(context, &job, &old, &new).await;
+    Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
+}
+
+/// The job, if its spec and its namespace allow it to be run.
+fn validated(job: &SyncJob, privileged: bool) -> Result<ValidatedSyncJob, Fault> {
+    let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
+    security::check(privileged, &valid.pods.security_context)?;
+    Ok(valid)
+}
+
+/// A job as one reconciliation sees it.
+struct View<'a> {
+    namespace: String,
+    name: String,
+    generation: i64,
+    status: &'a SyncJobStatus,
+    found: &'a Found,
+    active_names: Option<TryNames>,
+}
+
+impl<'a> View<'a> {
+    fn new(job: &SyncJob, status: &'a SyncJobStatus, found: &'a Found) -> Self {
+        let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+        let names = |run: &crate::api::ActiveRun| TryNames::new(&name, &uid, run.number, run.retries);
+        Self {
+            namespace: job.namespace().unwrap_or_default(),
+            generation: job.metadata.generation.unwrap_or(0),
+            active_names: status.active_run.as_ref().map(names),
+            name,
+            status,
+            found,
+        }
+    }
+
+    fn active(&self) -> Option<(&'a crate::api::ActiveRun, &TryNames)> {
+        Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
+    }
+
+    fn leftovers(&self) -> Vec<TryNames> {
+        self.found.children.leftovers(self.active())
+    }
+
+    fn situation(&'a self, valid: &Result<ValidatedSyncJob, Fault>, now: Timestamp) -> Situation<'a> {
+        Situation {
+            job: &self.name,
+            generation: self.generation,
+            status: self.status,
+            demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
+            claims: self.found.claims.iter().try_for_each(claims::check),
+            source: self.end_state(Side::Source),
+            sink: self.end_state(Side::Sink),
+            leftovers: !self.leftovers().is_empty(),
+            now,
+        }
+    }
+
+    fn end_state(&self, side: Side) -> observe::EndState {
+        let Some((run, names)) = self.active() else { return observe::EndState::Absent };
+        let seen = Seen { reports: self.status.reports.as_ref(), warnings: &self.found.warnings };
+        self.found.children.end_state(side, names, &names::try_id(&run.id, run.retries), seen)
+    }
+}
+
+/// The status after a step.
+fn turn(
+    status: &mut SyncJobStatus,
+    step: &Step,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    generation: i64,
+    now: Timestamp,
+) {
+    match step {
+        Step::Rest => status::rest(status, generation, now),
+        Step::Suspend => status::suspended(status, generation, now),
+        Step::Refuse(fault) => status::refused(status, fault, generation, now),
+        Step::Block(blocked) => status::blocked(status, blocked, generation, now),
+        Step::Begin(run) => status::begin(status, run.clone(), now),
+        Step::Launch => status::preparing(status, None, now),
+        Step::Start(fault) => status::preparing(status, fault.as_ref(), now),
+        Step::Run => status::running(status, now),
+        Step::Await | Step::Linger => {}
+        Step::Retry(outcome, at) => status::retry(status, outcome, *at, now),
+        Step::Finish(outcome) => {
+            let limit = valid.as_ref().map_or(status.history.len(), |valid| valid.history_limit);
+            status::finish(status, outcome, limit, now);
+        }
+    }
+    if status.active_run.is_none() {
+        // A patch that was still on its way when its pod was told to stop.
+        status.progress = None;
+        status.reports = None;
+    }
+}
+
+async fn write_status(
+    context: &Context,
+    job: &SyncJob,
+    old: &SyncJobStatus,
+    new: &SyncJobStatus,
+) -> Result<(), Error> {
+    let version = job.resource_version().unwrap_or_default();
+    let Some(patch) = status::patch(old, new, &version).map_err(Error::Render)? else { return Ok(()) };
+    let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    api.patch_status(&job.name_any(), &params, &Patch::Merge(patch)).await.map_err(Error::Status)?;
+    Ok(())
+}
+
+/// Logs, events and metrics of a status that has been written.
+async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJobStatus) {
+    let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
+    let metrics = &context.health.metrics;
+    if let (Some(before), Some(after)) = (&old.active_run, &new.active_run)
+        && after.retries > before.retries
+    {
+        metrics.retried(&labels);
+    }
+    if let (Some(_), None, Some(run)) = (&old.active_run, &new.active_run, &new.last_run) {
+        metrics.run_ended(&labels, run);
+    }
+    metrics.stands(&labels, standing(new));
+    if let Some(note) = events::of_change(old, new) {
+        let Note { reason, message, .. } = &note;
+        tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
+        context.events.publish(job, &note).await;
+    }
+}
+
+fn standing(status: &SyncJobStatus) -> Standing {
+    let reconciling = conditions::is_true(&status.conditions, conditions::RECONCILING);
+    Standing {
+        active: status.active_run.is_some(),
+        waiting: status.active_run.is_none() && reconciling,
+        stalled: conditions::is_true(&status.conditions, conditions::STALLED),
+        last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),
+    }
+}
+
+async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
+    let job = match dereference::fresh(&context.client, job).await? {
+        Some(job) => job,
+        None => return Ok(Action::await_change()),
+    };
+    match cleanup::remove_all(&context.client, &job, Timestamp::now()).await? {
+        Removal::Waiting => return Err(Error::PodsRemain),
+        Removal::GivenUp => give_up(&job, context).await,
+        Removal::Done => {}
+    }
+    let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
+    context.health.metrics.forget(&labels);
+    Ok(Action::await_change())
+}
+
+async fn give_up(job: &SyncJob, context: &Context) {
+    let message = "Pods of this SyncJob were deleted and are not gone; it is not held up for them any longer. If \
+                   their node is lost, what they had staged may still be in `.volferry/staging` of the destination.";
+    tracing::warn!(namespace = job.namespace(), name = job.name_any(), "{message}");
+    let note = Note { warning: true, reason: "CleanupTimedOut".into(), message: message.into() };
+    context.events.publish(job, &note).await;
+}
+
+fn is_conflict(error: &Error) -> bool {
+    let source = match error {
+        Error::Status(source) => source,
+        Error::Finalizer(error) => match &**error {
+            finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error) => {
+                return is_conflict(error);
+            }
+            finalizer::Error::AddFinalizer(source) | finalizer::Error::RemoveFinalizer(source) => source,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    matches!(source, kube::Error::Api(status) if status.is_conflict() || status.is_not_found())
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default()
+}

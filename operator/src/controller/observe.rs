@@ -1,0 +1,244 @@
+//! What has become of one end of a try, from its Job and its pod. Pure.
+
+use contract::{Report, Side};
+use k8s_openapi::{
+    api::{
+        batch::v1::Job,
+        core::v1::{ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodStatus},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::ResourceExt as _;
+
+use super::outcome::Ending;
+use crate::{api::conditions::reason, fault::Fault, resources::job::CONTAINER};
+
+/// Where one end of a try is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EndState {
+    /// Neither Job nor pod.
+    Absent,
+    /// On its way out: the Job is gone or being deleted, and there still is a pod.
+    Stopping,
+    /// The process does not run yet; with what is known of the reason.
+    Starting(Option<Fault>),
+    /// The process runs.
+    Running,
+    /// It is over.
+    Ended(Box<Ending>),
+}
+
+/// All there is of one end.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// Which end.
+    pub side: Side,
+    /// Its Job.
+    pub job: Option<&'a Job>,
+    /// Its Job's pods.
+    pub pods: &'a [&'a Pod],
+    /// The last warning that was recorded about the pod, or about a Job that has none.
+    pub warning: Option<&'a str>,
+    /// What the end's agent wrote into the status.
+    pub report: Option<&'a Report>,
+    /// The name that a report of this try has.
+    pub try_id: &'a str,
+}
+
+/// Where the end is.
+pub fn end_state(end: &End<'_>) -> EndState {
+    let newest = end.pods.iter().max_by_key(|pod| pod.creation_timestamp());
+    let Some(job) = end.job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
+        return if end.job.is_none() && newest.is_none() { EndState::Absent } else { EndState::Stopping };
+    };
+    match newest {
+        Some(pod) => pod_state(end, pod),
+        None => job_state(end, job),
+    }
+}
+
+/// The state of an end whose Job has no pod: not yet, or no longer.
+fn job_state(end: &End<'_>, job: &Job) -> EndState {
+    let status = job.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let Some(over) =
+        conditions.iter().find(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))
+    else {
+        return EndState::Starting(end.warning.map(|warning| no_pod(end.side, warning)));
+    };
+    let at = over.last_transition_time.as_ref().map(|time| time.0);
+    let report = end.report.filter(|report| report.run == end.try_id).cloned();
+    let ending = match over.type_ == "Complete" {
+        true => Ending { exit: Some(0), at, report, ..Ending::default() },
+        false => Ending { at, report, ..Ending::of(job_failed(end.side, over.reason.as_deref())) },
+    };
+    EndState::Ended(Box::new(ending))
+}
+
+fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
+    let status = pod.status.clone().unwrap_or_default();
+    let container = container_of(&status);
+    let state = container.and_then(|container| container.state.clone()).unwrap_or_default();
+    if let Some(terminated) = state.terminated {
+        return EndState::Ended(Box::new(terminated_ending(end, pod, &terminated)));
+    }
+    if status.phase.as_deref() == Some("Failed") {
+        return EndState::Ended(Box::new(Ending {
+            at: status
+                .conditions
+                .iter()
+                .flatten()
+                .filter_map(|it| Some(it.last_transition_time.as_ref()?.0))
+                .max(),
+            report: report_of(end, None),
+            ..Ending::of(pod_failed(end.side, pod, &status))
+        }));
+    }
+    if state.running.is_some() {
+        return EndState::Running;
+    }
+    EndState::Starting(starting_fault(end, pod, &status, state.waiting.as_ref()))
+}
+
+fn container_of(status: &PodStatus) -> Option<&ContainerStatus> {
+    status.container_statuses.iter().flatten().find(|container| container.name == CONTAINER)
+}
+
+fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTerminated) -> Ending {
+    let message = terminated.message.as_deref();
+    let report = report_of(end, message);
+    Ending {
+        exit: Some(terminated.exit_code),
+        at: terminated.finished_at.as_ref().map(|Time(at)| *at),
+        fault: terminated_fault(end.side, pod, terminated),
+        last_words: message.filter(|_| report.is_none()).map(Into::into),
+        report,
+    }
+}
+
+/// The report in the status, or the one in the termination message; only if it is of this try.
+fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
+    let of_this_try = |report: &Report| report.run == end.try_id;
+    let from_message = || message.and_then(|message| serde_json::from_str(message).ok());
+    end.report.cloned().filter(of_this_try).or_else(|| from_message().filter(of_this_try))
+}
+
+fn terminated_fault(side: Side, pod: &Pod, terminated: &ContainerStateTerminated) -> Option<Fault> {
+    match terminated.reason.as_deref() {
+        Some("OOMKilled") => Some(Fault::new(
+            "OutOfMemory",
+            format!(
+                "The {side} was killed because it used more memory than it may (OOMKilled). Raise \
+                 spec.pods.resources.limits.memory."
+            ),
+        )),
+        Some("ContainerCannotRun" | "StartError") => {
+            let message = terminated.message.as_deref().unwrap_or("no message");
+            Some(not_starting(side, pod, "StartError", message))
+        }
+        _ => disruption(side, pod),
+    }
+}
+
+/// A pod that Kubernetes removed from under the run: evicted, preempted, its node drained.
+fn disruption(side: Side, pod: &Pod) -> Option<Fault> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let target = conditions.iter().find(|it| it.type_ == "DisruptionTarget" && it.status == "True")?;
+    let why = target.reason.as_deref().unwrap_or("unknown");
+    let message = target.message.as_deref().unwrap_or_default();
+    Some(Fault::new("PodDisrupted", format!("The {side} pod was removed from its node ({why}). {message}")))
+}
+
+fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
+    if let Some(fault) = disruption(side, pod) {
+        return fault;
+    }
+    let why = status.reason.as_deref().unwrap_or("no reason");
+    let message = status.message.as_deref().unwrap_or_default();
+    let reason = if why == "DeadlineExceeded" { reason::TIMED_OUT } else { reason::POD_FAILED };
+    Fault::new(reason, format!("The {side} pod failed ({why}). {message}").trim_end())
+}
+
+fn job_failed(side: Side, why: Option<&str>) -> Fault {
+    if why == Some("DeadlineExceeded") {
+        return Fault::new(
+            reason::TIMED_OUT,
+            format!("The {side} did not end in time; see spec.limits.timeout."),
+        );
+    }
+    Fault::new(
+        "PodLost",
+        format!("The {side} pod was deleted before it had ended, by a person or because its node is gone."),
+    )
+}
+
+fn no_pod(side: Side, warning: &str) -> Fault {
+    Fault::new(
+        reason::POD_PENDING,
+        format!("The {side} pod cannot be made: {warning} The run goes on as soon as it can."),
+    )
+}
+
+fn starting_fault(
+    end: &End<'_>,
+    pod: &Pod,
+    status: &PodStatus,
+    waiting: Option<&ContainerStateWaiting>,
+) -> Option<Fault> {
+    let side = end.side;
+    if let Some(fault) = unschedulable(side, status) {
+        return Some(fault);
+    }
+    let why = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
+    let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("no message");
+    match why {
+        "" | "ContainerCreating" | "PodInitializing" => end.warning.map(|warning| {
+            Fault::new(
+                reason::POD_PENDING,
+                format!("The {side} pod {} waits on its node: {warning}", pod.name_any()),
+            )
+        }),
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "ImageInspectError" => Some(image_fault(side, pod, why, message)),
+        _ => Some(not_starting(side, pod, why, message)),
+    }
+}
+
+fn unschedulable(side: Side, status: &PodStatus) -> Option<Fault> {
+    let conditions = status.conditions.as_ref()?;
+    let scheduled = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
+    let message = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
+    Some(Fault::new(
+        reason::POD_PENDING,
+        format!(
+            "The {side} pod cannot be scheduled: {message} Check the claim's node, spec.pods.resources, nodeSelector, \
+             tolerations and affinity; the run goes on as soon as a node fits."
+        ),
+    ))
+}
+
+fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
+    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let image = containers.first().and_then(|container| container.image.as_deref()).unwrap_or("unknown");
+    Fault::new(
+        reason::IMAGE_PULL_FAILED,
+        format!(
+            "The {side} pod cannot pull the image {image} ({why}): {message}. Correct the operator's --image or \
+             spec.pods.imagePullSecrets, or load the image onto the node; the run goes on as soon as it is there."
+        ),
+    )
+}
+
+fn not_starting(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
+    Fault::new(
+        reason::POD_FAILED,
+        format!("The container of the {side} pod {} does not start ({why}): {message}", pod.name_any()),
+    )
+}
+
+#[cfg(test)]
+mod tests;

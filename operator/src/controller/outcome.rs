@@ -1,0 +1,234 @@
+//! How a try of a run ended, from what became of its two ends. Pure.
+
+use contract::{ExitCode, Report, RunResult, Side};
+use jiff::Timestamp;
+
+use crate::fault::Fault;
+
+/// How one end of a try ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ending {
+    /// The process's exit status, if it got so far.
+    pub exit: Option<i32>,
+    /// When it ended.
+    pub at: Option<Timestamp>,
+    /// What Kubernetes says happened to the pod, if the process did not end by itself.
+    pub fault: Option<Fault>,
+    /// What the end reported.
+    pub report: Option<Report>,
+    /// What the container said last, if that is no report.
+    pub last_words: Option<String>,
+}
+
+impl Ending {
+    /// An end that never came to run.
+    pub fn of(fault: Fault) -> Self {
+        Self { fault: Some(fault), ..Self::default() }
+    }
+
+    fn code(&self) -> Option<ExitCode> {
+        self.exit.and_then(ExitCode::from_status)
+    }
+
+    /// The end reports success, and its exit status does not contradict it.
+    fn succeeded(&self) -> bool {
+        let says_so = |report: &Report| report.result == RunResult::Succeeded;
+        match self.code() {
+            Some(code) => code == ExitCode::Done,
+            None => self.exit.is_none() && self.report.as_ref().is_some_and(says_so),
+        }
+    }
+
+    /// How much this ending explains: a peer that was lost is a consequence, whatever happened to that peer is the
+    /// cause.
+    fn weight(&self) -> u8 {
+        match (self.code(), &self.fault) {
+            (Some(ExitCode::Identity | ExitCode::Guard | ExitCode::Usage), _) => 5,
+            (Some(ExitCode::Partial), _) => 4,
+            (_, Some(_)) => 3,
+            (Some(ExitCode::Done), _) => 0,
+            (Some(ExitCode::PeerLost), _) => 1,
+            (Some(ExitCode::Failed) | None, _) => 2,
+        }
+    }
+}
+
+/// What a try came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What the run's status is made of; `result`, `reason` and `message` are set by the rules of this module.
+    pub report: Report,
+    /// Whether another try could end differently without a person doing anything.
+    pub may_retry: bool,
+    /// The exit status that stands for the whole.
+    pub exit: ExitCode,
+}
+
+impl Outcome {
+    /// A try that was ended by the operator.
+    pub fn stopped(fault: Fault) -> Self {
+        let report = Report {
+            result: RunResult::Failed,
+            reason: Some(fault.reason),
+            message: fault.message,
+            ..Report::default()
+        };
+        Self { report, may_retry: false, exit: ExitCode::Failed }
+    }
+}
+
+/// Judges a try by its two ends. The sink decides what is success, because it alone knows what is durable; of a try
+/// that failed, the end that explains more is believed.
+pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
+    let refused = |end: &Ending| end.weight() == 5;
+    if sink.succeeded() && !refused(source) {
+        return succeeded(source, sink);
+    }
+    match source.weight() > sink.weight() {
+        true => failed(Side::Source, source, sink.report.as_ref()),
+        false => failed(Side::Sink, sink, source.report.as_ref()),
+    }
+}
+
+fn succeeded(source: &Ending, sink: &Ending) -> Outcome {
+    let mut report = sink.report.clone().or_else(|| source.report.clone()).unwrap_or_else(|| Report {
+        message: "The run succeeded; its report was lost, so its counts and timings are not known.".into(),
+        ..Report::default()
+    });
+    report.result = RunResult::Succeeded;
+    report.reason = None;
+    Outcome { report, may_retry: false, exit: ExitCode::Done }
+}
+
+fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
+    // A status of 0 that is believed by nobody is not passed on.
+    let code = end.code().filter(|code| *code != ExitCode::Done);
+    let own = end.report.clone();
+    let has_own = own.is_some();
+    let mut report = own.or_else(|| other.cloned()).unwrap_or_default();
+    report.result = match code {
+        Some(ExitCode::Partial) => RunResult::PartiallyFailed,
+        _ if report.result == RunResult::Canceled => RunResult::Canceled,
+        _ => RunResult::Failed,
+    };
+    if let Some(fault) = &end.fault {
+        report.reason = Some(fault.reason.clone());
+        report.message = fault.message.clone();
+    } else if !has_own {
+        report.reason = None;
+        report.message = no_report(side, end);
+    }
+    report.reason.get_or_insert_with(|| default_reason(code).into());
+    Outcome {
+        report,
+        may_retry: code.is_none_or(ExitCode::may_retry),
+        exit: code.unwrap_or(ExitCode::Failed),
+    }
+}
+
+fn no_report(side: Side, end: &Ending) -> String {
+    let status = end.exit.map_or("an unknown status".to_string(), |exit| format!("status {exit}"));
+    let words = end.last_words.as_deref().map(str::trim).filter(|words| !words.is_empty());
+    match words {
+        Some(words) => format!("The {side} ended with {status}: {words}"),
+        None => format!("The {side} ended with {status} and left no report; see its pod's log."),
+    }
+}
+
+/// The reason for a report that names none.
+fn default_reason(code: Option<ExitCode>) -> &'static str {
+    match code {
+        Some(ExitCode::Partial) => "PartiallyFailed",
+        Some(ExitCode::Guard) => "GuardRefused",
+        Some(ExitCode::PeerLost) => "PeerLost",
+        Some(ExitCode::Identity) => "IdentityRefused",
+        Some(ExitCode::Usage) => "SyncerUsage",
+        Some(ExitCode::Done | ExitCode::Failed) | None => "SyncerFailed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(result: RunResult, reason: Option<&str>) -> Option<Report> {
+        Some(Report { result, reason: reason.map(Into::into), message: "m".into(), ..Report::default() })
+    }
+
+    fn end(exit: i32, report: Option<Report>) -> Ending {
+        Ending { exit: Some(exit), report, ..Ending::default() }
+    }
+
+    fn reason_of(outcome: &Outcome) -> &str {
+        outcome.report.reason.as_deref().unwrap_or("none")
+    }
+
+    #[test]
+    fn a_sink_that_committed_makes_the_run_a_success_whatever_became_of_the_source() {
+        let sink = end(0, report(RunResult::Succeeded, None));
+        for source in [end(0, None), end(5, None), Ending::of(Fault::new("Evicted", "e")), Ending::default()]
+        {
+            let outcome = judge(&source, &sink);
+            assert_eq!((outcome.report.result, outcome.may_retry), (RunResult::Succeeded, false));
+            assert_eq!(outcome.exit, ExitCode::Done);
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_on_request_says_so() {
+        let stopped = end(1, report(RunResult::Canceled, Some("Stopped")));
+        assert_eq!(judge(&stopped, &stopped).report.result, RunResult::Canceled);
+    }
+
+    #[test]
+    fn a_success_without_a_report_says_so() {
+        let outcome = judge(&end(0, None), &end(0, None));
+        assert_eq!(outcome.report.result, RunResult::Succeeded);
+        assert!(outcome.report.message.contains("report was lost"));
+    }
+
+    #[test]
+    fn a_source_alone_cannot_declare_success() {
+        let source = end(0, report(RunResult::Succeeded, None));
+        let outcome = judge(&source, &end(1, report(RunResult::Failed, Some("NoSpace"))));
+        assert_eq!((outcome.report.result, reason_of(&outcome)), (RunResult::Failed, "NoSpace"));
+    }
+
+    #[test]
+    fn refusals_are_never_retried() {
+        for (exit, reason) in [(4, "GuardRefused"), (6, "IdentityRefused"), (2, "SyncerUsage")] {
+            for (source, sink) in [(exit, 5), (5, exit), (exit, exit)] {
+                let outcome = judge(&end(source, None), &end(sink, None));
+                assert_eq!((reason_of(&outcome), outcome.may_retry), (reason, false), "{source} {sink}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lost_peer_is_explained_by_what_became_of_the_peer() {
+        let lost = end(5, report(RunResult::Failed, Some("PeerLost")));
+        let killed = Ending { exit: Some(137), ..Ending::of(Fault::new("OOMKilled", "raise the limit")) };
+        for outcome in [judge(&lost, &killed), judge(&killed, &lost)] {
+            assert_eq!((reason_of(&outcome), outcome.may_retry), ("OOMKilled", true));
+            assert_eq!(outcome.report.message, "raise the limit");
+        }
+        let full = end(1, report(RunResult::Failed, Some("NoSpace")));
+        assert_eq!(reason_of(&judge(&lost, &full)), "NoSpace");
+        assert_eq!(reason_of(&judge(&full, &lost)), "NoSpace");
+    }
+
+    #[test]
+    fn some_failed_files_make_the_run_partial_and_worth_another_try() {
+        let outcome = judge(&end(3, None), &end(3, report(RunResult::PartiallyFailed, Some("ReadFailed"))));
+        assert_eq!((outcome.report.result, outcome.may_retry), (RunResult::PartiallyFailed, true));
+        assert_eq!(reason_of(&outcome), "ReadFailed");
+    }
+
+    #[test]
+    fn last_words_stand_in_for_a_report() {
+        let sink = Ending { last_words: Some("panicked at x\n".into()), ..end(134, None) };
+        let outcome = judge(&end(5, None), &sink);
+        assert_eq!(outcome.report.message, "The sink ended with status 134: panicked at x");
+        assert!(outcome.may_retry);
+    }
+}

@@ -1,0 +1,250 @@
+//! What to do next with a job: the state machine of a run. Pure: all that is known comes in, time too.
+//!
+//! `operator/doc/design.md` draws it. What is decided here is written into the status before anything is made for
+//! it, so an operator that is killed anywhere decides the same again.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    claims::Blocked,
+    observe::EndState,
+    outcome::{self, Ending, Outcome},
+    retry, status,
+    validate::ValidatedSyncJob,
+};
+use crate::{
+    api::{ActiveRun, SyncJobStatus, conditions::reason},
+    fault::Fault,
+};
+
+/// How long the other end may take to end by itself when one end has. The engine notices a lost peer within 10 s.
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// How often to look for warnings while pods do not start: events do not wake the controller.
+const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
+/// How often to look again at what is not watched, such as storage classes.
+const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
+/// What a spec demands, as far as it decides about runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// Start no run.
+    pub suspend: bool,
+    /// `spec.trigger`.
+    pub trigger: Option<String>,
+    /// The longest that a run may take, retries included.
+    pub timeout: Duration,
+    /// How often a failed run is tried again.
+    pub retries: u32,
+}
+
+impl From<&ValidatedSyncJob> for Demand {
+    fn from(job: &ValidatedSyncJob) -> Self {
+        Self {
+            suspend: job.suspend,
+            trigger: job.trigger.clone(),
+            timeout: job.timeout,
+            retries: job.retries,
+        }
+    }
+}
+
+/// All that the decision depends on.
+#[derive(Debug, Clone)]
+pub struct Situation<'a> {
+    /// The job's name.
+    pub job: &'a str,
+    /// The spec's generation.
+    pub generation: i64,
+    /// The job's status.
+    pub status: &'a SyncJobStatus,
+    /// What the spec demands, or why it cannot be run.
+    pub demand: Result<Demand, Fault>,
+    /// Whether both claims can be mounted.
+    pub claims: Result<(), Blocked>,
+    /// The end with the files, of the run under way.
+    pub source: EndState,
+    /// The end that receives them.
+    pub sink: EndState,
+    /// There are children that do not belong to the try under way.
+    pub leftovers: bool,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing is due.
+    Rest,
+    /// Nothing is started, on request.
+    Suspend,
+    /// The spec cannot be run.
+    Refuse(Fault),
+    /// What is due cannot begin.
+    Block(Blocked),
+    /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer spec.
+    Begin(ActiveRun),
+    /// Make the children of the run under way that are not there.
+    Launch,
+    /// Wait for pods that start.
+    Start(Option<Fault>),
+    /// Wait for the ends, both of which run.
+    Run,
+    /// Wait for the time of the next try.
+    Await,
+    /// Wait for one end, the other being over; the status stays as it is.
+    Linger,
+    /// The try failed, and there will be another.
+    Retry(Outcome, Timestamp),
+    /// The run is over.
+    Finish(Outcome),
+}
+
+/// What to do next, and when to look again if nothing happens until then.
+pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
+    match (&situation.status.active_run, &situation.demand) {
+        (Some(run), _) => active(situation, run),
+        (None, Err(fault)) => (Step::Refuse(fault.clone()), None),
+        (None, Ok(demand)) => idle(situation, demand),
+    }
+}
+
+fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>) {
+    if demand.suspend {
+        return (Step::Suspend, None);
+    }
+    if !is_due(situation, demand) {
+        return (Step::Rest, None);
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
+    let (generation, trigger) = (situation.generation, demand.trigger.clone());
+    (Step::Begin(status::new_run(situation.job, number, generation, trigger, situation.now)), None)
+}
+
+/// One run for each generation of the spec, and for each value of the trigger.
+fn is_due(situation: &Situation<'_>, demand: &Demand) -> bool {
+    let Some(last) = &situation.status.last_run else { return true };
+    last.generation != situation.generation
+        || (demand.trigger.is_some() && demand.trigger != situation.status.last_trigger)
+}
+
+fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    let deadline = deadline(situation, run);
+    let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
+    let (source, sink) = (settled(&situation.source, run), settled(&situation.sink, run));
+    if let (EndState::Ended(source), EndState::Ended(sink)) = (&source, &sink) {
+        return conclude(situation, run, outcome::judge(source, sink));
+    }
+    if situation.now >= deadline {
+        let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+        return (Step::Finish(Outcome::stopped(timed_out(timeout, &obstacle(&source, &sink)))), None);
+    }
+    if situation.now < try_time {
+        return (Step::Await, Some(try_time));
+    }
+    let (step, again) = match (source, sink) {
+        (EndState::Ended(ended), other) => return one_ended(situation, run, &ended, &other, true),
+        (other, EndState::Ended(ended)) => return one_ended(situation, run, &ended, &other, false),
+        (EndState::Absent, _) | (_, EndState::Absent) => return launch(situation, run),
+        (EndState::Running, EndState::Running) => (Step::Run, None),
+        (EndState::Starting(fault), other) | (other, EndState::Starting(fault)) => {
+            let fault = fault.or(if let EndState::Starting(fault) = other { fault } else { None });
+            (Step::Start(fault), after(situation, WARNINGS_PERIOD))
+        }
+        (EndState::Stopping, _) | (_, EndState::Stopping) => (Step::Linger, None),
+    };
+    (step, Some(again.map_or(deadline, |again| again.min(deadline))))
+}
+
+/// An end that ran and whose Job is gone has ended, whoever removed it.
+fn settled(end: &EndState, run: &ActiveRun) -> EndState {
+    match end {
+        EndState::Absent if run.pods_ready_time.is_some() => {
+            let fault = Fault::new("JobDeleted", "A syncer's Job was deleted while it ran.");
+            EndState::Ended(Box::new(Ending::of(fault)))
+        }
+        other => other.clone(),
+    }
+}
+
+fn one_ended(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    ended: &Ending,
+    other: &EndState,
+    ended_is_source: bool,
+) -> (Step, Option<Timestamp>) {
+    let patience = ended.at.and_then(|at| at.checked_add(GRACE).ok()).filter(|until| *until > situation.now);
+    if let (EndState::Running | EndState::Stopping, Some(until)) = (other, patience) {
+        return (Step::Linger, Some(until));
+    }
+    let silent = Ending::default();
+    let (source, sink) = if ended_is_source { (ended, &silent) } else { (&silent, ended) };
+    conclude(situation, run, outcome::judge(source, sink))
+}
+
+fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Err(fault) = &situation.demand {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
+    if situation.leftovers {
+        let fault = Fault::new(reason::PREPARING, "The pods of an earlier try are being removed.");
+        return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
+    }
+    if run.generation != situation.generation {
+        return (Step::Begin(ActiveRun { generation: situation.generation, ..run.clone() }), None);
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    (Step::Launch, after(situation, WARNINGS_PERIOD))
+}
+
+fn conclude(situation: &Situation<'_>, run: &ActiveRun, outcome: Outcome) -> (Step, Option<Timestamp>) {
+    let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
+    let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);
+    match next.filter(|_| outcome.may_retry) {
+        Some(at) => (Step::Retry(outcome, at), Some(at)),
+        None => (Step::Finish(outcome), None),
+    }
+}
+
+/// When the run is given up. A spec that cannot be read any more sets no new deadline; the Jobs have their own.
+fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp {
+    let started = run.start_time.as_ref().map_or(situation.now, |time| time.0);
+    let timeout = situation.demand.as_ref().map(|demand| demand.timeout);
+    timeout.ok().and_then(|timeout| started.checked_add(timeout).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// What is in the way of an end that has not started.
+fn obstacle(source: &EndState, sink: &EndState) -> String {
+    let cause = [source, sink].into_iter().find_map(|end| match end {
+        EndState::Starting(Some(fault)) => Some(format!(" {}", fault.message)),
+        _ => None,
+    });
+    cause.unwrap_or_default()
+}
+
+/// A run took too long; `obstacle` is a sentence on why, or empty.
+pub fn timed_out(timeout: Duration, obstacle: &str) -> Fault {
+    let limit = crate::human::duration(timeout);
+    Fault::new(
+        reason::TIMED_OUT,
+        format!(
+            "The run did not end within {limit} (spec.limits.timeout).{obstacle} What arrived is kept, and the next run \
+             goes on from it."
+        ),
+    )
+}
+
+fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {
+    situation.now.checked_add(period).ok()
+}
+
+#[cfg(test)]
+mod tests;

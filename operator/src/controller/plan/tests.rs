@@ -1,0 +1,271 @@
+use contract::{Report, RunResult};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::*;
+use crate::api::Run;
+
+const GENERATION: i64 = 5;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn demand() -> Demand {
+    Demand { suspend: false, trigger: None, timeout: Duration::from_secs(600), retries: 2 }
+}
+
+fn situation(status: &SyncJobStatus) -> Situation<'_> {
+    Situation {
+        job: "web",
+        generation: GENERATION,
+        status,
+        demand: Ok(demand()),
+        claims: Ok(()),
+        source: EndState::Absent,
+        sink: EndState::Absent,
+        leftovers: false,
+        now: at(0),
+    }
+}
+
+/// A job whose first run began at `at(0)`.
+fn with_run() -> SyncJobStatus {
+    let run = status::new_run("web", 1, GENERATION, None, at(0));
+    SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() }
+}
+
+fn running_since(second: i64) -> SyncJobStatus {
+    let mut status = with_run();
+    status.active_run.as_mut().unwrap().pods_ready_time = Some(MicroTime(at(second)));
+    status
+}
+
+fn after_run(generation: i64) -> SyncJobStatus {
+    let last_run = Some(Run { number: 7, generation, ..Run::default() });
+    SyncJobStatus { last_run, last_trigger: Some("a".into()), ..SyncJobStatus::default() }
+}
+
+fn ended(exit: i32, second: i64) -> EndState {
+    EndState::Ended(Box::new(Ending { exit: Some(exit), at: Some(at(second)), ..Ending::default() }))
+}
+
+fn step(situation: &Situation<'_>) -> Step {
+    next(situation).0
+}
+
+/// A try whose two ends failed at `at(5)`.
+fn failed(status: &SyncJobStatus) -> Situation<'_> {
+    Situation { source: ended(5, 5), sink: ended(1, 5), now: at(6), ..situation(status) }
+}
+
+fn finished(step: Step) -> Report {
+    match step {
+        Step::Finish(outcome) => outcome.report,
+        other => panic!("not finished: {other:?}"),
+    }
+}
+
+#[test]
+fn a_new_job_begins_its_first_run() {
+    let status = SyncJobStatus::default();
+    let Step::Begin(run) = step(&situation(&status)) else { panic!() };
+    assert_eq!((run.id.as_str(), run.number, run.generation), ("web-1", 1, GENERATION));
+}
+
+#[test]
+fn each_generation_and_each_trigger_gets_one_run() {
+    let mut triggered = demand();
+    triggered.trigger = Some("b".into());
+    let mut answered = demand();
+    answered.trigger = Some("a".into());
+    let cases = [
+        (GENERATION, demand(), false),
+        (GENERATION - 1, demand(), true),
+        (GENERATION, triggered, true),
+        (GENERATION, answered, false),
+    ];
+    for (generation, demand, begins) in cases {
+        let status = after_run(generation);
+        let step = step(&Situation { demand: Ok(demand), ..situation(&status) });
+        match step {
+            Step::Begin(run) => assert!(begins && run.number == 8),
+            other => assert!(!begins && other == Step::Rest, "{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_suspended_job_begins_nothing_and_lets_a_run_end() {
+    let suspended = Ok(Demand { suspend: true, ..demand() });
+    let idle = SyncJobStatus::default();
+    assert_eq!(step(&Situation { demand: suspended.clone(), ..situation(&idle) }), Step::Suspend);
+    let active = with_run();
+    assert_eq!(step(&Situation { demand: suspended, ..situation(&active) }), Step::Launch);
+}
+
+#[test]
+fn a_claim_that_cannot_be_mounted_holds_the_run_back_before_it_begins() {
+    let status = SyncJobStatus::default();
+    let blocked = Blocked::Stalled(Fault::new("ClaimNotFound", "m"));
+    let (step, again) = next(&Situation { claims: Err(blocked.clone()), ..situation(&status) });
+    assert_eq!(step, Step::Block(blocked));
+    assert!(again.is_some(), "a storage class is not watched");
+}
+
+#[test]
+fn a_spec_that_cannot_be_run_is_refused_but_does_not_disturb_a_run() {
+    let fault = Fault::new("NotSupportedYet", "m");
+    let idle = SyncJobStatus::default();
+    assert_eq!(
+        step(&Situation { demand: Err(fault.clone()), ..situation(&idle) }),
+        Step::Refuse(fault.clone())
+    );
+    let active = running_since(1);
+    let running = Situation {
+        demand: Err(fault),
+        source: EndState::Running,
+        sink: EndState::Running,
+        ..situation(&active)
+    };
+    assert_eq!(step(&running), Step::Run);
+}
+
+#[test]
+fn a_recorded_run_is_launched_and_launched_again_after_a_kill_between_its_jobs() {
+    let status = with_run();
+    assert_eq!(step(&situation(&status)), Step::Launch);
+    for state in [EndState::Starting(None), EndState::Running] {
+        assert_eq!(step(&Situation { source: state.clone(), ..situation(&status) }), Step::Launch);
+        assert_eq!(step(&Situation { sink: state, ..situation(&status) }), Step::Launch);
+    }
+}
+
+#[test]
+fn nothing_is_launched_beside_the_pods_of_an_earlier_try() {
+    let status = with_run();
+    let step = step(&Situation { leftovers: true, ..situation(&status) });
+    assert!(matches!(step, Step::Start(Some(_))), "{step:?}");
+}
+
+#[test]
+fn a_run_that_is_not_launched_yet_takes_the_newest_spec_and_keeps_its_name() {
+    let status = with_run();
+    let Step::Begin(run) = step(&Situation { generation: GENERATION + 1, ..situation(&status) }) else {
+        panic!()
+    };
+    assert_eq!((run.id.as_str(), run.number, run.generation), ("web-1", 1, GENERATION + 1));
+}
+
+#[test]
+fn a_launched_run_goes_on_when_the_spec_changes() {
+    let status = running_since(1);
+    let changed = Situation {
+        generation: GENERATION + 1,
+        source: EndState::Running,
+        sink: EndState::Running,
+        ..situation(&status)
+    };
+    assert_eq!(step(&changed), Step::Run);
+}
+
+#[test]
+fn what_keeps_a_pod_from_starting_is_passed_on_from_either_end() {
+    let status = with_run();
+    let fault = Fault::new("ImagePullFailed", "m");
+    let stuck = EndState::Starting(Some(fault.clone()));
+    for (source, sink) in [
+        (stuck.clone(), EndState::Running),
+        (EndState::Running, stuck.clone()),
+        (EndState::Starting(None), stuck.clone()),
+    ] {
+        let (step, again) = next(&Situation { source, sink, ..situation(&status) });
+        assert_eq!(step, Step::Start(Some(fault.clone())));
+        assert_eq!(again, Some(at(10)));
+    }
+}
+
+#[test]
+fn two_ends_that_succeeded_finish_the_run() {
+    let status = running_since(1);
+    let report = finished(step(&Situation { source: ended(0, 5), sink: ended(0, 5), ..situation(&status) }));
+    assert_eq!(report.result, RunResult::Succeeded);
+}
+
+#[test]
+fn the_other_end_has_a_while_to_end_too_and_is_then_given_up() {
+    let status = running_since(1);
+    let lingering =
+        |now| Situation { source: EndState::Running, sink: ended(0, 5), now, ..situation(&status) };
+    assert_eq!(next(&lingering(at(6))), (Step::Linger, Some(at(35))));
+    assert_eq!(finished(step(&lingering(at(35)))).result, RunResult::Succeeded);
+}
+
+#[test]
+fn a_try_that_failed_is_followed_by_another_until_retries_or_time_are_used_up() {
+    let mut status = running_since(1);
+    let (first, again) = next(&failed(&status));
+    assert!(matches!(first, Step::Retry(_, retry_at) if retry_at == at(16)), "{first:?}");
+    assert_eq!(again, Some(at(16)));
+    status.active_run.as_mut().unwrap().retries = 2;
+    assert_eq!(finished(step(&failed(&status))).result, RunResult::Failed);
+    status.active_run.as_mut().unwrap().retries = 0;
+    let late = Situation { now: at(595), ..failed(&status) };
+    assert_eq!(finished(step(&late)).result, RunResult::Failed);
+}
+
+#[test]
+fn a_refusal_ends_the_run_at_once() {
+    let status = running_since(1);
+    for exit in [4, 6] {
+        let step = step(&Situation { source: ended(exit, 5), sink: ended(exit, 5), ..situation(&status) });
+        assert_eq!(finished(step).result, RunResult::Failed);
+    }
+}
+
+#[test]
+fn the_next_try_waits_for_its_time() {
+    let mut status = with_run();
+    let run = status.active_run.as_mut().unwrap();
+    (run.retries, run.try_time) = (1, Some(MicroTime(at(16))));
+    assert_eq!(next(&Situation { now: at(6), ..situation(&status) }), (Step::Await, Some(at(16))));
+    assert_eq!(step(&Situation { now: at(16), ..situation(&status) }), Step::Launch);
+}
+
+#[test]
+fn a_run_ends_at_its_timeout_and_says_what_held_it_up() {
+    let status = with_run();
+    let stuck = EndState::Starting(Some(Fault::new("PodPending", "No node fits.")));
+    let waiting =
+        |now| Situation { source: stuck.clone(), sink: EndState::Running, now, ..situation(&status) };
+    assert_eq!(next(&waiting(at(599))).1, Some(at(600)));
+    let report = finished(step(&waiting(at(600))));
+    assert_eq!(report.reason.as_deref(), Some("TimedOut"));
+    assert!(
+        report.message.contains("within 10m00s") && report.message.contains("No node fits."),
+        "{}",
+        report.message
+    );
+}
+
+#[test]
+fn a_run_that_ended_before_its_timeout_was_looked_at_counts() {
+    let status = running_since(1);
+    let late = Situation { source: ended(0, 500), sink: ended(0, 500), now: at(9000), ..situation(&status) };
+    assert_eq!(finished(step(&late)).result, RunResult::Succeeded);
+}
+
+#[test]
+fn a_job_deleted_under_a_running_pod_fails_the_try() {
+    let status = running_since(1);
+    let step = step(&Situation { source: ended(5, 5), now: at(6), ..situation(&status) });
+    let Step::Retry(outcome, _) = step else { panic!("{step:?}") };
+    assert_eq!(outcome.report.reason.as_deref(), Some("JobDeleted"));
+}
+
+#[test]
+fn an_end_that_is_being_removed_is_waited_for() {
+    let status = with_run();
+    let (step, again) =
+        next(&Situation { source: EndState::Stopping, sink: EndState::Running, ..situation(&status) });
+    assert_eq!((step, again), (Step::Linger, Some(at(600))));
+}

@@ -1,0 +1,328 @@
+//! `volferry-operator controller`: watches, leader election, probes, until told to stop.
+
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use clap::Args;
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod},
+    },
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::ListParams,
+    runtime::{
+        Config, Controller, WatchStreamExt as _,
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Context;
+use crate::{
+    api::SyncJob,
+    events::Events,
+    health::{self, Health},
+    lease::{Election, LeaseError},
+    names,
+    resources::{Image, Settings},
+    telemetry::{LogFormat, chain},
+};
+
+/// How many jobs are reconciled at a time. Reconciling waits for the API server, hardly ever for the processor.
+const CONCURRENCY: u16 = 16;
+/// Between looks whether the API server answers and knows SyncJobs.
+const STARTUP_PERIOD: Duration = Duration::from_secs(2);
+
+/// How the controller is called.
+#[derive(Debug, Clone, Args)]
+pub struct ControllerArgs {
+    /// The image of syncer pods; usually the controller's own.
+    #[arg(long, env = "VOLFERRY_IMAGE")]
+    pub image: String,
+    /// When a kubelet pulls that image: Always, IfNotPresent or Never.
+    #[arg(long, env = "VOLFERRY_IMAGE_PULL_POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    pub image_pull_policy: Option<String>,
+    /// Watch this namespace only, with rights in this namespace only.
+    #[arg(long, env = "VOLFERRY_WATCH_NAMESPACE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub watch_namespace: Option<String>,
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// Work only while holding a Lease, so that several replicas can wait for each other.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub leader_elect: bool,
+    /// The Lease's name.
+    #[arg(long, default_value = "volferry-operator")]
+    pub lease_name: String,
+    /// The Lease's namespace. Absent: the one that the controller runs in.
+    #[arg(long, env = "POD_NAMESPACE")]
+    pub lease_namespace: Option<String>,
+    /// What this replica is called in the Lease and in events. Absent: the host's name, which is the pod's.
+    #[arg(long, env = "POD_NAME")]
+    pub identity: Option<String>,
+}
+
+/// Why the controller ended.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// There is no configuration for an API server.
+    #[error("no API server is configured")]
+    Client(#[source] kube::Error),
+    /// The address for probes and metrics cannot be used.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Signals cannot be received.
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+    /// Another replica may be at work from now on.
+    #[error("leadership is lost")]
+    Lease(#[from] LeaseError),
+    /// The watches have ended by themselves.
+    #[error("the controller's watches have ended")]
+    Ended,
+}
+
+/// Runs the controller until SIGTERM or SIGINT, or until leadership is lost.
+pub async fn run(args: ControllerArgs, log_format: LogFormat) -> Result<(), RunError> {
+    let mut stop = pin!(stop_signal()?);
+    let client = Client::try_default().await.map_err(RunError::Client)?;
+    let health = Arc::new(Health::default());
+    let address = args.listen;
+    health::serve(address, health.clone()).await.map_err(|source| RunError::Listen { address, source })?;
+    let identity = args.identity.clone().unwrap_or_else(host_name);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, image = args.image, "starting");
+
+    tokio::select! {
+        () = await_api(&client, args.watch_namespace.as_deref()) => health.set_ready(),
+        () = &mut stop => return Ok(()),
+    }
+    let context = context(&args, log_format, &client, &identity, health);
+    if !args.leader_elect {
+        return work(context, args.watch_namespace, stop).await;
+    }
+    let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
+    let election = Election::new(client, &namespace, &args.lease_name, &identity);
+    let mut leadership = tokio::select! {
+        leadership = election.acquire() => leadership,
+        () = &mut stop => return Ok(()),
+    };
+    tracing::info!(lease = args.lease_name, namespace, "leading");
+    let ended = tokio::select! {
+        // A lost lease ends the process at once: another replica may be at work.
+        lost = leadership.hold() => return Err(lost.into()),
+        ended = work(context, args.watch_namespace, stop) => ended,
+    };
+    leadership.release().await;
+    ended
+}
+
+fn context(
+    args: &ControllerArgs,
+    log_format: LogFormat,
+    client: &Client,
+    identity: &str,
+    health: Arc<Health>,
+) -> Arc<Context> {
+    let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
+    Arc::new(Context {
+        settings: Settings { image, log_format },
+        events: Events::new(client.clone(), identity),
+        client: client.clone(),
+        health,
+    })
+}
+
+/// Waits until the API server answers and knows SyncJobs.
+async fn await_api(client: &Client, namespace: Option<&str>) {
+    let api = scoped::<SyncJob>(client, namespace);
+    while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
+        let hint = match &error {
+            kube::Error::Api(status) if status.is_not_found() => "; install the CRDs: kubectl apply -f crds/",
+            _ => "",
+        };
+        tracing::warn!(error = chain(&error), "SyncJobs cannot be listed yet{hint}");
+        tokio::time::sleep(STARTUP_PERIOD).await;
+    }
+}
+
+/// Reconciles until `stop`, and then ends what is under way.
+async fn work(
+    context: Arc<Context>,
+    namespace: Option<String>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
+    let mut reconciling = pin!(
+        controller(&context.client, namespace.as_deref(), async {
+            let _ = stopping.await;
+        })
+        .run(super::reconcile, super::on_error, context.clone())
+        .for_each(async |_| ())
+    );
+    tokio::select! {
+        () = &mut reconciling => return Err(RunError::Ended),
+        () = stop => {}
+    }
+    tracing::info!("stopping");
+    drop(stopped);
+    reconciling.await;
+    Ok(())
+}
+
+fn controller(
+    client: &Client,
+    namespace: Option<&str>,
+    stop: impl Future<Output = ()> + Send + Sync + 'static,
+) -> Controller<SyncJob> {
+    let (store, jobs) = syncjobs(client, namespace);
+    let ours =
+        watcher::Config::default().labels(&format!("{}={}", names::LABEL_MANAGED_BY, names::FIELD_MANAGER));
+    let claims = scoped::<PersistentVolumeClaim>(client, namespace);
+    let referring = store.clone();
+    Controller::for_stream(jobs, store)
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .owns(scoped::<Job>(client, namespace), ours.clone())
+        .watches(scoped::<Pod>(client, namespace), ours, |pod| job_of_pod(&pod))
+        .watches(claims, watcher::Config::default(), move |claim| jobs_of_claim(&referring, &claim))
+        .graceful_shutdown_on(stop)
+}
+
+/// The SyncJobs, and the stream of those that changed in a way that is of interest.
+fn syncjobs(
+    client: &Client,
+    namespace: Option<&str>,
+) -> (Store<SyncJob>, impl Stream<Item = Result<SyncJob, watcher::Error>> + Send + 'static) {
+    let (store, writer) = reflector::store();
+    let jobs = watcher(scoped::<SyncJob>(client, namespace), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .touched_objects()
+        .predicate_filter(interest, Default::default());
+    (store, jobs)
+}
+
+/// A hash of all of a job but its progress, which its pods write every second.
+fn interest(job: &SyncJob) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut status = job.status.clone().unwrap_or_default();
+    status.progress = None;
+    status.summary = None;
+    let mut hasher = DefaultHasher::new();
+    job.uid().hash(&mut hasher);
+    job.metadata.generation.hash(&mut hasher);
+    job.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    job.finalizers().hash(&mut hasher);
+    serde_json::to_string(&status).ok()?.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+fn job_of_pod(pod: &Pod) -> Option<ObjectRef<SyncJob>> {
+    let name = pod.annotations().get(names::ANNOTATION_SYNCJOB)?;
+    Some(ObjectRef::new(name).within(&pod.namespace()?))
+}
+
+fn jobs_of_claim(jobs: &Store<SyncJob>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<SyncJob>> {
+    let refers = |job: &SyncJob| {
+        let named = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
+        named.into_iter().flatten().any(|named| {
+            Some(&named.claim_name) == claim.metadata.name.as_ref()
+                && named.namespace.as_ref().or(job.metadata.namespace.as_ref())
+                    == claim.metadata.namespace.as_ref()
+        })
+    };
+    jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+fn stop_signal() -> Result<impl Future<Output = ()>, RunError> {
+    let listen = |kind| signal(kind).map_err(RunError::Signals);
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{name}-{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ClaimReference, SyncJobSpec};
+
+    fn job(claim: &str) -> SyncJob {
+        let mut spec = SyncJobSpec::default();
+        spec.source.persistent_volume_claim =
+            Some(ClaimReference { claim_name: claim.into(), ..ClaimReference::default() });
+        let mut job = SyncJob::new("web", spec);
+        job.metadata.namespace = Some("prod".into());
+        job
+    }
+
+    #[test]
+    fn progress_is_of_no_interest_and_all_else_is() {
+        let plain = interest(&job("a"));
+        let changed = |change: fn(&mut SyncJob)| {
+            let mut job = job("a");
+            change(&mut job);
+            interest(&job)
+        };
+        assert_eq!(
+            plain,
+            changed(|job| job.status.get_or_insert_default().progress = Some(Default::default()))
+        );
+        assert_eq!(
+            plain,
+            changed(|job| job.status.get_or_insert_default().summary = Some(Default::default()))
+        );
+        assert_ne!(
+            plain,
+            changed(|job| job.status.get_or_insert_default().reports = Some(Default::default()))
+        );
+        assert_ne!(plain, changed(|job| job.metadata.generation = Some(2)));
+        assert_ne!(plain, changed(|job| job.metadata.finalizers = Some(vec!["f".into()])));
+        assert_ne!(plain, changed(|job| job.metadata.uid = Some("other".into())));
+    }
+
+    #[test]
+    fn a_claim_wakes_the_jobs_that_name_it_in_its_own_namespace() {
+        let (store, mut writer) = reflector::store();
+        writer.apply_watcher_event(&watcher::Event::Apply(job("a")));
+        let claim = |name: &str, namespace: &str| PersistentVolumeClaim {
+            metadata: kube::api::ObjectMeta {
+                name: Some(name.into()),
+                namespace: Some(namespace.into()),
+                ..Default::default()
+            },
+            ..PersistentVolumeClaim::default()
+        };
+        assert_eq!(jobs_of_claim(&store, &claim("a", "prod")).len(), 1);
+        assert!(jobs_of_claim(&store, &claim("a", "test")).is_empty());
+        assert!(jobs_of_claim(&store, &claim("b", "prod")).is_empty());
+    }
+}

@@ -1,0 +1,302 @@
+//! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what these
+//! functions make.
+
+use contract::{Progress, Report, RunResult};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use serde_json::{Map, Value, json};
+
+use super::{claims::Blocked, outcome::Outcome};
+use crate::{
+    api::{
+        ActiveRun, HistoryEntry, Run, Summary, SyncJobPhase, SyncJobStatus,
+        conditions::{self, Cause, reason},
+    },
+    fault::Fault,
+    human, names,
+};
+
+/// What comes from a pod is bounded before it gets into a status.
+const MAX_MESSAGE_BYTES: usize = 4096;
+const MAX_REASON_BYTES: usize = 64;
+
+/// A run that starts now: the `number`th of the job called `job`.
+pub fn new_run(
+    job: &str,
+    number: i64,
+    generation: i64,
+    trigger: Option<String>,
+    now: Timestamp,
+) -> ActiveRun {
+    ActiveRun {
+        id: names::run_id(job, number),
+        number,
+        retries: 0,
+        generation,
+        trigger,
+        start_time: Some(MicroTime(now)),
+        try_time: Some(MicroTime(now)),
+        pods_ready_time: None,
+    }
+}
+
+/// A run begins. From here on the spec counts as observed.
+pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
+    status.observed_generation = Some(run.generation);
+    status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
+    status.progress = None;
+    status.reports = None;
+    status.phase = Some(SyncJobPhase::Preparing);
+    let message = format!("Run {} begins.", run.id);
+    let cause = Cause { reason: reason::PREPARING, message: &message, generation: run.generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.active_run = Some(run);
+}
+
+/// The run's pods are made or start; `fault` is what is in their way.
+pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timestamp) {
+    let Some(run) = &status.active_run else { return };
+    let message = format!("The pods of run {} start.", run.id);
+    let (reason, message) = match fault {
+        Some(fault) => (fault.reason.as_str(), fault.message.as_str()),
+        None => (reason::PREPARING, message.as_str()),
+    };
+    let cause = Cause { reason, message, generation: run.generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Preparing);
+}
+
+/// Both ends of the run are running.
+pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    run.pods_ready_time.get_or_insert(MicroTime(now));
+    let message = format!("Run {} is under way.", run.id);
+    let cause = Cause { reason: reason::RUNNING, message: &message, generation: run.generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Running);
+}
+
+/// A try failed, and the next one starts `at`.
+pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    run.retries += 1;
+    run.try_time = Some(MicroTime(at));
+    run.pods_ready_time = None;
+    let report = &outcome.report;
+    let message = format!(
+        "Run {} failed ({}): {} It is tried again at {} (retry {}).",
+        run.id,
+        report.reason.as_deref().unwrap_or("no reason"),
+        human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        whole_seconds(at),
+        run.retries
+    );
+    let cause = Cause { reason: reason::RETRYING, message: &message, generation: run.generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Preparing);
+    status.progress = None;
+    status.reports = None;
+}
+
+/// The run is over: it becomes `lastRun` and a line of the history.
+pub fn finish(status: &mut SyncJobStatus, outcome: &Outcome, history_limit: usize, now: Timestamp) {
+    let Some(active) = status.active_run.take() else { return };
+    let run = finished_run(&active, outcome, now);
+    status.progress = None;
+    status.reports = None;
+    status.summary = Some(summary_of(&run));
+    if run.result == RunResult::Succeeded {
+        status.last_success_time.clone_from(&run.completion_time);
+    }
+    status.history.insert(0, history_entry(&run));
+    status.history.truncate(history_limit);
+    status.last_run = Some(run);
+    rest(status, active.generation, now);
+}
+
+/// Nothing is due: the last run decides how the job stands.
+pub fn rest(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
+    let Some(run) = &status.last_run else { return };
+    let message = standing_message(run);
+    let reason = match run.result {
+        RunResult::Succeeded => reason::SUCCEEDED,
+        _ => run.reason.as_deref().unwrap_or(reason::FAILED),
+    };
+    let cause = Cause { reason, message: &message, generation };
+    match run.result {
+        RunResult::Succeeded => conditions::ready(&mut status.conditions, cause, now),
+        _ => conditions::stalled(&mut status.conditions, cause, now),
+    }
+    status.phase = Some(run.result.into());
+    status.observed_generation = Some(generation);
+}
+
+/// No run is started, on request.
+pub fn suspended(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
+    let message = "No run is started while spec.suspend is true.";
+    let cause = Cause { reason: reason::SUSPENDED, message, generation };
+    conditions::ready(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Suspended);
+    status.observed_generation = Some(generation);
+}
+
+/// The spec cannot be run.
+pub fn refused(status: &mut SyncJobStatus, fault: &Fault, generation: i64, now: Timestamp) {
+    blocked(status, &Blocked::Stalled(fault.clone()), generation, now);
+}
+
+/// A run is due, and cannot begin.
+pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: Timestamp) {
+    let (Blocked::Waiting(fault) | Blocked::Stalled(fault)) = why;
+    let cause = Cause { reason: &fault.reason, message: &fault.message, generation };
+    match why {
+        Blocked::Waiting(_) => {
+            conditions::reconciling(&mut status.conditions, cause, now);
+            status.phase = Some(SyncJobPhase::Preparing);
+        }
+        Blocked::Stalled(_) => {
+            conditions::stalled(&mut status.conditions, cause, now);
+            status.phase = Some(SyncJobPhase::Stalled);
+        }
+    }
+    status.observed_generation = Some(generation);
+}
+
+/// What the printer columns show while a run is under way.
+pub fn summary_of_progress(progress: &Progress) -> Summary {
+    Summary {
+        files: format!("{}/{}", progress.files, progress.files_total),
+        transferred: human::bytes(progress.bytes),
+        duration: None,
+    }
+}
+
+/// The JSON merge patch (RFC 7386) that makes `new` of `old`, bound to one version of the object: if anybody has written
+/// to it since, the API server answers 409. `None`: they are the same, and nothing is to be written.
+pub fn patch(
+    old: &SyncJobStatus,
+    new: &SyncJobStatus,
+    resource_version: &str,
+) -> serde_json::Result<Option<Value>> {
+    let difference = merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(new)?);
+    Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
+}
+
+fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in new {
+        if let Some(change) = merge_patch(old.get(key).unwrap_or(&Value::Null), value) {
+            patch.insert(key.clone(), change);
+        }
+    }
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// The run as `lastRun` has it. Its timings add up to `total`: `queue` is the time from the run's start to that of its
+/// last try, `podStart` the time from there until both ends ran, and the rest is as the ends measured it.
+fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
+    let report = &outcome.report;
+    let started = active.start_time.as_ref().map_or(now, |time| time.0);
+    let completed = report.completion_time.parse().unwrap_or(now).max(started);
+    let mut run = Run {
+        id: active.id.clone(),
+        number: active.number,
+        generation: active.generation,
+        result: report.result,
+        reason: report.reason.as_deref().map(reason_word),
+        message: some_text(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        retries: active.retries,
+        start_time: Some(Time(started)),
+        completion_time: Some(Time(completed)),
+        timings: report.timings,
+        work: report.work,
+        rates: report.rates,
+        usage: report.usage,
+        failures: report.failures.iter().take(contract::MAX_FAILURES).cloned().collect(),
+        notes: report.notes.clone(),
+    };
+    set_outer_timings(&mut run, active, report, started, now);
+    run
+}
+
+fn set_outer_timings(run: &mut Run, active: &ActiveRun, report: &Report, started: Timestamp, now: Timestamp) {
+    let tried = active.try_time.as_ref().map_or(started, |time| time.0);
+    let ready = active.pods_ready_time.as_ref().map(|time| time.0);
+    let ran = report.start_time.parse().ok().or(ready).unwrap_or(now);
+    run.timings.queue = ms_between(started, tried);
+    run.timings.pod_start = ms_between(tried, ran);
+    run.timings.total += run.timings.queue + run.timings.pod_start;
+}
+
+fn summary_of(run: &Run) -> Summary {
+    Summary {
+        files: format!("{}/{}", changed(run), run.work.files_scanned),
+        transferred: human::bytes(run.work.bytes_changed),
+        duration: Some(human::milliseconds(run.timings.total)),
+    }
+}
+
+fn standing_message(run: &Run) -> String {
+    let what =
+        run.message.as_deref().map(|message| format!(" {}", human::sentence(message))).unwrap_or_default();
+    if run.result == RunResult::Succeeded {
+        let Summary { files, transferred, duration } = summary_of(run);
+        let took = duration.unwrap_or_default();
+        return format!("Run {}: {files} entries changed, {transferred} bytes, in {took}.{what}", run.id);
+    }
+    let tries = match run.retries {
+        0 => String::new(),
+        1 => " after 1 retry".into(),
+        retries => format!(" after {retries} retries"),
+    };
+    format!("Run {} did not succeed{tries}.{what} Change spec.trigger to run again.", run.id)
+}
+
+fn history_entry(run: &Run) -> HistoryEntry {
+    HistoryEntry {
+        id: run.id.clone(),
+        result: run.result,
+        reason: run.reason.clone(),
+        start_time: run.start_time.clone(),
+        completion_time: run.completion_time.clone(),
+        files_changed: changed(run),
+        files_failed: run.work.files_failed,
+        bytes_changed: run.work.bytes_changed,
+        bytes_on_wire: run.work.bytes_on_wire,
+        transfer: run.timings.transfer,
+        total: run.timings.total,
+    }
+}
+
+fn changed(run: &Run) -> u64 {
+    run.work.files_created + run.work.files_updated + run.work.files_deleted
+}
+
+/// A reason as the conditions of Kubernetes allow it.
+fn reason_word(text: &str) -> String {
+    let letters = text.chars().filter(char::is_ascii_alphanumeric).skip_while(char::is_ascii_digit);
+    let word: String = letters.take(MAX_REASON_BYTES).collect();
+    if word.is_empty() { reason::FAILED.into() } else { word }
+}
+
+fn some_text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_string())
+}
+
+fn whole_seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Milliseconds from one time to another, 0 if that is earlier: the two may be of different clocks.
+fn ms_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+use contract::{Failure, Timings, Work};
+
+use super::*;
+use crate::api::conditions::{READY, RECONCILING, STALLED, is_true};
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(1_800_000_000_000 + ms).unwrap()
+}
+
+fn begun() -> SyncJobStatus {
+    let mut status = SyncJobStatus::default();
+    begin(&mut status, new_run("web", 1, 3, Some("now".into()), at(0)), at(0));
+    status
+}
+
+fn report() -> Report {
+    Report {
+        run: "web-1".into(),
+        start_time: at(1500).to_string(),
+        completion_time: at(2000).to_string(),
+        timings: Timings {
+            connect: 20,
+            scan: 80,
+            transfer: 300,
+            commit: 100,
+            total: 500,
+            ..Timings::default()
+        },
+        work: Work {
+            files_scanned: 1008,
+            files_created: 100,
+            files_deleted: 2,
+            bytes_changed: 20_873_216,
+            ..Work::default()
+        },
+        ..Report::default()
+    }
+}
+
+fn failed(reason: &str) -> Outcome {
+    let report = Report {
+        result: RunResult::Failed,
+        reason: Some(reason.into()),
+        message: "It broke.".into(),
+        ..report()
+    };
+    Outcome { report, may_retry: true, exit: contract::ExitCode::Failed }
+}
+
+fn succeeded() -> Outcome {
+    Outcome { report: report(), may_retry: false, exit: contract::ExitCode::Done }
+}
+
+fn last(status: &SyncJobStatus) -> &Run {
+    status.last_run.as_ref().unwrap()
+}
+
+fn ready_of(status: &SyncJobStatus) -> (&str, &str) {
+    let ready = conditions::find(&status.conditions, READY).unwrap();
+    (&ready.reason, &ready.message)
+}
+
+#[test]
+fn a_run_that_begins_makes_the_job_reconciling_and_its_spec_observed() {
+    let status = begun();
+    assert_eq!(status.observed_generation, Some(3));
+    assert_eq!(status.last_trigger.as_deref(), Some("now"));
+    assert!(is_true(&status.conditions, RECONCILING) && !is_true(&status.conditions, READY));
+}
+
+#[test]
+fn a_success_is_ready_and_its_timings_add_up_to_the_total() {
+    let mut status = begun();
+    finish(&mut status, &succeeded(), 10, at(2100));
+    assert!(is_true(&status.conditions, READY) && !is_true(&status.conditions, RECONCILING));
+    let t = last(&status).timings;
+    assert_eq!((t.queue, t.pod_start, t.total), (0, 1500, 2000));
+    assert_eq!(t.queue + t.pod_start + t.connect + t.scan + t.transfer + t.commit, t.total);
+    assert_eq!(status.phase, Some(SyncJobPhase::Succeeded));
+    assert_eq!(status.last_success_time, last(&status).completion_time);
+    assert_eq!(ready_of(&status).1, "Run web-1: 102/1008 entries changed, 19.9Mi bytes, in 2.0s.");
+    let columns =
+        Summary { files: "102/1008".into(), transferred: "19.9Mi".into(), duration: Some("2.0s".into()) };
+    assert_eq!(status.summary, Some(columns));
+    assert_eq!((status.active_run, status.progress, status.reports), (None, None, None));
+}
+
+#[test]
+fn failed_tries_count_as_queue() {
+    let mut status = begun();
+    retry(&mut status, &failed("PeerLost"), at(1000), at(400));
+    let run = status.active_run.clone().unwrap();
+    assert_eq!((run.retries, run.try_time), (1, Some(MicroTime(at(1000)))));
+    assert!(
+        ready_of(&status).1.starts_with("Run web-1 failed (PeerLost): It broke. It is tried again at 2027-")
+    );
+    finish(&mut status, &succeeded(), 10, at(2100));
+    let t = last(&status).timings;
+    assert_eq!((t.queue, t.pod_start, t.total), (1000, 500, 2000));
+    assert_eq!(last(&status).retries, 1);
+}
+
+#[test]
+fn a_run_whose_pods_never_ran_spent_its_time_on_starting_them() {
+    let mut status = begun();
+    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), 10, at(9000));
+    let t = last(&status).timings;
+    assert_eq!((t.pod_start, t.total), (9000, 9000));
+}
+
+#[test]
+fn a_pods_clock_that_is_behind_does_not_make_times_negative() {
+    let mut status = begun();
+    let early =
+        Report { start_time: at(-700).to_string(), completion_time: at(-200).to_string(), ..report() };
+    finish(
+        &mut status,
+        &Outcome { report: early, may_retry: false, exit: contract::ExitCode::Done },
+        10,
+        at(1000),
+    );
+    assert_eq!((last(&status).timings.pod_start, last(&status).timings.total), (0, 500));
+    assert!(last(&status).completion_time >= last(&status).start_time);
+}
+
+#[test]
+fn a_failure_stalls_and_says_what_to_do() {
+    let mut status = begun();
+    status.last_success_time = Some(Time(at(-5000)));
+    finish(&mut status, &failed("DeleteLimitExceeded"), 10, at(3000));
+    assert!(is_true(&status.conditions, STALLED));
+    let (reason, message) = ready_of(&status);
+    assert_eq!(reason, "DeleteLimitExceeded");
+    assert_eq!(message, "Run web-1 did not succeed. It broke. Change spec.trigger to run again.");
+    assert_eq!(status.last_success_time, Some(Time(at(-5000))));
+}
+
+#[test]
+fn the_history_is_newest_first_and_bounded() {
+    let mut status = SyncJobStatus::default();
+    for number in 1..=5 {
+        begin(&mut status, new_run("web", number, 1, None, at(0)), at(0));
+        finish(&mut status, &succeeded(), 3, at(2000));
+    }
+    let ids: Vec<&str> = status.history.iter().map(|entry| entry.id.as_str()).collect();
+    assert_eq!(ids, ["web-5", "web-4", "web-3"]);
+    finish_with_limit_zero(&mut status);
+    assert!(status.history.is_empty());
+}
+
+fn finish_with_limit_zero(status: &mut SyncJobStatus) {
+    begin(status, new_run("web", 6, 1, None, at(0)), at(0));
+    finish(status, &succeeded(), 0, at(2000));
+}
+
+#[test]
+fn what_a_pod_says_is_bounded() {
+    let mut status = begun();
+    let mut outcome = failed("9 not a\nreason! ");
+    outcome.report.message = "x".repeat(100_000);
+    outcome.report.failures =
+        vec![Failure { path: "p".into(), operation: "read".into(), error: "e".into() }; 1000];
+    finish(&mut status, &outcome, 10, at(3000));
+    assert_eq!(last(&status).reason.as_deref(), Some("notareason"));
+    assert!(last(&status).message.as_ref().unwrap().len() <= MAX_MESSAGE_BYTES);
+    assert_eq!(last(&status).failures.len(), contract::MAX_FAILURES);
+}
+
+#[test]
+fn a_suspended_job_is_ready_with_that_reason() {
+    let mut status = SyncJobStatus::default();
+    suspended(&mut status, 4, at(0));
+    assert!(is_true(&status.conditions, READY));
+    assert_eq!(ready_of(&status).0, "Suspended");
+}
+
+#[test]
+fn the_same_step_taken_twice_writes_nothing() {
+    let fault = Fault::new("PodPending", "no node");
+    let steps: [fn(&mut SyncJobStatus, &Fault, Timestamp); 5] = [
+        |status, fault, now| preparing(status, Some(fault), now),
+        |status, _, now| running(status, now),
+        |status, fault, now| blocked(status, &Blocked::Waiting(fault.clone()), 3, now),
+        |status, fault, now| refused(status, fault, 3, now),
+        |status, _, now| suspended(status, 3, now),
+    ];
+    for step in steps {
+        let mut once = begun();
+        step(&mut once, &fault, at(1000));
+        let mut twice = once.clone();
+        step(&mut twice, &fault, at(2000));
+        assert_eq!(patch(&once, &twice, "7").unwrap(), None);
+    }
+}
+
+#[test]
+fn a_patch_holds_what_changed_removes_what_is_gone_and_is_bound_to_a_version() {
+    let old = begun();
+    let mut new = old.clone();
+    new.active_run = None;
+    new.phase = Some(SyncJobPhase::Canceled);
+    let expected = json!({
+        "metadata": {"resourceVersion": "7"},
+        "status": {"activeRun": null, "phase": "Canceled"},
+    });
+    assert_eq!(patch(&old, &new, "7").unwrap(), Some(expected));
+}
+
+#[test]
+fn a_merge_patch_turns_any_value_into_the_other() {
+    let old = json!({"a": 1, "b": {"c": [1, 2], "d": "x"}, "e": {"f": 1}});
+    let new = json!({"a": 1, "b": {"c": [2]}, "g": {"h": {}}});
+    let expected = json!({"b": {"c": [2], "d": null}, "e": null, "g": {"h": {}}});
+    assert_eq!(merge_patch(&old, &new), Some(expected));
+    assert_eq!(merge_patch(&old, &old), None);
+}

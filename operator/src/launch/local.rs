@@ -1,0 +1,389 @@
+//! `volferry-operator run FILE`: the runs of SyncJob manifests, with processes in place of pods.
+//!
+//! A manifest is judged as the API server and the controller judge it, the two ends are the same programs with the same
+//! arguments, and the status is made by the same functions; only the cluster is missing.
+
+mod display;
+mod manifest;
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+use contract::{Event, ExitCode, IdentityError, IdentityPair, Report, Side};
+use jiff::Timestamp;
+use thiserror::Error;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::timeout,
+};
+
+use self::{display::Display, manifest::ManifestError};
+use super::{
+    Dial, End,
+    process::{Exit, ProcessError, Syncer},
+    sink_args, source_args,
+};
+use crate::{
+    api::SyncJobStatus,
+    controller::{
+        outcome::{self, Ending, Outcome},
+        plan, status,
+        validate::{ValidatedSyncJob, VolumeFolder},
+    },
+    names,
+    telemetry::chain,
+};
+
+/// How long the source tries to reach the sink, which listens already.
+const DIAL_TIMEOUT_S: u64 = 30;
+/// How long a process may take to end once it has been told to, or once the other has ended.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// How `run` is called.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The manifest, of one or more documents; `-` is standard input. Documents of other kinds are passed over.
+    pub file: PathBuf,
+    /// The folder that stands for a claim; once for each claim.
+    #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]
+    pub volumes: Vec<(String, PathBuf)>,
+    /// The program that syncs. Absent: `volferry` beside this one.
+    #[arg(long)]
+    pub volferry: Option<PathBuf>,
+}
+
+/// Why a manifest was not run.
+#[derive(Debug, Error)]
+pub enum LocalError {
+    /// It cannot be read, or says what cannot be.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// No folder stands for a claim.
+    #[error("no folder stands for the claim {0}: add --volume {0}=DIR")]
+    NoVolume(String),
+    /// It is not known where `volferry` is.
+    #[error("cannot find the program volferry: say where it is with --volferry PATH")]
+    NoProgram(#[source] io::Error),
+    /// There is no place for the run's keys.
+    #[error("cannot make a folder for the run's keys and reports")]
+    Scratch(#[source] io::Error),
+    /// The keys cannot be made.
+    #[error(transparent)]
+    Keys(#[from] IdentityError),
+    /// A process cannot be had.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Signals cannot be received.
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    /// The status cannot be shown.
+    #[error("cannot write the status")]
+    Output(#[source] io::Error),
+}
+
+impl LocalError {
+    fn exit(&self) -> ExitCode {
+        match self {
+            Self::Manifest(_) | Self::NoVolume(_) | Self::NoProgram(_) => ExitCode::Usage,
+            _ => ExitCode::Failed,
+        }
+    }
+}
+
+/// Runs all jobs of a manifest, one after another, and returns the worst of their exit statuses.
+pub async fn run(args: &RunArgs) -> ExitCode {
+    match try_run(args).await {
+        Ok(exit) => exit,
+        Err(error) => {
+            eprintln!("error: {}", chain(&error));
+            error.exit()
+        }
+    }
+}
+
+async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
+    // All documents are judged before the first is run.
+    let jobs = manifest::read(&args.file)?;
+    let program = program(args)?;
+    let folders = jobs.iter().map(|job| Folders::of(job, args)).collect::<Result<Vec<_>, _>>()?;
+    let mut worst = ExitCode::Done;
+    for (at, (job, folders)) in jobs.iter().zip(&folders).enumerate() {
+        let display = Display::new(&job.name);
+        let (status, exit) = run_one(job, folders, &program, display).await?;
+        print_status(job, &status, at > 0).map_err(LocalError::Output)?;
+        worst = worse(worst, exit);
+    }
+    Ok(worst)
+}
+
+/// The folders that stand for the two ends of a job.
+struct Folders {
+    source: PathBuf,
+    destination: PathBuf,
+}
+
+impl Folders {
+    fn of(job: &ValidatedSyncJob, args: &RunArgs) -> Result<Self, LocalError> {
+        let folder = |of: &VolumeFolder| {
+            let claim = &of.claim.name;
+            let named = args.volumes.iter().find(|(name, _)| name == claim);
+            let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;
+            Ok::<_, LocalError>(dir.join(of.folder.as_str().trim_start_matches('/')))
+        };
+        Ok(Self { source: folder(&job.source)?, destination: folder(&job.destination)? })
+    }
+}
+
+async fn run_one(
+    job: &ValidatedSyncJob,
+    folders: &Folders,
+    program: &Path,
+    mut display: Display,
+) -> Result<(SyncJobStatus, ExitCode), LocalError> {
+    let mut status = SyncJobStatus::default();
+    let run = status::new_run(&job.name, 1, 1, job.trigger.clone(), Timestamp::now());
+    status::begin(&mut status, run, Timestamp::now());
+    let outcome = match timeout(job.timeout, try_once(job, folders, program, &mut display)).await {
+        Ok(outcome) => outcome?,
+        Err(_) => Outcome::stopped(plan::timed_out(job.timeout, "")),
+    };
+    status::finish(&mut status, &outcome, job.history_limit, Timestamp::now());
+    display.finish(&status);
+    Ok((status, outcome.exit))
+}
+
+/// One try, as the pods of a cluster would make it.
+async fn try_once(
+    job: &ValidatedSyncJob,
+    folders: &Folders,
+    program: &Path,
+    display: &mut Display,
+) -> Result<Outcome, LocalError> {
+    let scratch = Scratch::new(&names::run_id(&job.name, 1))?;
+    let params = contract::RunParams { run: names::run_id(&job.name, 1), ..job.params.clone() };
+    let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", &params);
+    let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
+    let mut ends = Ends { stops: Stops::new()?, reports: [None, None] };
+    let Some(address) = ends.await_address(&mut sink).await else {
+        let sink = ends.ending(Side::Sink, sink).await?;
+        return Ok(outcome::judge(&Ending::default(), &sink));
+    };
+    let dial = Dial { address, timeout_s: DIAL_TIMEOUT_S };
+    let args = source_args(&scratch.end(Side::Source, &folders.source), &dial, &params);
+    let source = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
+    ends.both(source, sink, display).await
+}
+
+/// A folder for keys and reports that goes when the run is over.
+struct Scratch {
+    dir: PathBuf,
+}
+
+impl Scratch {
+    fn new(run: &str) -> Result<Self, LocalError> {
+        let unique = format!("volferry-{run}-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
+        let dir = std::env::temp_dir().join(unique);
+        // Nobody else may look into it, so nobody can put a file there first.
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+            .create(&dir)
+            .map_err(LocalError::Scratch)?;
+        let scratch = Self { dir };
+        IdentityPair::generate()?.write(&scratch.dir)?;
+        Ok(scratch)
+    }
+
+    fn end(&self, side: Side, tree: &Path) -> End {
+        let path = |name: String| self.dir.join(name).to_string_lossy().into_owned();
+        End {
+            tree: tree.to_string_lossy().into_owned(),
+            identity: path(side.to_string()),
+            report: path(format!("{side}.json")),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            tracing::warn!(%error, dir = %self.dir.display(), "the run's keys are not removed");
+        }
+    }
+}
+
+/// What is known of the two ends while they run.
+struct Ends {
+    stops: Stops,
+    reports: [Option<Report>; 2],
+}
+
+impl Ends {
+    /// The address that the sink listens at; `None` if it ends without one.
+    async fn await_address(&mut self, sink: &mut Syncer) -> Option<String> {
+        loop {
+            tokio::select! {
+                event = sink.next_event() => match event? {
+                    Event::Listening { address } => return Some(address),
+                    Event::Finished(report) => self.reports[1] = Some(*report),
+                    Event::Progress(_) => {}
+                },
+                () = self.stops.next() => sink.terminate(),
+            }
+        }
+    }
+
+    /// Follows both ends until both have ended.
+    async fn both(
+        mut self,
+        mut source: Syncer,
+        mut sink: Syncer,
+        display: &mut Display,
+    ) -> Result<Outcome, LocalError> {
+        let (mut source_open, mut sink_open) = (true, true);
+        while source_open && sink_open {
+            tokio::select! {
+                event = source.next_event() => source_open = self.take(Side::Source, event, display),
+                event = sink.next_event() => sink_open = self.take(Side::Sink, event, display),
+                () = self.stops.next() => {
+                    source.terminate();
+                    sink.terminate();
+                }
+            }
+        }
+        let source = self.ending(Side::Source, source).await?;
+        let sink = self.ending(Side::Sink, sink).await?;
+        Ok(outcome::judge(&source, &sink))
+    }
+
+    /// Takes note of an event; returns whether there may be more. The sink speaks for the run.
+    fn take(&mut self, side: Side, event: Option<Event>, display: &mut Display) -> bool {
+        match event {
+            Some(Event::Progress(progress)) if side == Side::Sink => display.progress(&progress),
+            Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
+            Some(Event::Progress(_) | Event::Listening { .. }) => {}
+            None => return false,
+        }
+        true
+    }
+
+    /// Waits for a process to end, for a while of its own accord, and then on request.
+    async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
+        let report = &mut self.reports[usize::from(side == Side::Sink)];
+        let exit = match timeout(GRACE, follow(&mut syncer, report)).await {
+            Ok(exit) => Some(exit?),
+            Err(_) => {
+                syncer.terminate();
+                timeout(GRACE, follow(&mut syncer, report)).await.ok().transpose()?
+            }
+        };
+        Ok(Ending {
+            exit: exit.as_ref().map(Exit::code),
+            report: report.take(),
+            last_words: exit.map(|exit| exit.tail.join("\n")),
+            ..Ending::default()
+        })
+    }
+}
+
+/// Takes note of a report that is still to come, and of the end of the process.
+async fn follow(syncer: &mut Syncer, report: &mut Option<Report>) -> Result<Exit, ProcessError> {
+    while let Some(event) = syncer.next_event().await {
+        if let Event::Finished(it) = event {
+            *report = Some(*it);
+        }
+    }
+    syncer.wait().await
+}
+
+/// Requests to stop: SIGINT and SIGTERM.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    fn new() -> Result<Self, LocalError> {
+        let listen = |kind| signal(kind).map_err(LocalError::Signals);
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn program(args: &RunArgs) -> Result<PathBuf, LocalError> {
+    if let Some(program) = &args.volferry {
+        return Ok(program.clone());
+    }
+    let beside = std::env::current_exe().map_err(LocalError::NoProgram)?.with_file_name("volferry");
+    beside.metadata().map_err(LocalError::NoProgram)?;
+    Ok(beside)
+}
+
+fn print_status(job: &ValidatedSyncJob, status: &SyncJobStatus, separate: bool) -> io::Result<()> {
+    let text = manifest::with_status(job, status).map_err(io::Error::other)?;
+    let mut stdout = io::stdout().lock();
+    if separate {
+        stdout.write_all(b"---\n")?;
+    }
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// The exit status that says more about what went wrong.
+fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
+    let rank = |code| match code {
+        ExitCode::Done => 0,
+        ExitCode::Partial => 1,
+        ExitCode::PeerLost => 2,
+        ExitCode::Failed => 3,
+        ExitCode::Guard => 4,
+        ExitCode::Identity => 5,
+        ExitCode::Usage => 6,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+fn parse_volume(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((claim, dir)) if !claim.is_empty() && !dir.is_empty() => Ok((claim.into(), dir.into())),
+        _ => Err("expected CLAIM=DIR".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_a_claim_and_a_folder() {
+        assert_eq!(parse_volume("web=/srv/a=b"), Ok(("web".into(), "/srv/a=b".into())));
+        for wrong in ["web", "=/srv", "web=", ""] {
+            assert!(parse_volume(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_worst_exit_status_stands_for_all() {
+        let all = [ExitCode::Done, ExitCode::Guard, ExitCode::Partial, ExitCode::PeerLost];
+        assert_eq!(all.into_iter().fold(ExitCode::Done, worse), ExitCode::Guard);
+    }
+
+    #[test]
+    fn scratch_is_private_and_goes() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let scratch = Scratch::new("web-1").unwrap();
+        let dir = scratch.dir.clone();
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(dir.join("source").exists() && dir.join("sink").exists());
+        drop(scratch);
+        assert!(!dir.exists());
+    }
+}

@@ -1,0 +1,121 @@
+//! What `run` shows on standard error while a run is under way, and when it is over.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use contract::{Phase, Progress};
+
+use crate::{
+    api::{Run, SyncJobStatus},
+    human,
+};
+
+/// The live line of one run. On a terminal it is redrawn; elsewhere each phase gets a line of its own.
+pub(super) struct Display {
+    job: String,
+    live: bool,
+    phase: Option<Phase>,
+}
+
+impl Display {
+    /// For a job of that name.
+    pub(super) fn new(job: &str) -> Self {
+        Self { job: job.into(), live: io::stderr().is_terminal(), phase: None }
+    }
+
+    /// Shows how far the run is.
+    pub(super) fn progress(&mut self, progress: &Progress) {
+        let changed = self.phase.replace(progress.phase) != Some(progress.phase);
+        if self.live {
+            eprint!("\r\x1b[K{}: {}", self.job, progress_text(progress));
+            let _ = io::stderr().flush();
+        } else if changed {
+            eprintln!("{}: {}", self.job, progress_text(progress));
+        }
+    }
+
+    /// Replaces the live line by one that sums the run up.
+    pub(super) fn finish(&mut self, status: &SyncJobStatus) {
+        let start = if self.live && self.phase.is_some() { "\r\x1b[K" } else { "" };
+        let summary = status.last_run.as_ref().map(summary).unwrap_or_default();
+        eprintln!("{start}{}: {summary}", self.job);
+    }
+}
+
+fn progress_text(progress: &Progress) -> String {
+    let phase = format!("{:?}", progress.phase);
+    if progress.files_total == 0 {
+        return phase;
+    }
+    format!(
+        "{phase}  {}/{} files  {} of {}  {}/s",
+        progress.files,
+        progress.files_total,
+        human::bytes(progress.bytes),
+        human::bytes(progress.bytes_total),
+        human::bytes(progress.rate)
+    )
+}
+
+fn summary(run: &Run) -> String {
+    let work = &run.work;
+    let result = match &run.reason {
+        Some(reason) => format!("{:?} ({reason})", run.result),
+        None => format!("{:?}", run.result),
+    };
+    let mut text = format!(
+        "{result}  {} entries: {} created, {} updated, {} deleted  {} changed, {} on the wire  in {}",
+        work.files_scanned,
+        work.files_created,
+        work.files_updated,
+        work.files_deleted,
+        human::bytes(work.bytes_changed),
+        human::bytes(work.bytes_on_wire),
+        human::milliseconds(run.timings.total)
+    );
+    if let Some(message) = run.message.as_ref().filter(|_| run.reason.is_some()) {
+        text.push_str(&format!("\n  {message}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{RunResult, Timings, Work};
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_summed_up_in_a_line() {
+        let run = Run {
+            work: Work { files_scanned: 1008, files_created: 8, bytes_changed: 1 << 20, ..Work::default() },
+            timings: Timings { total: 143, ..Timings::default() },
+            ..Run::default()
+        };
+        assert_eq!(
+            summary(&run),
+            "Succeeded  1008 entries: 8 created, 0 updated, 0 deleted  1.0Mi changed, 0 on the wire  in 143ms"
+        );
+    }
+
+    #[test]
+    fn a_failure_says_why_on_a_second_line() {
+        let run = Run {
+            result: RunResult::Failed,
+            reason: Some("SourceEmpty".into()),
+            message: Some("The source is empty.".into()),
+            ..Run::default()
+        };
+        let text = summary(&run);
+        assert!(text.starts_with("Failed (SourceEmpty)  0 entries"), "{text}");
+        assert!(text.ends_with("\n  The source is empty."), "{text}");
+    }
+
+    #[test]
+    fn totals_are_shown_once_they_are_known() {
+        let scanning = Progress { phase: Phase::Scan, ..Progress::default() };
+        assert_eq!(progress_text(&scanning), "Scan");
+        let moving =
+            Progress { phase: Phase::Transfer, files: 3, files_total: 9, bytes: 2048, ..Progress::default() };
+        assert_eq!(progress_text(&moving), "Transfer  3/9 files  2.0Ki of 0  0/s");
+    }
+}

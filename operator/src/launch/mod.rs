@@ -1,0 +1,76 @@
+//! Starting the two ends of a run: the command lines of `volferry`, and the processes that they start.
+//!
+//! In a cluster the processes are children of `volferry-operator agent`, one in each syncer pod
+//! ([`crate::resources::job`]); for `volferry-operator run` they are children of the operator itself
+//! ([`local`]). The command lines are the same.
+
+pub mod local;
+pub mod process;
+
+use contract::RunParams;
+
+/// What both ends are told besides the run's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// The root of the tree.
+    pub tree: String,
+    /// The file with the end's identity.
+    pub identity: String,
+    /// Where the report goes.
+    pub report: String,
+}
+
+/// Where the dialling end finds the listening one, and for how long it tries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dial {
+    /// `ip:port`
+    pub address: String,
+    /// Seconds.
+    pub timeout_s: u64,
+}
+
+/// The command line of the end that has the files; it dials.
+pub fn source_args(end: &End, dial: &Dial, params: &RunParams) -> Vec<String> {
+    let own = [format!("--connect={}", dial.address), format!("--connect-timeout={}", dial.timeout_s)];
+    end_args("send", end, own, params)
+}
+
+/// The command line of the end that receives them; it listens at `ip:port`.
+pub fn sink_args(end: &End, listen: &str, params: &RunParams) -> Vec<String> {
+    end_args("receive", end, [format!("--listen={listen}"), "--once".into()], params)
+}
+
+fn end_args(command: &str, end: &End, own: [String; 2], params: &RunParams) -> Vec<String> {
+    let mut args = vec![command.to_string(), end.tree.clone()];
+    args.extend(own);
+    args.push(format!("--identity={}", end.identity));
+    args.push(format!("--report={}", end.report));
+    args.push("--progress=json".into());
+    args.extend(params.to_args());
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end() -> End {
+        End { tree: "/source/a".into(), identity: "/id".into(), report: "/r".into() }
+    }
+
+    #[test]
+    fn the_source_dials_and_the_sink_listens_for_one_run() {
+        let params = RunParams { run: "web-1".into(), delete: true, ..RunParams::default() };
+        let dial = Dial { address: "10.0.0.7:8900".into(), timeout_s: 60 };
+        assert_eq!(
+            source_args(&end(), &dial, &params).join(" "),
+            "send /source/a --connect=10.0.0.7:8900 --connect-timeout=60 --identity=/id --report=/r \
+             --progress=json --delete --run=web-1"
+        );
+        assert_eq!(
+            sink_args(&end(), "0.0.0.0:8900", &params).join(" "),
+            "receive /source/a --listen=0.0.0.0:8900 --once --identity=/id --report=/r --progress=json --delete \
+             --run=web-1"
+        );
+    }
+}

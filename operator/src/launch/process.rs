@@ -1,0 +1,244 @@
+//! A `volferry` process: its events, its end, and what it said last.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io,
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+};
+
+use contract::Event;
+use rustix::process::{Pid, Signal, kill_process};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
+    process::{Child, Command},
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+/// Longer lines are cut; a report, which is the longest line, is a few KiB.
+const MAX_LINE_BYTES: usize = 1 << 20;
+/// How many of the last lines on standard error are kept.
+const TAIL_LINES: usize = 5;
+
+/// Why a process cannot be had.
+#[derive(Debug, Error)]
+pub enum ProcessError {
+    /// It does not start.
+    #[error("cannot start {program}")]
+    Spawn {
+        /// Which program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It started, and is lost.
+    #[error("cannot wait for the process")]
+    Wait(#[source] io::Error),
+}
+
+/// A running `volferry`. Dropping it kills the process.
+#[derive(Debug)]
+pub struct Syncer {
+    child: Child,
+    events: mpsc::Receiver<Event>,
+    stderr: JoinHandle<VecDeque<String>>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// As the system says it.
+    pub status: ExitStatus,
+    /// The last lines that it wrote to standard error.
+    pub tail: Vec<String>,
+}
+
+impl Exit {
+    /// The exit status; for a process that was killed 128 and the signal's number, as shells have it.
+    pub fn code(&self) -> i32 {
+        self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    }
+}
+
+impl Syncer {
+    /// Starts `program`. Its standard error goes on to this process's own, its standard output is read as events.
+    pub fn start(program: PathBuf, args: impl IntoIterator<Item = OsString>) -> Result<Self, ProcessError> {
+        let mut child = Command::new(&program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| ProcessError::Spawn { program, source })?;
+        let (sender, events) = mpsc::channel(16);
+        if let Some(stdout) = child.stdout.take() {
+            tokio::spawn(read_events(stdout, sender));
+        }
+        let stderr = tokio::spawn(pass_on(child.stderr.take()));
+        Ok(Self { child, events, stderr })
+    }
+
+    /// The next event; `None` once the process has closed its standard output. Nothing is lost when the future is
+    /// dropped.
+    pub async fn next_event(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// Asks the process to stop (SIGTERM). A process that has been waited for is left alone.
+    pub fn terminate(&self) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, Signal::TERM)) {
+            tracing::warn!(%error, "the syncer cannot be signalled");
+        }
+    }
+
+    /// Waits for the end of the process. Events that have not been read are lost. The future may be dropped and asked
+    /// for again.
+    pub async fn wait(&mut self) -> Result<Exit, ProcessError> {
+        self.events.close();
+        let status = self.child.wait().await.map_err(ProcessError::Wait)?;
+        let tail = (&mut self.stderr).await.map(Vec::from).unwrap_or_default();
+        Ok(Exit { status, tail })
+    }
+}
+
+async fn read_events(stdout: impl AsyncRead + Unpin, events: mpsc::Sender<Event>) {
+    let mut lines = Lines::new(stdout);
+    while let Some(line) = lines.next().await {
+        match serde_json::from_str(&line) {
+            // A receiver that is gone wants no more events; the pipe is drained all the same, or the process would block.
+            Ok(event) => drop(events.send(event).await),
+            Err(error) => tracing::debug!(%error, "a line of the syncer's output is no event"),
+        }
+    }
+}
+
+async fn pass_on(stderr: Option<impl AsyncRead + Unpin>) -> VecDeque<String> {
+    let mut tail = VecDeque::with_capacity(TAIL_LINES);
+    let Some(stderr) = stderr else { return tail };
+    let mut lines = Lines::new(stderr);
+    while let Some(line) = lines.next().await {
+        eprintln!("{line}");
+        if tail.len() == TAIL_LINES {
+            tail.pop_front();
+        }
+        tail.push_back(line);
+    }
+    tail
+}
+
+/// Lines of bounded length from a stream of any bytes.
+struct Lines<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(stream: R) -> Self {
+        Self { reader: BufReader::new(stream), line: Vec::new() }
+    }
+
+    /// The next line; `None` at the end of the stream or when it cannot be read any more.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            let chunk = self.reader.fill_buf().await.unwrap_or_default();
+            let newline = chunk.iter().position(|byte| *byte == b'\n');
+            let (part, used) = match newline {
+                Some(at) => (&chunk[..at], at + 1),
+                None => (chunk, chunk.len()),
+            };
+            let room = MAX_LINE_BYTES - self.line.len();
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
+            self.reader.consume(used);
+            if newline.is_some() || (used == 0 && !self.line.is_empty()) {
+                return Some(self.take_line());
+            }
+            if used == 0 {
+                return None;
+            }
+        }
+    }
+
+    fn take_line(&mut self) -> String {
+        let line = String::from_utf8_lossy(&self.line).into_owned();
+        self.line.clear();
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{Phase, Progress};
+
+    use super::*;
+
+    fn shell(script: &str) -> Syncer {
+        Syncer::start("/bin/sh".into(), ["-c".into(), script.into()]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn events_are_read_among_other_lines() {
+        let event = Event::Progress(Progress { phase: Phase::Transfer, files: 3, ..Progress::default() });
+        let line = serde_json::to_string(&event).unwrap();
+        let mut syncer = shell(&format!("echo hello; echo '{line}'; echo '{{\"event\":'"));
+        assert_eq!(syncer.next_event().await, Some(event));
+        assert_eq!(syncer.next_event().await, None);
+        assert_eq!(syncer.wait().await.unwrap().code(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_exit_carries_status_and_last_words() {
+        let exit = shell("for i in 1 2 3 4 5 6 7; do echo line $i >&2; done; exit 4").wait().await.unwrap();
+        assert_eq!(exit.code(), 4);
+        assert_eq!(exit.tail.first().unwrap(), "line 3");
+        assert_eq!(exit.tail.last().unwrap(), "line 7");
+    }
+
+    #[tokio::test]
+    async fn a_terminated_process_can_still_report() {
+        let script = "trap 'echo \"{\\\"event\\\":\\\"listening\\\",\\\"address\\\":\\\"bye\\\"}\"; exit 5' TERM; \
+                      echo '{\"event\":\"listening\",\"address\":\"up\"}'; while :; do sleep 0.01; done";
+        let mut syncer = shell(script);
+        assert_eq!(syncer.next_event().await, Some(Event::Listening { address: "up".into() }));
+        syncer.terminate();
+        assert_eq!(syncer.next_event().await, Some(Event::Listening { address: "bye".into() }));
+        assert_eq!(syncer.wait().await.unwrap().code(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_has_the_shells_code() {
+        assert_eq!(shell("kill -9 $$").wait().await.unwrap().code(), 137);
+    }
+
+    #[tokio::test]
+    async fn output_that_nobody_reads_does_not_block_the_process() {
+        let line = r#"{"event":"listening","address":"0123456789012345678901234567890123456789"}"#;
+        let script = format!("i=0; while [ $i -lt 3000 ]; do echo '{line}'; i=$((i+1)); done");
+        assert_eq!(shell(&script).wait().await.unwrap().code(), 0);
+    }
+
+    #[tokio::test]
+    async fn lines_are_bounded_and_the_last_needs_no_newline() {
+        let long = vec![b'x'; MAX_LINE_BYTES + 10];
+        let mut lines = Lines::new(&long[..]);
+        assert_eq!(lines.next().await.unwrap().len(), MAX_LINE_BYTES);
+        assert_eq!(lines.next().await, None);
+        let mut lines = Lines::new(&b"a\n\xff\nb"[..]);
+        assert_eq!(lines.next().await.as_deref(), Some("a"));
+        assert_eq!(lines.next().await.as_deref(), Some("\u{fffd}"));
+        assert_eq!(lines.next().await.as_deref(), Some("b"));
+        assert_eq!(lines.next().await, None);
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(async { Syncer::start("/no/such".into(), []).unwrap_err() });
+        assert_eq!(error.to_string(), "cannot start /no/such");
+    }
+}

@@ -1,0 +1,265 @@
+//! What Prometheus reads.
+
+use std::{fmt::Write as _, sync::atomic::AtomicU64};
+
+use contract::RunResult;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use crate::api::Run;
+
+/// Bounds of the run-duration histogram, in seconds: from a run that found nothing to do to one of a day.
+const DURATION_BOUNDS_S: [f64; 13] =
+    [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0];
+
+/// Labels of a SyncJob's own series. There is one of these a job, and it goes when the job goes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct JobLabels {
+    /// The job's namespace.
+    pub namespace: String,
+    /// The job's name.
+    pub name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    namespace: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    namespace: String,
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    namespace: String,
+    kind: &'static str,
+}
+
+/// All series of the operator.
+pub struct Metrics {
+    registry: Registry,
+    runs: Family<ResultLabels, Counter>,
+    failures: Family<ReasonLabels, Counter>,
+    retries: Family<NamespaceLabels, Counter>,
+    duration: Family<ResultLabels, Histogram>,
+    bytes: Family<KindLabels, Counter>,
+    files: Family<KindLabels, Counter>,
+    last_success: Family<JobLabels, Gauge<f64, AtomicU64>>,
+    last_duration: Family<JobLabels, Gauge<f64, AtomicU64>>,
+    active: Family<JobLabels, Gauge>,
+    waiting: Family<JobLabels, Gauge>,
+    stalled: Family<JobLabels, Gauge>,
+    reconcile: Histogram,
+    reconcile_errors: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NamespaceLabels {
+    namespace: String,
+}
+
+/// What a SyncJob is doing, as far as a gauge tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Standing {
+    /// A run is under way.
+    pub active: bool,
+    /// A run is due and has not begun.
+    pub waiting: bool,
+    /// It will not go on without a person.
+    pub stalled: bool,
+    /// When the last successful run ended, in seconds since 1970.
+    pub last_success_s: Option<f64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut all = Self {
+            registry: Registry::with_prefix("volferry"),
+            runs: Family::default(),
+            failures: Family::default(),
+            retries: Family::default(),
+            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
+            bytes: Family::default(),
+            files: Family::default(),
+            last_success: Family::default(),
+            last_duration: Family::default(),
+            active: Family::default(),
+            waiting: Family::default(),
+            stalled: Family::default(),
+            reconcile: Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
+            reconcile_errors: Counter::default(),
+        };
+        all.register();
+        all
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("runs", "Runs that ended, by result", self.runs.clone());
+        r.register("run_failures", "Runs that did not succeed, by reason", self.failures.clone());
+        r.register(
+            "run_retries",
+            "Tries of runs that failed and were followed by another",
+            self.retries.clone(),
+        );
+        let help = "Wall time of runs, retries included";
+        r.register_with_unit("run_duration", help, Unit::Seconds, self.duration.clone());
+        r.register("bytes", "Bytes of runs that ended: changed, on the wire, reused", self.bytes.clone());
+        r.register(
+            "files",
+            "Entries of runs that ended: created, updated, deleted, failed",
+            self.files.clone(),
+        );
+        let help = "When the last successful run ended, since 1970";
+        r.register_with_unit("last_success_timestamp", help, Unit::Seconds, self.last_success.clone());
+        let help = "Wall time of the last run";
+        r.register_with_unit("last_run_duration", help, Unit::Seconds, self.last_duration.clone());
+        r.register("active", "1 while a run is under way", self.active.clone());
+        r.register("waiting", "1 while a run is due and has not begun", self.waiting.clone());
+        r.register("stalled", "1 while the job will not go on without a person", self.stalled.clone());
+        let help = "Time that reconciling one job once took";
+        r.register_with_unit("reconcile_duration", help, Unit::Seconds, self.reconcile.clone());
+        r.register(
+            "reconcile_errors",
+            "Reconciliations that failed and are tried again",
+            self.reconcile_errors.clone(),
+        );
+    }
+
+    /// Counts a run that ended. Call it once a run, after its end has been recorded.
+    pub fn run_ended(&self, job: &JobLabels, run: &Run) {
+        let namespace = job.namespace.clone();
+        let result = ResultLabels { namespace: namespace.clone(), result: word(run.result) };
+        let seconds = run.timings.total as f64 / 1000.0;
+        self.runs.get_or_create(&result).inc();
+        self.duration.get_or_create(&result).observe(seconds);
+        self.last_duration.get_or_create(job).set(seconds);
+        if run.result != RunResult::Succeeded {
+            let reason = run.reason.clone().unwrap_or_else(|| "Unknown".into());
+            self.failures.get_or_create(&ReasonLabels { namespace: namespace.clone(), reason }).inc();
+        }
+        let kind = |kind| KindLabels { namespace: namespace.clone(), kind };
+        let work = &run.work;
+        for (name, bytes) in
+            [("changed", work.bytes_changed), ("wire", work.bytes_on_wire), ("reused", work.bytes_reused)]
+        {
+            self.bytes.get_or_create(&kind(name)).inc_by(bytes);
+        }
+        for (name, files) in [
+            ("created", work.files_created),
+            ("updated", work.files_updated),
+            ("deleted", work.files_deleted),
+            ("failed", work.files_failed),
+        ] {
+            self.files.get_or_create(&kind(name)).inc_by(files);
+        }
+    }
+
+    /// Counts a try that failed and is followed by another.
+    pub fn retried(&self, job: &JobLabels) {
+        self.retries.get_or_create(&NamespaceLabels { namespace: job.namespace.clone() }).inc();
+    }
+
+    /// Sets a job's gauges.
+    pub fn stands(&self, job: &JobLabels, standing: Standing) {
+        self.active.get_or_create(job).set(standing.active.into());
+        self.waiting.get_or_create(job).set(standing.waiting.into());
+        self.stalled.get_or_create(job).set(standing.stalled.into());
+        if let Some(seconds) = standing.last_success_s {
+            self.last_success.get_or_create(job).set(seconds);
+        }
+    }
+
+    /// Removes the series of a job that is gone.
+    pub fn forget(&self, job: &JobLabels) {
+        self.last_success.remove(job);
+        self.last_duration.remove(job);
+        for gauge in [&self.active, &self.waiting, &self.stalled] {
+            gauge.remove(job);
+        }
+    }
+
+    /// Records one reconciliation.
+    pub fn reconciled(&self, took: std::time::Duration, failed: bool) {
+        self.reconcile.observe(took.as_secs_f64());
+        if failed {
+            self.reconcile_errors.inc();
+        }
+    }
+
+    /// All series in the OpenMetrics text format.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        if text::encode(&mut text, &self.registry).is_err() {
+            let _ = text.write_str("# the series cannot be encoded\n# EOF\n");
+        }
+        text
+    }
+}
+
+fn word(result: RunResult) -> &'static str {
+    match result {
+        RunResult::Succeeded => "succeeded",
+        RunResult::PartiallyFailed => "partially-failed",
+        RunResult::Failed => "failed",
+        RunResult::Canceled => "canceled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{Timings, Work};
+
+    use super::*;
+
+    fn job() -> JobLabels {
+        JobLabels { namespace: "prod".into(), name: "web".into() }
+    }
+
+    #[test]
+    fn a_run_is_counted_by_result_reason_bytes_and_files() {
+        let metrics = Metrics::default();
+        let run = Run {
+            result: RunResult::Failed,
+            reason: Some("PeerLost".into()),
+            timings: Timings { total: 2500, ..Timings::default() },
+            work: Work { files_created: 3, bytes_on_wire: 700, ..Work::default() },
+            ..Run::default()
+        };
+        metrics.run_ended(&job(), &run);
+        let text = metrics.to_text();
+        for line in [
+            "volferry_runs_total{namespace=\"prod\",result=\"failed\"} 1",
+            "volferry_run_failures_total{namespace=\"prod\",reason=\"PeerLost\"} 1",
+            "volferry_run_duration_seconds_sum{namespace=\"prod\",result=\"failed\"} 2.5",
+            "volferry_files_total{namespace=\"prod\",kind=\"created\"} 3",
+            "volferry_bytes_total{namespace=\"prod\",kind=\"wire\"} 700",
+            "volferry_last_run_duration_seconds{namespace=\"prod\",name=\"web\"} 2.5",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_gone_leaves_no_series() {
+        let metrics = Metrics::default();
+        let standing = Standing { active: true, last_success_s: Some(7.0), ..Standing::default() };
+        metrics.stands(&job(), standing);
+        assert!(
+            metrics
+                .to_text()
+                .contains("volferry_last_success_timestamp_seconds{namespace=\"prod\",name=\"web\"} 7")
+        );
+        metrics.forget(&job());
+        assert!(!metrics.to_text().contains("name=\"web\""));
+    }
+}

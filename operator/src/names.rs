@@ -1,0 +1,186 @@
+//! The names that Volferry gives, each legal wherever it is used and unique whatever a SyncJob is called.
+//!
+//! A SyncJob's name is a DNS subdomain of up to 253 characters. The names of Services are the narrowest: at most
+//! 63 characters, lower case, no dots, a letter first (RFC 1035). So every derived name begins with `vf-`, takes
+//! as much of the job's name as there is room for, and ends with a hash of what makes it unique. The hash covers
+//! the job's UID, so that a job that is made anew under an old name never meets children of its predecessor.
+
+use contract::Side;
+
+/// The field manager of all that the operator applies.
+pub const FIELD_MANAGER: &str = "volferry-operator";
+/// Keeps a SyncJob until its pods are gone.
+pub const FINALIZER: &str = "volferry.dev/cleanup";
+/// Label of every child: the job's name, shortened to a label's length.
+pub const LABEL_SYNCJOB: &str = "volferry.dev/syncjob";
+/// Label of every child of a run: the run's name.
+pub const LABEL_RUN: &str = "volferry.dev/run";
+/// Label of every child of a try, and of nothing else: [`TryNames::label`].
+pub const LABEL_TRY: &str = "volferry.dev/try";
+/// Label of Jobs and pods: `source` or `sink`.
+pub const LABEL_SIDE: &str = "volferry.dev/side";
+/// Label of every child: the value is [`FIELD_MANAGER`].
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Annotation of every child: the job's whole name, which a label cannot hold.
+pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
+/// Annotation of Jobs: the job's generation that they were made from.
+pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
+/// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
+pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
+
+/// The longest label value, and the longest name of a Service.
+const MAX_LABEL: usize = 63;
+/// Room for the readable part of a child's name; with the rest, and with what Kubernetes appends to a Job's name
+/// to name its pod, it stays below [`MAX_LABEL`].
+const MAX_SLUG: usize = 32;
+const HASH_DIGITS: usize = 10;
+
+/// The names of all that is made for one try of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TryNames {
+    base: String,
+}
+
+impl TryNames {
+    /// Names for the try after `retries` failed ones, of the `number`th run of the job with that name and UID.
+    pub fn new(job: &str, uid: &str, number: i64, retries: i32) -> Self {
+        let number = number.to_string();
+        let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - number.len());
+        let hash = hash(&[uid, &number, &retries.to_string()]);
+        Self { base: format!("vf-{slug}-{number}-{hash}") }
+    }
+
+    /// The Job that runs one end.
+    pub fn job(&self, side: Side) -> String {
+        format!("{}-{side}", self.base)
+    }
+
+    /// The Secret with one end's identity.
+    pub fn secret(&self, side: Side) -> String {
+        format!("{}-{side}", self.base)
+    }
+
+    /// The names that a child with this value of [`LABEL_TRY`] belongs to.
+    pub fn from_label(label: &str) -> Self {
+        Self { base: label.into() }
+    }
+
+    /// The value of [`LABEL_TRY`].
+    pub fn label(&self) -> String {
+        self.base.clone()
+    }
+
+    /// The Service in front of the listening end.
+    pub fn service(&self) -> String {
+        self.base.clone()
+    }
+}
+
+/// The ServiceAccount, Role and RoleBinding of a job's pods, one of each for the life of the job.
+pub fn access(job: &str, uid: &str) -> String {
+    format!("vf-{}-{}", shorten(&job.replace('.', "-"), MAX_SLUG), hash(&[uid]))
+}
+
+/// A run's name, `<job>-<number>`; a legal label value.
+pub fn run_id(job: &str, number: i64) -> String {
+    let number = number.to_string();
+    format!("{}-{number}", shorten(job, MAX_LABEL - 1 - number.len()))
+}
+
+/// The name that one try of a run has in its report: the run's, and from the second try on the number of tries
+/// that failed.
+pub fn try_id(run: &str, retries: i32) -> String {
+    match retries {
+        0 => run.to_string(),
+        _ => format!("{run}.retry{retries}"),
+    }
+}
+
+/// The value of [`LABEL_SYNCJOB`] for a job of that name.
+pub fn label_value(job: &str) -> String {
+    shorten(job, MAX_LABEL)
+}
+
+/// `name` if it is at most `max` characters long, else its beginning and a hash of all of it.
+pub fn shorten(name: &str, max: usize) -> String {
+    if name.len() <= max {
+        return name.to_string();
+    }
+    let kept: String = name.chars().take(max.saturating_sub(HASH_DIGITS + 1)).collect();
+    format!("{}-{}", kept.trim_end_matches(['-', '.']), hash(&[name]))
+}
+
+fn hash(parts: &[&str]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    hasher.finalize().to_hex()[..HASH_DIGITS].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "0e2c…";
+
+    fn all(job: &str, number: i64, retries: i32) -> Vec<String> {
+        let names = TryNames::new(job, UID, number, retries);
+        vec![names.job(Side::Source), names.job(Side::Sink), names.service(), access(job, UID)]
+    }
+
+    fn is_dns_1035(name: &str) -> bool {
+        name.len() <= 63
+            && name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    }
+
+    #[test]
+    fn every_name_is_legal_for_a_service_and_leaves_room_for_a_pods_suffix() {
+        let long = "a.b-".repeat(63) + "z";
+        for job in ["web", "0.numbers.first", "dots.and-dashes", long.as_str()] {
+            for name in all(job, i64::MAX, i32::MAX) {
+                assert!(is_dns_1035(&name), "{name}");
+                assert!(name.len() <= 63 - 6, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn label_values_are_legal_for_the_longest_names() {
+        let long = format!("{}.tail", "x".repeat(248));
+        for value in [run_id(&long, i64::MAX), label_value(&long)] {
+            assert!(value.len() <= 63, "{value}");
+            assert!(value.ends_with(|c: char| c.is_ascii_alphanumeric()), "{value}");
+        }
+    }
+
+    #[test]
+    fn long_names_that_differ_at_the_end_stay_apart() {
+        let (a, b) = ("x".repeat(250) + "-a", "x".repeat(250) + "-b");
+        assert_ne!(label_value(&a), label_value(&b));
+        assert_ne!(run_id(&a, 1), run_id(&b, 1));
+    }
+
+    #[test]
+    fn runs_tries_and_reborn_jobs_have_names_of_their_own() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (uid, number, retries) in [("u", 1, 0), ("u", 1, 1), ("u", 2, 0), ("v", 1, 0)] {
+            assert!(seen.insert(TryNames::new("web", uid, number, retries).service()));
+        }
+    }
+
+    #[test]
+    fn dots_that_become_dashes_do_not_make_two_jobs_one() {
+        assert_ne!(access("a.b", "uid-1"), access("a-b", "uid-2"));
+    }
+
+    #[test]
+    fn a_short_job_keeps_its_name_readable() {
+        assert_eq!(run_id("web-assets", 7), "web-assets-7");
+        assert_eq!(try_id("web-assets-7", 0), "web-assets-7");
+        assert_eq!(try_id("web-assets-7", 2), "web-assets-7.retry2");
+        assert!(TryNames::new("web-assets", UID, 7, 0).service().starts_with("vf-web-assets-7-"));
+    }
+}

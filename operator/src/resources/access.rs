@@ -1,0 +1,58 @@
+//! What a syncer pod may ask of the API server: to patch the status of its own SyncJob.
+
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+};
+use kube::Resource as _;
+
+use super::Try;
+use crate::{api::SyncJob, names};
+
+/// The pods' ServiceAccount; `None` where the spec names one.
+pub fn service_account(of: &Try<'_>) -> Option<ServiceAccount> {
+    of.job.pods.service_account_name.is_none().then(|| ServiceAccount {
+        metadata: of.job_metadata(own_name(of)),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    })
+}
+
+/// The name of the pods' ServiceAccount.
+pub fn service_account_name(of: &Try<'_>) -> String {
+    of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of))
+}
+
+/// `patch` on the status of this SyncJob, by name.
+pub fn role(of: &Try<'_>) -> Role {
+    let rule = PolicyRule {
+        api_groups: Some(vec![SyncJob::group(&()).into_owned()]),
+        resources: Some(vec![format!("{}/status", SyncJob::plural(&()))]),
+        resource_names: Some(vec![of.job.name.clone()]),
+        verbs: vec!["patch".into()],
+        ..PolicyRule::default()
+    };
+    Role { metadata: of.job_metadata(own_name(of)), rules: Some(vec![rule]) }
+}
+
+/// Gives the role to the pods' ServiceAccount.
+pub fn role_binding(of: &Try<'_>) -> RoleBinding {
+    RoleBinding {
+        metadata: of.job_metadata(own_name(of)),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".into(),
+            kind: "Role".into(),
+            name: own_name(of),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".into(),
+            name: service_account_name(of),
+            namespace: Some(of.job.namespace.clone()),
+            ..Subject::default()
+        }]),
+    }
+}
+
+fn own_name(of: &Try<'_>) -> String {
+    names::access(&of.job.name, of.uid)
+}

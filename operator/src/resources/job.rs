@@ -1,0 +1,227 @@
+//! The Jobs that run the two ends.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use contract::Side;
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{
+            Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec,
+            ResourceRequirements, SecretVolumeSource, Volume, VolumeMount,
+        },
+    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
+
+use super::{Try, access, secret, security, service::PORT};
+use crate::{
+    launch::{self, Dial, End},
+    names,
+    telemetry::LogFormat,
+};
+
+/// The name of the syncer's container.
+pub const CONTAINER: &str = "syncer";
+
+const OPERATOR: &str = "/volferry-operator";
+const SYNCER: &str = "/volferry";
+const IDENTITY_DIR: &str = "/identity";
+const SCRATCH_DIR: &str = "/run/volferry";
+const REPORT: &str = "/run/volferry/report.json";
+/// How long a syncer may take to remove its staging and to report when it is told to stop.
+const GRACE_S: i64 = 60;
+
+/// The Job of the end that has the files; it dials the Service at `cluster_ip`.
+pub fn source_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
+    let dial = Dial {
+        address: SocketAddr::new(cluster_ip, PORT).to_string(),
+        // The sink's pod may start much later, or be stuck until a person helps: only the run's own end ends the wait.
+        timeout_s: of.job.timeout.as_secs(),
+    };
+    let end = end(of.job.source.folder.under("/source"));
+    job(of, Side::Source, launch::source_args(&end, &dial, &params(of)))
+}
+
+/// The Job of the end that receives them; it listens on all addresses of the family of `cluster_ip`.
+pub fn sink_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
+    let any: IpAddr = match cluster_ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let listen = SocketAddr::new(any, PORT).to_string();
+    let end = end(of.job.destination.folder.under("/destination"));
+    job(of, Side::Sink, launch::sink_args(&end, &listen, &params(of)))
+}
+
+fn end(tree: String) -> End {
+    End { tree, identity: format!("{IDENTITY_DIR}/{}", secret::FILE), report: REPORT.into() }
+}
+
+fn params(of: &Try<'_>) -> contract::RunParams {
+    contract::RunParams { run: names::try_id(&of.run.id, of.run.retries), ..of.job.params.clone() }
+}
+
+fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {
+    let mut metadata = of.metadata(of.names.job(side));
+    metadata.labels.get_or_insert_default().insert(names::LABEL_SIDE.into(), side.to_string());
+    let annotations = metadata.annotations.get_or_insert_default();
+    let pod_annotations = pod_annotations(of, annotations);
+    annotations.insert(names::ANNOTATION_GENERATION.into(), of.run.generation.to_string());
+    let labels = metadata.labels.clone().unwrap_or_default();
+    Job {
+        spec: Some(JobSpec {
+            // Whether a try is followed by another is the operator's decision, by the exit status of both ends.
+            backoff_limit: Some(0),
+            pod_replacement_policy: Some("Failed".into()),
+            // The operator ends a run at its timeout; this does where there is no operator any more.
+            active_deadline_seconds: i64::try_from(of.job.timeout.as_secs()).ok(),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(pod_labels(of, labels)),
+                    annotations: Some(pod_annotations),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod_spec(of, side, syncer_args)),
+            },
+            ..JobSpec::default()
+        }),
+        metadata,
+        ..Job::default()
+    }
+}
+
+/// The user's labels, under those of Volferry, which cannot be replaced.
+fn pod_labels(of: &Try<'_>, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    of.job.pods.labels.clone().into_iter().chain(own).collect()
+}
+
+fn pod_annotations(of: &Try<'_>, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let default = ("cluster-autoscaler.kubernetes.io/safe-to-evict".to_string(), "false".to_string());
+    [default].into_iter().chain(of.job.pods.annotations.clone()).chain(own.clone()).collect()
+}
+
+fn pod_spec(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> PodSpec {
+    let pods = &of.job.pods;
+    let root = security::is_root(of.privileged, &pods.security_context);
+    PodSpec {
+        restart_policy: Some("Never".into()),
+        service_account_name: Some(access::service_account_name(of)),
+        automount_service_account_token: Some(true),
+        enable_service_links: Some(false),
+        termination_grace_period_seconds: Some(GRACE_S),
+        security_context: Some(security::pod(root, &pods.security_context)),
+        containers: vec![Container {
+            name: CONTAINER.into(),
+            image: Some(of.settings.image.name.clone()),
+            image_pull_policy: of.settings.image.pull_policy.clone(),
+            command: Some(vec![OPERATOR.into()]),
+            args: Some(agent_args(of, side, syncer_args).iter().map(|arg| verbatim(arg)).collect()),
+            resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
+            security_context: Some(security::container(root, side)),
+            volume_mounts: Some(mounts(side)),
+            // A panic's last words stand in for the message that was not written.
+            termination_message_policy: Some("FallbackToLogsOnError".into()),
+            ..Container::default()
+        }],
+        volumes: Some(volumes(of, side)),
+        node_selector: non_empty(pods.node_selector.clone(), BTreeMap::is_empty),
+        tolerations: non_empty(pods.tolerations.clone(), Vec::is_empty),
+        affinity: pods.affinity.clone(),
+        priority_class_name: pods.priority_class_name.clone(),
+        image_pull_secrets: non_empty(pods.image_pull_secrets.clone(), Vec::is_empty),
+        ..PodSpec::default()
+    }
+}
+
+fn agent_args(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Vec<String> {
+    let mut args = Vec::new();
+    if of.settings.log_format == LogFormat::Json {
+        args.push("--log-format=json".to_string());
+    }
+    args.push("agent".into());
+    args.extend([
+        format!("--namespace={}", of.job.namespace),
+        format!("--name={}", of.job.name),
+        format!("--uid={}", of.uid),
+        format!("--run={}", names::try_id(&of.run.id, of.run.retries)),
+        format!("--side={side}"),
+        format!("--report={REPORT}"),
+        "--".into(),
+        SYNCER.into(),
+    ]);
+    args.extend(syncer_args);
+    if of.settings.log_format == LogFormat::Json {
+        args.push("--log-format=json".into());
+    }
+    args
+}
+
+/// An argument that a kubelet leaves as it is: in arguments it reads `$(NAME)` as a variable, and `$$` as `$`.
+fn verbatim(arg: &str) -> String {
+    arg.replace('$', "$$")
+}
+
+/// What is asked for where the spec asks for nothing: enough to be scheduled fairly, no limit.
+fn modest_resources() -> ResourceRequirements {
+    let requests = [("cpu", "100m"), ("memory", "64Mi")];
+    ResourceRequirements {
+        requests: Some(requests.map(|(name, amount)| (name.to_string(), Quantity(amount.into()))).into()),
+        ..ResourceRequirements::default()
+    }
+}
+
+fn mounts(side: Side) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only| VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        read_only: Some(read_only),
+        ..VolumeMount::default()
+    };
+    let data = match side {
+        Side::Source => mount("data", "/source", true),
+        Side::Sink => mount("data", "/destination", false),
+    };
+    vec![data, mount("identity", IDENTITY_DIR, true), mount("scratch", SCRATCH_DIR, false)]
+}
+
+fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
+    let claim = match side {
+        Side::Source => &of.job.source.claim.name,
+        Side::Sink => &of.job.destination.claim.name,
+    };
+    let data = Volume {
+        name: "data".into(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: claim.clone(),
+            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`.
+            read_only: Some(side == Side::Source),
+        }),
+        ..Volume::default()
+    };
+    let identity = Volume {
+        name: "identity".into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(of.names.secret(side)),
+            default_mode: Some(0o440),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    let scratch = Volume {
+        name: "scratch".into(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            size_limit: Some(Quantity("16Mi".into())),
+            ..EmptyDirVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    vec![data, identity, scratch]
+}
+
+fn non_empty<T>(value: T, is_empty: impl Fn(&T) -> bool) -> Option<T> {
+    (!is_empty(&value)).then_some(value)
+}

@@ -1,0 +1,113 @@
+//! As whom a syncer runs, and what it may do.
+//!
+//! By default a pod passes the restricted PodSecurity standard. Where the namespace's owner lets syncers run as root, a
+//! sink may keep foreign owners and a source may read what is not its own; the capabilities for that are all within the
+//! baseline standard.
+
+use contract::Side;
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+
+use crate::{api::PodSecurity, fault::Fault, names::ANNOTATION_PRIVILEGED};
+
+/// The user and group of distroless images' `nonroot`, which is nobody's on the node.
+pub const NONROOT: i64 = 65_532;
+
+/// Whether the pods run as root: the namespace allows it, and the spec does not name another user.
+pub fn is_root(privileged: bool, wanted: &PodSecurity) -> bool {
+    privileged && wanted.run_as_user.unwrap_or(0) == 0
+}
+
+/// Whether pods with these settings may be made at all.
+pub fn check(privileged: bool, wanted: &PodSecurity) -> Result<(), Fault> {
+    if privileged || wanted.run_as_user != Some(0) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        "RootNotAllowed",
+        format!(
+            "spec.pods.securityContext.runAsUser is 0, and the namespace does not let syncers run as root. Annotate it \
+             with `{ANNOTATION_PRIVILEGED}: \"true\"`, or name another user."
+        ),
+    ))
+}
+
+/// The pod's part.
+///
+/// Without root, `fsGroup` makes the identity file readable and new volumes writable. With root neither is needed, and
+/// leaving it out keeps the kubelet from changing the group of the destination's files.
+pub fn pod(root: bool, wanted: &PodSecurity) -> PodSecurityContext {
+    let user = if root { 0 } else { wanted.run_as_user.unwrap_or(NONROOT) };
+    let default_group = (!root).then_some(NONROOT);
+    let fs_group = wanted.fs_group.or(default_group);
+    let supplemental = (!wanted.supplemental_groups.is_empty()).then(|| wanted.supplemental_groups.clone());
+    PodSecurityContext {
+        run_as_user: Some(user),
+        run_as_group: wanted.run_as_group.or(default_group),
+        run_as_non_root: Some(!root),
+        fs_group,
+        fs_group_change_policy: fs_group.map(|_| "OnRootMismatch".into()),
+        supplemental_groups: supplemental,
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// The container's part.
+pub fn container(root: bool, side: Side) -> SecurityContext {
+    let needed: &[&str] = match (root, side) {
+        (false, _) => &[],
+        (true, Side::Source) => &["DAC_OVERRIDE"],
+        (true, Side::Sink) => &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"],
+    };
+    let add = (!needed.is_empty()).then(|| needed.iter().map(|name| (*name).to_string()).collect());
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add }),
+        ..SecurityContext::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(user: Option<i64>) -> PodSecurity {
+        PodSecurity { run_as_user: user, ..PodSecurity::default() }
+    }
+
+    #[test]
+    fn root_needs_the_namespaces_consent() {
+        assert!(!is_root(false, &wanted(None)));
+        assert!(!is_root(false, &wanted(Some(0))));
+        assert!(is_root(true, &wanted(None)));
+        assert!(!is_root(true, &wanted(Some(1000))));
+        assert_eq!(check(false, &wanted(Some(0))).unwrap_err().reason, "RootNotAllowed");
+        for (privileged, user) in [(true, Some(0)), (false, Some(1000)), (false, None)] {
+            assert_eq!(check(privileged, &wanted(user)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_named_user_keeps_the_group_that_makes_the_identity_readable() {
+        let pod = pod(false, &wanted(Some(1000)));
+        assert_eq!(
+            (pod.run_as_user, pod.fs_group, pod.run_as_non_root),
+            (Some(1000), Some(NONROOT), Some(true))
+        );
+    }
+
+    #[test]
+    fn root_leaves_the_volumes_group_alone() {
+        let pod = pod(true, &wanted(None));
+        assert_eq!((pod.run_as_user, pod.fs_group, pod.fs_group_change_policy), (Some(0), None, None));
+    }
+
+    #[test]
+    fn a_source_that_runs_as_root_may_read_and_nothing_else() {
+        let add = |side| container(true, side).capabilities.unwrap().add.unwrap();
+        assert_eq!(add(Side::Source), ["DAC_OVERRIDE"]);
+        assert!(add(Side::Sink).contains(&"CHOWN".to_string()));
+        assert_eq!(container(false, Side::Sink).capabilities.unwrap().add, None);
+    }
+}

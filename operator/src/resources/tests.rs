@@ -1,0 +1,179 @@
+use std::path::Path;
+
+use contract::{IdentityPair, Side};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::controller::{build, status, validate};
+
+const UID: &str = "b6f2a4de-0000-4000-8000-000000000001";
+
+fn job(more: Value) -> ValidatedSyncJob {
+    let mut spec = json!({
+        "source": {"persistentVolumeClaim": {"claimName": "web-data"}, "path": "/uploads"},
+        "destination": {"persistentVolumeClaim": {"claimName": "web-copy"}},
+        "files": {"delete": true, "exclude": ["*.tmp"]},
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    validate::validate(&serde_json::from_value(spec).unwrap(), "web-assets", "prod").unwrap()
+}
+
+fn run() -> ActiveRun {
+    status::new_run("web-assets", 7, 3, None, jiff::Timestamp::UNIX_EPOCH)
+}
+
+fn settings() -> Settings {
+    let name = "example.com/volferry:1".to_string();
+    Settings { image: Image { name, pull_policy: Some("IfNotPresent".into()) }, log_format: LogFormat::Text }
+}
+
+/// What is made for a try of `job`, with `look` applied to it.
+fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<'_>) -> T) -> T {
+    let (run, settings) = (run(), settings());
+    let names = TryNames::new(&job.name, UID, run.number, run.retries);
+    look(&Try { job, uid: UID, run: &run, names: &names, settings: &settings, privileged })
+}
+
+fn ends(job: &ValidatedSyncJob, privileged: bool) -> build::Ends {
+    with_try(job, privileged, |of| build::ends(of, "10.96.0.7".parse().unwrap()))
+}
+
+fn pod(job: &k8s_openapi::api::batch::v1::Job) -> &k8s_openapi::api::core::v1::PodSpec {
+    job.spec.as_ref().unwrap().template.spec.as_ref().unwrap()
+}
+
+/// Compares with `resources/golden/<name>.yaml`. With `UPDATE_GOLDEN` set, writes it instead.
+fn assert_golden(name: &str, objects: &[Value]) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/resources/golden/{name}.yaml"));
+    let text = serde_saphyr::to_string_multiple(objects).unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap();
+    assert!(golden == text, "{} differs; look at `UPDATE_GOLDEN=1 cargo test` and git diff", file.display());
+}
+
+fn value(object: &impl Serialize) -> Value {
+    serde_json::to_value(object).unwrap()
+}
+
+#[test]
+fn a_run_of_the_least_spec_is_as_recorded() {
+    let job = job(json!({}));
+    let ground = with_try(&job, false, build::groundwork);
+    let ends = ends(&job, false);
+    let objects = [
+        value(&ground.service),
+        value(&ground.service_account),
+        value(&ground.role),
+        value(&ground.role_binding),
+        value(&ends.sink),
+        value(&ends.source),
+    ];
+    assert_golden("least", &objects);
+}
+
+#[test]
+fn a_run_with_every_pod_setting_in_a_privileged_namespace_is_as_recorded() {
+    let job = job(json!({"limits": {"timeout": "90s"}, "pods": {
+        "resources": {"limits": {"memory": "1Gi"}},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "storage", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+        "priorityClassName": "low",
+        "labels": {"team": "web", "app.kubernetes.io/name": "spoofed"},
+        "annotations": {"note": "n"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "serviceAccountName": "own",
+    }}));
+    let ground = with_try(&job, true, build::groundwork);
+    assert_eq!(ground.service_account, None);
+    assert_eq!(ground.role_binding.subjects.as_ref().unwrap()[0].name, "own");
+    let ends = ends(&job, true);
+    assert_golden("settings", &[value(&ends.sink), value(&ends.source)]);
+}
+
+#[test]
+fn every_child_is_owned_by_the_job_and_says_whose_it_is() {
+    let job = job(json!({}));
+    let ground = with_try(&job, false, build::groundwork);
+    let secrets = with_try(&job, false, build::secrets).unwrap();
+    let ends = ends(&job, false);
+    let metadata = [
+        &ground.service.metadata,
+        &ground.service_account.as_ref().unwrap().metadata,
+        &ground.role.metadata,
+        &ground.role_binding.metadata,
+        &secrets[0].metadata,
+        &secrets[1].metadata,
+        &ends.sink.metadata,
+        &ends.source.metadata,
+    ];
+    for metadata in metadata {
+        let owner = &metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("SyncJob", UID, Some(true)));
+        let labels = metadata.labels.as_ref().unwrap();
+        assert_eq!(labels[names::LABEL_SYNCJOB], "web-assets");
+        assert_eq!(labels[names::LABEL_MANAGED_BY], names::FIELD_MANAGER);
+        assert_eq!(metadata.annotations.as_ref().unwrap()[names::ANNOTATION_SYNCJOB], "web-assets");
+    }
+}
+
+#[test]
+fn each_secret_holds_one_end_of_one_pair_and_cannot_be_changed() {
+    let job = job(json!({}));
+    let pair = IdentityPair::generate().unwrap();
+    let secret = with_try(&job, false, |of| secret::secret(of, Side::Source, &pair.source));
+    let text = String::from_utf8(secret.data.unwrap()[secret::FILE].0.clone()).unwrap();
+    let identity: contract::Identity = text.parse().unwrap();
+    assert_eq!((identity.side(), identity.peer()), (Side::Source, pair.source.peer()));
+    assert_eq!(secret.immutable, Some(true));
+}
+
+#[test]
+fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
+    let job = job(json!({}));
+    let first = ends(&job, false);
+    let (mut run, settings) = (run(), settings());
+    run.retries = 1;
+    let names = TryNames::new(&job.name, UID, run.number, run.retries);
+    let of = Try { job: &job, uid: UID, run: &run, names: &names, settings: &settings, privileged: false };
+    let retry = build::ends(&of, "10.96.0.7".parse().unwrap());
+    assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
+    let args = pod(&retry.sink).containers[0].args.as_ref().unwrap();
+    assert!(args.contains(&"--run=web-assets-7.retry1".to_string()), "{args:?}");
+}
+
+#[test]
+fn an_ipv6_cluster_is_listened_in_and_dialled_by_ipv6() {
+    let job = job(json!({}));
+    let ends = with_try(&job, false, |of| build::ends(of, "fd00::7".parse().unwrap()));
+    let args = |end| pod(end).containers[0].args.as_ref().unwrap().join(" ");
+    assert!(args(&ends.source).contains("--connect=[fd00::7]:8900"));
+    assert!(args(&ends.sink).contains("--listen=[::]:8900"));
+}
+
+#[test]
+fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
+    let job = job(json!({}));
+    let (run, mut settings) = (run(), settings());
+    settings.log_format = LogFormat::Json;
+    let names = TryNames::new(&job.name, UID, run.number, run.retries);
+    let of = Try { job: &job, uid: UID, run: &run, names: &names, settings: &settings, privileged: false };
+    let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
+    let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
+    assert_eq!(args.iter().filter(|arg| *arg == "--log-format=json").count(), 2);
+    assert_eq!(args[0], "--log-format=json");
+}
+
+#[test]
+fn a_pattern_with_dollars_reaches_the_syncer_as_it_was_written() {
+    let job = job(json!({"files": {"exclude": ["$(HOME)", "a$$b"]}}));
+    let ends = ends(&job, false);
+    let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
+    assert!(args.contains(&"--exclude=$$(HOME)".to_string()), "{args:?}");
+    assert!(args.contains(&"--exclude=a$$$$b".to_string()), "{args:?}");
+}
