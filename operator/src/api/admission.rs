@@ -262,6 +262,8 @@ fn listed(problems: &[Problem]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     const LEAST: &str = "
@@ -502,8 +504,8 @@ spec:
             ("/spec/trigger", json!("2")),
             ("/spec/files", json!({"delete": true})),
         ] {
-            assert_eq!(changed(&[], &[new.clone()]), Vec::<String>::new(), "{new:?}");
-            assert_eq!(changed(&[new.clone()], &[]), Vec::<String>::new(), "{new:?}");
+            assert_eq!(changed(&[], from_ref(&new)), Vec::<String>::new(), "{new:?}");
+            assert_eq!(changed(from_ref(&new), &[]), Vec::<String>::new(), "{new:?}");
         }
     }
 

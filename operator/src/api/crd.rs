@@ -57,20 +57,24 @@ mod tests {
 
     use super::*;
 
+    fn yaml_files(directory: &str) -> BTreeMap<String, String> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+        files
+            .map(|it| (it.file_name().into_string().unwrap(), fs::read_to_string(it.path()).unwrap()))
+            .collect()
+    }
+
     #[test]
-    fn the_files_in_crds_are_what_the_types_say() {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds");
-        let there: BTreeMap<String, String> = fs::read_dir(directory)
-            .unwrap()
-            .map(|entry| entry.unwrap())
-            .map(|entry| {
-                (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
-            })
-            .collect();
+    fn the_files_in_crds_and_its_copies_are_what_the_types_say() {
         let generated: BTreeMap<_, _> = crd_files().unwrap().into_iter().collect();
-        assert_eq!(there.keys().collect::<Vec<_>>(), generated.keys().collect::<Vec<_>>());
-        for (name, content) in generated {
-            assert!(there[&name] == content, "crds/{name} is out of date: run `make crds`");
+        for directory in ["crds", "config/crd", "charts/volferry/files/crds"] {
+            let mut there = yaml_files(directory);
+            there.remove("kustomization.yaml");
+            assert_eq!(there.keys().collect::<Vec<_>>(), generated.keys().collect::<Vec<_>>());
+            for (name, content) in &generated {
+                assert!(&there[name] == content, "{directory}/{name} is out of date: run `make crds`");
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Prints the CRDs, or writes them into a directory as `GROUP_PLURAL.yaml`, one file each.
+//! Prints the CRDs, or writes them into each of the given directories as `GROUP_PLURAL.yaml`, one file each.
 
 use std::{
     env, fs, io,
@@ -18,9 +18,11 @@ enum Error {
 }
 
 fn main() -> ExitCode {
-    let done = match env::args_os().nth(1) {
-        None => print(),
-        Some(directory) => write_into(Path::new(&directory)),
+    let directories: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
+    let done = if directories.is_empty() {
+        print()
+    } else {
+        directories.iter().try_for_each(|directory| write_into(directory))
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

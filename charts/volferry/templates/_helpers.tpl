@@ -1,0 +1,52 @@
+{{- define "volferry.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of what belongs to the operator, at most 61 characters. */}}
+{{- define "volferry.operatorName" -}}
+{{- printf "%s-operator" (include "volferry.fullname" .) -}}
+{{- end -}}
+
+{{/* The name of what belongs to no namespace, where releases of several namespaces meet. */}}
+{{- define "volferry.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "volferry.operatorName" .) | trunc 253 -}}
+{{- end -}}
+
+{{- define "volferry.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "volferry.operatorName" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "volferry.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "volferry.selectorLabels" -}}
+app.kubernetes.io/name: volferry
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "volferry.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "volferry.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: volferry
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}

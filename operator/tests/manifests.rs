@@ -1,0 +1,154 @@
+//! What is installed by hand-written manifests: the samples, the rights of the operator, the values of the chart.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use operator::{
+    api::admission::{Admitted, admit},
+    controller::validate::validate,
+};
+use serde_json::Value;
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn documents(path: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All rules of the roles in a file, each as its API group, resource and verb.
+fn rights(rules: &[Value]) -> BTreeSet<[String; 3]> {
+    let words = |rule: &Value, field: &str| -> Vec<String> {
+        serde_json::from_value(rule[field].clone()).unwrap_or_else(|error| panic!("{rule}: {field}: {error}"))
+    };
+    let mut rights = BTreeSet::new();
+    for rule in rules {
+        for group in words(rule, "apiGroups") {
+            for resource in words(rule, "resources") {
+                for verb in words(rule, "verbs") {
+                    rights.insert([group.clone(), resource.clone(), verb]);
+                }
+            }
+        }
+    }
+    rights
+}
+
+fn chart_rules(file: &str) -> Vec<Value> {
+    let path = format!("charts/volferry/files/rules/{file}.yaml");
+    serde_saphyr::from_str(&read(&path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn rules_of(role: &Value) -> Vec<Value> {
+    role["rules"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn every_sample_is_listed_admitted_and_can_be_run() {
+    let listed: Vec<String> =
+        serde_json::from_value(documents("config/samples/kustomization.yaml")[0]["resources"].clone())
+            .unwrap();
+    let mut there: Vec<String> = fs::read_dir(repository("config/samples"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "kustomization.yaml")
+        .collect();
+    there.sort_unstable();
+    assert_eq!(listed.iter().collect::<BTreeSet<_>>(), there.iter().collect());
+    for name in there {
+        let ours = documents(&format!("config/samples/{name}"));
+        let ours = ours.into_iter().filter(|it| it["kind"] == "SyncJob");
+        let mut jobs = 0;
+        for manifest in ours {
+            let Admitted::SyncJob(job) = admit(manifest).unwrap_or_else(|error| panic!("{name}: {error}"))
+            else {
+                panic!("{name}: not a SyncJob")
+            };
+            validate(&job.spec, "sample", "default").unwrap_or_else(|error| panic!("{name}: {error}"));
+            jobs += 1;
+        }
+        assert!(jobs > 0, "{name} has no SyncJob");
+    }
+}
+
+#[test]
+fn kustomize_grants_the_operator_what_the_chart_does() {
+    let role = documents("config/rbac/operator.yaml").remove(0);
+    let chart: Vec<Value> = chart_rules("operator").into_iter().chain(chart_rules("cluster")).collect();
+    assert_eq!(rights(&rules_of(&role)), rights(&chart));
+}
+
+#[test]
+fn the_operator_holds_no_wildcard_and_reads_no_secret() {
+    let chart: Vec<Value> = chart_rules("operator").into_iter().chain(chart_rules("cluster")).collect();
+    for [group, resource, verb] in rights(&chart) {
+        let right = format!("{verb} {resource} of {group}");
+        assert!(![&group, &resource, &verb].iter().any(|it| it.contains('*')), "{right}");
+        assert!(!["escalate", "bind", "impersonate", "deletecollection"].contains(&verb.as_str()), "{right}");
+        let reads = ["get", "list", "watch"].contains(&verb.as_str());
+        assert!(!(resource == "secrets" && reads), "{right}");
+    }
+}
+
+/// Nobody can grant what they do not hold.
+#[test]
+fn the_operator_holds_what_it_grants_to_syncer_pods() {
+    let own = rights(&chart_rules("operator"));
+    assert!(own.contains(&["volferry.dev", "syncjobs/status", "patch"].map(String::from)));
+}
+
+#[test]
+fn the_charts_defaults_fit_its_schema_which_knows_no_other_value() {
+    let schema: Value = serde_json::from_str(&read("charts/volferry/values.schema.json")).unwrap();
+    let values = documents("charts/volferry/values.yaml").remove(0);
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let problems: Vec<String> = validator.iter_errors(&values).map(|error| error.to_string()).collect();
+    assert_eq!(problems, Vec::<String>::new());
+    let mut misspelled = values.clone();
+    misspelled["image"]["repo"] = "x".into();
+    assert!(!validator.is_valid(&misspelled));
+    let known: BTreeSet<_> = schema["properties"].as_object().unwrap().keys().collect();
+    let mut there: BTreeSet<_> = values.as_object().unwrap().keys().collect();
+    let global = "global".to_string();
+    there.insert(&global);
+    assert_eq!(known, there);
+}
+
+#[test]
+fn the_charts_readme_names_every_value() {
+    let readme = read("charts/volferry/README.md");
+    let values = documents("charts/volferry/values.yaml").remove(0);
+    for name in leaves("", &values) {
+        assert!(readme.contains(&format!("`{name}`")), "{name} is not in the chart's README.md");
+    }
+}
+
+/// The paths of all values, but for what a user fills in, such as resources.
+fn leaves(path: &str, value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(fields) if path != "resources" && !fields.is_empty() => {
+            let below = |(name, value): (&String, &Value)| {
+                leaves(&format!("{path}{}{name}", if path.is_empty() { "" } else { "." }), value)
+            };
+            fields.iter().flat_map(below).collect()
+        }
+        _ => vec![path.into()],
+    }
+}
+
+#[test]
+fn the_versions_of_the_chart_are_those_of_the_program() {
+    let chart = documents("charts/volferry/Chart.yaml").remove(0);
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    let manager = documents("config/manager/kustomization.yaml").remove(0);
+    assert_eq!(manager["images"][0]["newTag"], env!("CARGO_PKG_VERSION"));
+}
