@@ -16,17 +16,14 @@ pub const STALLED: &str = "Stalled";
 /// The last run took longer than those before it by more than `spec.regression` allows.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 
-/// Reasons of conditions and events. A run that failed is named by the reason in its report.
+/// Reasons of conditions and events that are met in more than one place. A run that failed is named by the reason in its
+/// report.
 #[allow(missing_docs)] // each is explained by the message that goes with it
 pub mod reason {
     pub const SUCCEEDED: &str = "Succeeded";
-    pub const PARTIALLY_FAILED: &str = "PartiallyFailed";
     pub const FAILED: &str = "Failed";
-    pub const CANCELED: &str = "Canceled";
     pub const SUSPENDED: &str = "Suspended";
-    pub const WAITING_FOR_SCHEDULE: &str = "WaitingForSchedule";
     pub const PREPARING: &str = "Preparing";
-    pub const QUEUED: &str = "Queued";
     pub const RUNNING: &str = "Running";
     pub const RETRYING: &str = "Retrying";
     pub const INVALID_SPEC: &str = "InvalidSpec";
@@ -38,7 +35,6 @@ pub mod reason {
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";
     pub const TIMED_OUT: &str = "TimedOut";
-    pub const RETRIES_EXHAUSTED: &str = "RetriesExhausted";
 }
 
 /// Why a job is in the state it is in.
@@ -71,13 +67,6 @@ pub fn stalled(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp
     set(conditions, READY, false, cause, now);
     set(conditions, STALLED, true, cause, now);
     remove(conditions, RECONCILING);
-}
-
-/// `Ready=False` alone: the last run failed, and the schedule will start another.
-pub fn not_ready(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
-    set(conditions, READY, false, cause, now);
-    remove(conditions, RECONCILING);
-    remove(conditions, STALLED);
 }
 
 /// Sets one condition. Its transition time moves only when its status does, so that setting what is already
@@ -151,7 +140,7 @@ mod tests {
     #[test]
     fn a_new_status_moves_the_time_of_the_transition() {
         let mut conditions = Vec::new();
-        not_ready(&mut conditions, cause(reason::FAILED), at(1));
+        stalled(&mut conditions, cause(reason::FAILED), at(1));
         ready(&mut conditions, cause(reason::SUCCEEDED), at(2));
         assert_eq!(find(&conditions, READY).unwrap().last_transition_time.0, at(2));
     }
