@@ -29,10 +29,11 @@ fn adapted(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
 }
 
 /// Brings what is derived from Rust types into the form that the API server expects: a `null` stands for an
-/// absent field (a nullable one would dodge its default and every rule on it), and integers have one of the
-/// formats that OpenAPI names.
+/// absent field (a nullable one would dodge its default and every rule on it), integers have one of the formats
+/// that OpenAPI names, and where a line of the source ends is of no interest.
 fn adapt(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
+    schema.description = schema.description.take().map(|text| unwrapped(&text));
     schema.format = match schema.format.take().as_deref() {
         Some("uint" | "uint64") => Some("int64".into()),
         Some("uint8" | "uint16" | "uint32") => Some("int32".into()),
@@ -47,6 +48,12 @@ fn adapt(schema: &mut JSONSchemaProps) {
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
         adapt(values);
     }
+}
+
+/// A text with one line for each of its paragraphs.
+fn unwrapped(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 #[cfg(test)]

@@ -13,10 +13,12 @@ pub struct Files {
     /// The guard on `delete`.
     pub delete_limit: DeleteLimit,
     /// gitignore patterns; when there are any, only what they match is synced.
-    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)), extend("x-kubernetes-validations" = rules::each_glob()))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
+    #[schemars(extend("x-kubernetes-validations" = rules::each_glob()))]
     pub include: Vec<String>,
     /// gitignore patterns of what is neither sent, changed nor deleted.
-    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)), extend("x-kubernetes-validations" = rules::each_glob()))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
+    #[schemars(extend("x-kubernetes-validations" = rules::each_glob()))]
     pub exclude: Vec<String>,
     /// What decides that a file at both ends is the same. Metadata: its size and modification time. Content: the hash
     /// of its content, computed at both ends.

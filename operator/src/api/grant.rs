@@ -16,8 +16,8 @@ use super::rules;
     shortname = "sg",
     category = "volferry",
     derive = "PartialEq",
-    doc = "The consent of a namespace's owner: lets other namespaces' SyncJobs use claims of this one.",
-    printcolumn(name = "From", type_ = "string", json_path = ".spec.from[*].namespace"),
+    doc = "The consent of a namespace's owner to SyncJobs of other namespaces.",
+    printcolumn(name = "From", type_ = "string", json_path = ".spec.from"),
     printcolumn(name = "Access", type_ = "string", json_path = ".spec.access"),
     printcolumn(name = "Claims", type_ = "string", json_path = ".spec.claimNames"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -31,7 +31,8 @@ pub struct SyncGrantSpec {
     pub access: GrantAccess,
     /// The claims of this namespace that are granted. Absent or empty: all.
     #[serde(default)]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 253)), extend("x-kubernetes-validations" = rules::each_object_name()))]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    #[schemars(extend("x-kubernetes-validations" = rules::each_object_name()))]
     pub claim_names: Vec<String>,
 }
 

@@ -316,7 +316,10 @@ pub(super) fn hooks() -> [Rule; 1] {
 /// Gives requests and limits the pattern of a quantity, the one that controller-gen writes. The one value that a
 /// pattern judges: neither its length nor the number of its keys is bounded, which no rule's budget allows for.
 pub(super) fn quantities(schema: &mut Schema) {
-    const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+    const QUANTITY: &str = concat!(
+        r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))",
+        r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+    );
     for field in ["requests", "limits"] {
         let amounts = schema.pointer_mut(&format!("/properties/{field}/additionalProperties"));
         if let Some(Value::Object(amount)) = amounts {
