@@ -142,7 +142,7 @@ fn missing(name: &'static str, origin: Origin) -> Missing {
         Origin::Crate(name, version) => {
             format!("cargo install {name} --version {version} --root DIR, and name DIR with --peers-root")
         }
-        Origin::Workspace => "cargo build --release -p volferry-syncer".to_string(),
+        Origin::Workspace => "cargo build --release --bin volferry".to_string(),
     };
     Missing { name, remedy }
 }
