@@ -22,6 +22,7 @@ use super::read::{
 use crate::{
     entry::{Kind, Meta},
     hash::{BLOCK_BYTES, BlockHash, BlockHashes},
+    monitor::Monitor,
     path::RelPath,
     root::Root,
     scan::{DirId, Tree},
@@ -42,6 +43,9 @@ pub(super) struct Feed<'scope> {
     paths: Paths<'scope>,
     tree: &'scope Tree,
     root: &'scope Root,
+    monitor: &'scope Monitor,
+    files: u64,
+    bytes: u64,
 }
 
 enum Job {
@@ -73,14 +77,15 @@ impl<'scope> Feed<'scope> {
         root: &'env Root,
         tree: &'env Tree,
         peer: &'env Peer,
+        monitor: &'env Monitor,
     ) -> Self {
         let (jobs, queue) = async_channel::bounded(peer.senders.len() * 4);
         let start = |sender: &'env DataSender| {
             let queue = queue.clone();
-            scope.spawn(move || Worker { root, sender, dir: LastDir::default() }.run(&queue))
+            scope.spawn(move || Worker { root, sender, monitor, dir: LastDir::default() }.run(&queue))
         };
         let workers = peer.senders.iter().map(start).collect();
-        Self { jobs, workers, paths: Paths::new(tree), tree, root }
+        Self { jobs, workers, paths: Paths::new(tree), tree, root, monitor, files: 0, bytes: 0 }
     }
 
     /// Deals out the files of one directory.
@@ -100,6 +105,8 @@ impl<'scope> Feed<'scope> {
                 ));
             };
             let file = File { need, name: entry.name.into(), size, meta: entry.meta };
+            self.files += 1;
+            self.bytes += size;
             if size > MAX_PACKED_BYTES {
                 self.send_large(&path, file)?;
                 continue;
@@ -111,6 +118,7 @@ impl<'scope> Feed<'scope> {
                 bytes = 0;
             }
         }
+        self.monitor.set_totals(self.files, self.bytes);
         match wanted.next() {
             Some(_) => Err(TransportError::Nonsense("a file was asked for that there is not")),
             None => self.send_batch(needs.dir, &path, batch),
@@ -181,6 +189,7 @@ impl<'a> Paths<'a> {
 struct Worker<'a> {
     root: &'a Root,
     sender: &'a DataSender,
+    monitor: &'a Monitor,
     dir: LastDir,
 }
 
@@ -219,7 +228,10 @@ impl Worker<'_> {
     fn pack(&mut self, batch: &Batch, pack: &mut PackBuilder) -> Result<(), TransportError> {
         for file in &batch.files {
             match self.read_small(batch, file, pack) {
-                Ok(Read::Packed) => {}
+                Ok(Read::Packed) => {
+                    self.monitor.add_files(1);
+                    self.monitor.add_bytes(file.size);
+                }
                 Ok(Read::Grown) => {
                     self.help(Arc::new(Large::begin(self.root, &batch.path, file.clone(), 0)))?;
                 }
@@ -263,12 +275,18 @@ impl Worker<'_> {
         let mut large = large;
         while let Some(offset) = large.next_block() {
             match large.read_block(offset) {
-                Ok(frame) => self.sender.send(frame)?,
+                Ok(frame) => {
+                    self.monitor.add_bytes((frame.len() - Block::PREFIX_BYTES) as u64);
+                    self.sender.send(frame)?;
+                }
                 Err(error) => large.fail(error),
             }
             if large.block_done() {
                 match large.end() {
-                    Ended::Over(frame) => self.sender.send(frame)?,
+                    Ended::Over(frame) => {
+                        self.monitor.add_files(1);
+                        self.sender.send(frame)?;
+                    }
                     Ended::Changed => large = Arc::new(large.again(self.root)),
                 }
             }

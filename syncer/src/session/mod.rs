@@ -67,11 +67,12 @@ pub struct Outcome {
 
 /// The source's end of one run. Every error is in the outcome.
 pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
-    let clock = Clock::start(monitor);
+    let mut clock = Clock::start(monitor);
     let result = open_port(link, monitor)
         .and_then(|port| connect(port, link, Side::Source, monitor))
         .and_then(|(connection, peer)| {
-            let result = source::run(source, &peer, params);
+            clock = Clock::started_at(connection.began(), monitor);
+            let result = source::run(source, &peer, params, &mut clock.watch);
             let exchange = finish(connection, &peer, &result, false);
             result.map_err(|error| error.or_cause(exchange.1))
         });
@@ -215,4 +216,51 @@ fn exit_of(result: RunResult) -> ExitCode {
 /// A moment as reports write it.
 fn rfc3339(time: SystemTime) -> String {
     contract::timestamp(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::transport::memory;
+
+    /// Runs both ends over queues in memory.
+    fn run(from: &Path, to: &Path, params: &RunParams) -> (Report, Report) {
+        let (source_peer, sink_peer) = memory::pair();
+        let monitor = Monitor::default();
+        std::thread::scope(|scope| {
+            let source = scope
+                .spawn(|| source::run(from, &source_peer, params, &mut Stopwatch::start(&monitor)).unwrap());
+            let sink = sink::run(to, &sink_peer, &mut Stopwatch::start(&monitor), &|| 7).unwrap();
+            (source.join().unwrap(), sink)
+        })
+    }
+
+    #[test]
+    fn both_ends_hold_the_same_report() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(from.path().join("d")).unwrap();
+        fs::write(from.path().join("d/small"), "content").unwrap();
+        fs::write(from.path().join("large"), vec![7; 3 << 20]).unwrap();
+        let (source, sink) =
+            run(from.path(), to.path(), &RunParams { run: "r".into(), ..RunParams::default() });
+        assert_eq!(source, sink);
+        assert_eq!(sink.run, "r");
+        assert_eq!((sink.work.files_created, sink.work.bytes_on_wire), (3, 7));
+        assert_eq!(fs::read(to.path().join("d/small")).unwrap(), b"content");
+        assert_eq!(fs::read(to.path().join("large")).unwrap(), vec![7; 3 << 20]);
+    }
+
+    #[test]
+    fn a_second_run_finds_nothing_to_do() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for i in 0..3000 {
+            fs::write(from.path().join(format!("file {i}")), [1; 100]).unwrap();
+        }
+        run(from.path(), to.path(), &RunParams::default());
+        let (_, again) = run(from.path(), to.path(), &RunParams::default());
+        assert_eq!(again.work.files_created + again.work.files_updated + again.work.bytes_changed, 0);
+        assert_eq!(again.work.files_scanned, 3000);
+    }
 }

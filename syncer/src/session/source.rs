@@ -2,11 +2,11 @@
 
 use std::{collections::VecDeque, path::Path};
 
-use contract::{Report, RunParams, Usage};
+use contract::{Phase, Report, RunParams, Usage};
 
 use super::{SessionError, feed::Feed, sink::scan_tree};
 use crate::{
-    report::{Failures, cpu_ms, peak_rss},
+    report::{Failures, Stopwatch, cpu_ms, peak_rss},
     root::Root,
     scan::{DirId, ROOT, Tree},
     transport::{Control, Peer, TransportError},
@@ -18,8 +18,14 @@ use crate::{
 const PUSH_BYTES: usize = 64 << 10;
 
 /// Runs the source's end over a connection; returns the sink's report.
-pub(super) fn run(path: &Path, peer: &Peer, params: &RunParams) -> Result<Report, SessionError> {
+pub(super) fn run(
+    path: &Path,
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
     let control = &peer.control;
+    watch.enter(Phase::Scan);
     control.send(&Message::Hello(Box::new(Hello { params: params.clone() })))?;
     let failures = Failures::default();
     let unreadable = |source| SessionError::Scan { path: path.into(), source };
@@ -33,12 +39,14 @@ pub(super) fn run(path: &Path, peer: &Peer, params: &RunParams) -> Result<Report
         source: done(&failures),
     };
     control.send(&Message::Tree(Box::new(head)))?;
-    serve(&root, &tree, peer)
+    watch.enter(Phase::Plan);
+    serve(&root, &tree, peer, watch)
 }
 
 /// Answers the sink until it sends the report.
-fn serve(root: &Root, tree: &Tree, peer: &Peer) -> Result<Report, SessionError> {
+fn serve(root: &Root, tree: &Tree, peer: &Peer, watch: &mut Stopwatch<'_>) -> Result<Report, SessionError> {
     let control = &peer.control;
+    let monitor = watch.monitor();
     expect_welcome(control)?;
     std::thread::scope(|scope| {
         let mut feed = None;
@@ -46,12 +54,17 @@ fn serve(root: &Root, tree: &Tree, peer: &Peer) -> Result<Report, SessionError> 
             match control.recv()? {
                 Message::Want(dirs) => list(control, tree, &dirs)?,
                 Message::Need(needs) => {
-                    feed.get_or_insert_with(|| Feed::start(scope, root, tree, peer)).send(&needs)?;
+                    let feed = feed.get_or_insert_with(|| {
+                        watch.enter(Phase::Transfer);
+                        Feed::start(scope, root, tree, peer, monitor)
+                    });
+                    feed.send(&needs)?;
                 }
                 Message::NeedsEnd => {
                     if let Some(feed) = feed.take() {
                         feed.finish()?;
                     }
+                    watch.enter(Phase::Commit);
                     control.send(&Message::SourceDone(Box::new(done(&Failures::default()))))?;
                 }
                 Message::Report(report) => return Ok(*report),
