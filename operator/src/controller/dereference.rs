@@ -98,23 +98,24 @@ pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
 }
 
 impl Children {
-    /// The names of the tries that these children belong to, apart from the try under way. A Job of the try under way
-    /// that was made from an older spec does not belong to it.
-    pub fn leftovers(&self, active: Option<(&ActiveRun, &TryNames)>) -> Vec<TryNames> {
-        let current = active.map(|(_, names)| names.label());
-        let stale = |job: &Job| active.is_some_and(|(run, _)| generation_of(job) != Some(run.generation));
-        let of_jobs = self.jobs.iter().filter_map(|job| {
-            let label = job.labels().get(names::LABEL_TRY)?;
-            (Some(label) != current.as_ref() || stale(job)).then_some(label)
-        });
-        let of_others =
+    /// The names of the tries that these children belong to, apart from `current`.
+    pub fn leftovers(&self, current: Option<&TryNames>) -> Vec<TryNames> {
+        let jobs = self.jobs.iter().map(ResourceExt::labels);
+        let others =
             self.pods.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
-        let of_others = of_others.filter_map(|labels| labels.get(names::LABEL_TRY));
-        let others = of_others.filter(|label| Some(*label) != current.as_ref());
-        let mut labels: Vec<&String> = of_jobs.chain(others).collect();
+        let current = current.map(TryNames::label);
+        let labels = jobs.chain(others).filter_map(|labels| labels.get(names::LABEL_TRY));
+        let mut labels: Vec<&String> = labels.filter(|label| Some(*label) != current.as_ref()).collect();
         labels.sort_unstable();
         labels.dedup();
         labels.into_iter().map(|label| TryNames::from_label(label)).collect()
+    }
+
+    /// Whether a try has a Job that was made from another generation of the spec or with another image.
+    pub fn is_outdated(&self, names: &TryNames, generation: i64, image: &str) -> bool {
+        let differs = |job: &Job| generation_of(job) != Some(generation) || image_of(job) != Some(image);
+        let jobs = [Side::Source, Side::Sink].into_iter().filter_map(|side| self.job_of(names, side));
+        jobs.filter(|job| job.metadata.deletion_timestamp.is_none()).any(differs)
     }
 
     /// Where one end of a try is.
@@ -169,6 +170,10 @@ impl Warnings {
 
 fn generation_of(job: &Job) -> Option<i64> {
     job.annotations().get(names::ANNOTATION_GENERATION)?.parse().ok()
+}
+
+fn image_of(job: &Job) -> Option<&str> {
+    job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.as_deref()
 }
 
 async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
@@ -291,27 +296,19 @@ mod tests {
 
     use super::*;
 
-    const RUN: ActiveRun = ActiveRun {
-        id: String::new(),
-        number: 2,
-        retries: 0,
-        generation: 4,
-        trigger: None,
-        start_time: None,
-        try_time: None,
-        pods_ready_time: None,
-    };
-
     fn names(number: i64) -> TryNames {
         TryNames::new("web", "u", number, 0)
     }
 
-    fn job(of: &TryNames, generation: i64) -> Job {
-        serde_json::from_value(json!({"metadata": {
-            "name": of.job(Side::Sink),
-            "labels": {names::LABEL_TRY: of.label()},
-            "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
-        }}))
+    fn job(of: &TryNames, generation: i64, image: &str) -> Job {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": of.job(Side::Sink),
+                "labels": {names::LABEL_TRY: of.label()},
+                "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
+            },
+            "spec": {"template": {"spec": {"containers": [{"name": "syncer", "image": image}]}}},
+        }))
         .unwrap()
     }
 
@@ -323,27 +320,30 @@ mod tests {
     #[test]
     fn children_of_the_try_under_way_are_no_leftovers() {
         let children = Children {
-            jobs: vec![job(&names(2), 4)],
+            jobs: vec![job(&names(2), 4, "i")],
             pods: vec![labelled(&names(2))],
             services: vec![labelled(&names(2))],
         };
-        assert_eq!(children.leftovers(Some((&RUN, &names(2)))), []);
+        assert_eq!(children.leftovers(Some(&names(2))), []);
         assert_eq!(children.leftovers(None), [names(2)]);
     }
 
     #[test]
     fn any_kind_of_child_betrays_an_earlier_try() {
-        let by_job = Children { jobs: vec![job(&names(1), 4)], ..Children::default() };
+        let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
         let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
         let by_service = Children { services: vec![labelled(&names(1))], ..Children::default() };
         for children in [by_job, by_pod, by_service] {
-            assert_eq!(children.leftovers(Some((&RUN, &names(2)))), [names(1)]);
+            assert_eq!(children.leftovers(Some(&names(2))), [names(1)]);
         }
     }
 
     #[test]
-    fn a_job_made_from_an_older_spec_is_a_leftover_under_the_names_of_the_try_under_way() {
-        let children = Children { jobs: vec![job(&names(2), 3)], ..Children::default() };
-        assert_eq!(children.leftovers(Some((&RUN, &names(2)))), [names(2)]);
+    fn a_job_made_from_another_spec_or_with_another_image_is_outdated() {
+        let children = Children { jobs: vec![job(&names(2), 4, "new")], ..Children::default() };
+        assert!(!children.is_outdated(&names(2), 4, "new"));
+        assert!(children.is_outdated(&names(2), 5, "new"));
+        assert!(children.is_outdated(&names(2), 4, "newer"));
+        assert!(!children.is_outdated(&names(1), 5, "newer"), "another try's Job");
     }
 }

@@ -40,7 +40,7 @@ use self::{
     validate::ValidatedSyncJob,
 };
 use crate::{
-    api::{SyncJob, SyncJobStatus, conditions},
+    api::{ActiveRun, SyncJob, SyncJobStatus, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
@@ -138,11 +138,11 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let valid = validated(&job, found.privileged);
     // 3. Plan.
     let old = job.status.clone().unwrap_or_default();
-    let view = View::new(&job, &old, &found);
-    cleanup::sweep(&context.client, &view.namespace, &found.children, &view.leftovers()).await?;
+    let view = View::new(&job, &old, &found, &context.settings);
     let now = Timestamp::now();
     let (step, again) = plan::next(&view.situation(&valid, now));
-    // 4. Build and apply.
+    // 4. Build and apply; remove what is over.
+    view.sweep(&context.client, &step).await?;
     if let (Step::Launch, Ok(valid), Some((run, names))) = (&step, &valid, view.active()) {
         let settings = &context.settings;
         let uid = &job.uid().unwrap_or_default();
@@ -171,13 +171,14 @@ struct View<'a> {
     generation: i64,
     status: &'a SyncJobStatus,
     found: &'a Found,
+    image: &'a str,
     active_names: Option<TryNames>,
 }
 
 impl<'a> View<'a> {
-    fn new(job: &SyncJob, status: &'a SyncJobStatus, found: &'a Found) -> Self {
+    fn new(job: &SyncJob, status: &'a SyncJobStatus, found: &'a Found, settings: &'a Settings) -> Self {
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-        let names = |run: &crate::api::ActiveRun| TryNames::new(&name, &uid, run.number, run.retries);
+        let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.retries);
         Self {
             namespace: job.namespace().unwrap_or_default(),
             generation: job.metadata.generation.unwrap_or(0),
@@ -185,15 +186,32 @@ impl<'a> View<'a> {
             name,
             status,
             found,
+            image: &settings.image.name,
         }
     }
 
-    fn active(&self) -> Option<(&'a crate::api::ActiveRun, &TryNames)> {
+    fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
         Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
     }
 
     fn leftovers(&self) -> Vec<TryNames> {
-        self.found.children.leftovers(self.active())
+        self.found.children.leftovers(self.active_names.as_ref())
+    }
+
+    fn is_outdated(&self) -> bool {
+        let is = |(run, names): (&ActiveRun, &TryNames)| {
+            self.found.children.is_outdated(names, run.generation, self.image)
+        };
+        self.active().is_some_and(is)
+    }
+
+    /// Removes children of tries that are over, and of the one that a step withdraws.
+    async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
+        let mut tries = self.leftovers();
+        if *step == Step::Withdraw {
+            tries.extend(self.active_names.clone());
+        }
+        cleanup::sweep(client, &self.namespace, &self.found.children, &tries).await
     }
 
     fn situation(&'a self, valid: &Result<ValidatedSyncJob, Fault>, now: Timestamp) -> Situation<'a> {
@@ -206,6 +224,7 @@ impl<'a> View<'a> {
             source: self.end_state(Side::Source),
             sink: self.end_state(Side::Sink),
             leftovers: !self.leftovers().is_empty(),
+            outdated: self.is_outdated(),
             now,
         }
     }
@@ -234,7 +253,7 @@ fn turn(
         Step::Launch => status::preparing(status, None, now),
         Step::Start(fault) => status::preparing(status, fault.as_ref(), now),
         Step::Run => status::running(status, now),
-        Step::Await | Step::Linger => {}
+        Step::Await | Step::Linger | Step::Withdraw => {}
         Step::Retry(outcome, at) => status::retry(status, outcome, *at, now),
         Step::Finish(outcome) => {
             let limit = valid.as_ref().map_or(status.history.len(), |valid| valid.history_limit);

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::outcome::Ending;
-use crate::{api::conditions::reason, fault::Fault, resources::job::CONTAINER};
+use crate::{api::conditions::reason, fault::Fault, human::sentence, resources::job::CONTAINER};
 
 /// Where one end of a try is.
 #[derive(Debug, Clone, PartialEq)]
@@ -175,7 +175,7 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
 fn no_pod(side: Side, warning: &str) -> Fault {
     Fault::new(
         reason::POD_PENDING,
-        format!("The {side} pod cannot be made: {warning} The run goes on as soon as it can."),
+        format!("The {side} pod cannot be made: {} The run goes on as soon as it can.", sentence(warning)),
     )
 }
 
@@ -215,8 +215,9 @@ fn unschedulable(side: Side, status: &PodStatus) -> Option<Fault> {
     Some(Fault::new(
         reason::POD_PENDING,
         format!(
-            "The {side} pod cannot be scheduled: {message} Check the claim's node, spec.pods.resources, nodeSelector, \
-             tolerations and affinity; the run goes on as soon as a node fits."
+            "The {side} pod cannot be scheduled: {} Check the claim's node, spec.pods.resources, nodeSelector, \
+             tolerations and affinity; the run goes on as soon as a node fits.",
+            sentence(message)
         ),
     ))
 }
@@ -227,8 +228,9 @@ fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {
     Fault::new(
         reason::IMAGE_PULL_FAILED,
         format!(
-            "The {side} pod cannot pull the image {image} ({why}): {message}. Correct the operator's --image or \
-             spec.pods.imagePullSecrets, or load the image onto the node; the run goes on as soon as it is there."
+            "The {side} pod cannot pull the image {image} ({why}): {} Correct the operator's --image or \
+             spec.pods.imagePullSecrets, or load the image onto the node; the run goes on as soon as it is there.",
+            sentence(message)
         ),
     )
 }

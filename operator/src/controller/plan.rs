@@ -69,6 +69,9 @@ pub struct Situation<'a> {
     pub sink: EndState,
     /// There are children that do not belong to the try under way.
     pub leftovers: bool,
+    /// The try under way has a Job that was made from another generation than the run's, or with another image than the
+    /// operator's.
+    pub outdated: bool,
     /// The present time.
     pub now: Timestamp,
 }
@@ -88,6 +91,8 @@ pub enum Step {
     Begin(ActiveRun),
     /// Make the children of the run under way that are not there.
     Launch,
+    /// Remove the children of the run under way, none of which has done anything yet, to make them anew.
+    Withdraw,
     /// Wait for pods that start.
     Start(Option<Fault>),
     /// Wait for the ends, both of which run.
@@ -150,13 +155,17 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     let (step, again) = match (source, sink) {
         (EndState::Ended(ended), other) => return one_ended(situation, run, &ended, &other, true),
         (other, EndState::Ended(ended)) => return one_ended(situation, run, &ended, &other, false),
+        // Before anything is made beside it: what is on its way out may take the keys of a launch with it.
+        (EndState::Stopping, _) | (_, EndState::Stopping) => (Step::Linger, None),
         (EndState::Absent, _) | (_, EndState::Absent) => return launch(situation, run),
         (EndState::Running, EndState::Running) => (Step::Run, None),
+        (EndState::Starting(_), _) | (_, EndState::Starting(_)) if is_behind(situation, run) => {
+            return renew(situation, run);
+        }
         (EndState::Starting(fault), other) | (other, EndState::Starting(fault)) => {
             let fault = fault.or(if let EndState::Starting(fault) = other { fault } else { None });
             (Step::Start(fault), after(situation, WARNINGS_PERIOD))
         }
-        (EndState::Stopping, _) | (_, EndState::Stopping) => (Step::Linger, None),
     };
     (step, Some(again.map_or(deadline, |again| again.min(deadline))))
 }
@@ -196,13 +205,27 @@ fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
         let fault = Fault::new(reason::PREPARING, "The pods of an earlier try are being removed.");
         return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
     }
-    if run.generation != situation.generation {
-        return (Step::Begin(ActiveRun { generation: situation.generation, ..run.clone() }), None);
+    if is_behind(situation, run) {
+        return renew(situation, run);
     }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
     (Step::Launch, after(situation, WARNINGS_PERIOD))
+}
+
+/// Whether the children of a try that has not come to run are to be others by now: the spec was corrected, or the
+/// operator has another image.
+fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
+    situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
+}
+
+/// The same run, from the newest spec. First that is recorded, then what was made from an older one is removed.
+fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if run.generation != situation.generation {
+        return (Step::Begin(ActiveRun { generation: situation.generation, ..run.clone() }), None);
+    }
+    (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }
 
 fn conclude(situation: &Situation<'_>, run: &ActiveRun, outcome: Outcome) -> (Step, Option<Timestamp>) {

@@ -24,6 +24,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         source: EndState::Absent,
         sink: EndState::Absent,
         leftovers: false,
+        outdated: false,
         now: at(0),
     }
 }
@@ -157,10 +158,35 @@ fn a_run_that_is_not_launched_yet_takes_the_newest_spec_and_keeps_its_name() {
 }
 
 #[test]
+fn a_run_whose_pods_cannot_start_is_made_anew_when_the_spec_or_the_image_is_corrected() {
+    let status = with_run();
+    let stuck = EndState::Starting(Some(Fault::new("PodPending", "m")));
+    let starting = |generation, outdated| Situation {
+        generation,
+        outdated,
+        source: stuck.clone(),
+        sink: EndState::Running,
+        ..situation(&status)
+    };
+    let Step::Begin(run) = step(&starting(GENERATION + 1, false)) else { panic!() };
+    assert_eq!((run.number, run.generation), (1, GENERATION + 1));
+    assert_eq!(step(&starting(GENERATION, true)), Step::Withdraw);
+    assert!(matches!(step(&starting(GENERATION, false)), Step::Start(Some(_))));
+}
+
+#[test]
+fn half_a_launch_of_an_older_spec_is_withdrawn() {
+    let status = with_run();
+    let half = Situation { outdated: true, source: EndState::Running, ..situation(&status) };
+    assert_eq!(step(&half), Step::Withdraw);
+}
+
+#[test]
 fn a_launched_run_goes_on_when_the_spec_changes() {
     let status = running_since(1);
     let changed = Situation {
         generation: GENERATION + 1,
+        outdated: true,
         source: EndState::Running,
         sink: EndState::Running,
         ..situation(&status)
@@ -265,7 +291,8 @@ fn a_job_deleted_under_a_running_pod_fails_the_try() {
 #[test]
 fn an_end_that_is_being_removed_is_waited_for() {
     let status = with_run();
-    let (step, again) =
-        next(&Situation { source: EndState::Stopping, sink: EndState::Running, ..situation(&status) });
-    assert_eq!((step, again), (Step::Linger, Some(at(600))));
+    for other in [EndState::Running, EndState::Absent, EndState::Starting(None)] {
+        let waiting = Situation { source: EndState::Stopping, sink: other, ..situation(&status) };
+        assert_eq!(next(&waiting), (Step::Linger, Some(at(600))));
+    }
 }
