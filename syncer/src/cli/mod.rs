@@ -19,6 +19,7 @@ use std::{error::Error, iter};
 
 use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
 use contract::ExitCode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use config::{Config, Surroundings};
 use flags::Flags;
@@ -31,9 +32,18 @@ pub fn main() -> ExitCode {
     });
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
-        Ok(Config::Run(run)) => run::run(*run),
+        Ok(Config::Run(run)) => {
+            raise_file_limit();
+            run::run(*run)
+        }
         Err(error) => answer(&error),
     }
+}
+
+/// Takes all the descriptors that the process may have: a walk holds one for each level of a tree.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Prints help or version on standard output, an error on standard error.

@@ -25,7 +25,7 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     root::Root,
-    scan::{DirId, Tree},
+    scan::{DirId, ROOT, Tree},
     transport::{DataSender, Peer, TransportError},
     wire::{
         Needs,
@@ -154,35 +154,49 @@ impl<'scope> Feed<'scope> {
     }
 }
 
-/// The paths of directories, from their parents.
+/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is known of the
+/// last parent serves all its children.
 struct Paths<'a> {
     tree: &'a Tree,
     parents: Vec<DirId>,
+    last: Option<Parent>,
+}
+
+/// The path of a directory, and the names of the directories in it.
+struct Parent {
+    id: DirId,
+    path: RelPath,
+    names: Vec<Box<[u8]>>,
 }
 
 impl<'a> Paths<'a> {
     fn new(tree: &'a Tree) -> Self {
-        let mut parents = vec![0; tree.dirs.len()];
+        let mut parents = vec![ROOT; tree.dirs.len()];
         for (id, dir) in (0..).zip(&tree.dirs) {
             let children = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
             parents[children].fill(id);
         }
-        Self { tree, parents }
+        Self { tree, parents, last: None }
     }
 
-    fn of(&self, dir: DirId) -> RelPath {
-        let mut chain = Vec::new();
-        let mut at = dir;
-        while at != 0 {
-            chain.push(at);
-            at = self.parents[at as usize];
+    fn of(&mut self, dir: DirId) -> RelPath {
+        if dir == ROOT {
+            return RelPath::root();
         }
-        chain.iter().rev().fold(RelPath::root(), |path, &id| {
-            let parent = &self.tree.dirs[self.parents[id as usize] as usize];
-            let nth = (id - parent.first_child) as usize;
-            let mut dirs = parent.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-            dirs.nth(nth).and_then(|entry| path.join(entry.name).ok()).unwrap_or(path)
-        })
+        let id = self.parents[dir as usize];
+        let parent = match self.last.take().filter(|last| last.id == id) {
+            Some(parent) => parent,
+            None => Parent { id, path: self.of(id), names: self.names_in(id) },
+        };
+        let nth = (dir - self.tree.dirs[id as usize].first_child) as usize;
+        let path = parent.names.get(nth).and_then(|name| parent.path.join(name).ok());
+        self.last = Some(parent);
+        path.unwrap_or_default()
+    }
+
+    fn names_in(&self, dir: DirId) -> Vec<Box<[u8]>> {
+        let listing = &self.tree.dirs[dir as usize].listing;
+        listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name.into()).collect()
     }
 }
 

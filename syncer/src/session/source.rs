@@ -9,7 +9,7 @@ use crate::{
     report::{Failures, Stopwatch, cpu_ms, peak_rss},
     root::Root,
     scan::{DirId, ROOT, Tree},
-    transport::{Control, Peer, TransportError},
+    transport::{Control, DataSender, Peer, TransportError},
     wire::{Hello, Listed, Message, SourceDone, TreeHead},
 };
 
@@ -50,6 +50,8 @@ fn serve(root: &Root, tree: &Tree, peer: &Peer, watch: &mut Stopwatch<'_>) -> Re
     expect_welcome(control)?;
     std::thread::scope(|scope| {
         let mut feed = None;
+        // However this ends, no worker may wait for a sink that does not read any more.
+        let _release = Release(peer);
         loop {
             match control.recv()? {
                 Message::Want(dirs) => list(control, tree, &dirs)?,
@@ -74,6 +76,15 @@ fn serve(root: &Root, tree: &Tree, peer: &Peer, watch: &mut Stopwatch<'_>) -> Re
             }
         }
     })
+}
+
+/// Lets the workers go when it is dropped.
+struct Release<'a>(&'a Peer);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.senders.iter().for_each(DataSender::close);
+    }
 }
 
 fn expect_welcome(control: &Control) -> Result<(), TransportError> {

@@ -72,19 +72,38 @@ pub struct Frame {
     pub body: Vec<u8>,
 }
 
+/// Asks a connection why it ended, if it did.
+type CloseReason = dyn Fn() -> Option<TransportError> + Send + Sync;
+
 /// The first error of a connection; what every later call on it fails with.
-#[derive(Debug, Clone, Default)]
-pub struct Fault(Arc<OnceLock<TransportError>>);
+#[derive(Clone, Default)]
+pub struct Fault {
+    first: Arc<OnceLock<TransportError>>,
+    close_reason: Option<Arc<CloseReason>>,
+}
 
 impl Fault {
+    /// For a connection that knows why it ended, even before the task that notices it has run.
+    pub fn of(close_reason: impl Fn() -> Option<TransportError> + Send + Sync + 'static) -> Self {
+        Self { first: Arc::default(), close_reason: Some(Arc::new(close_reason)) }
+    }
+
     /// Keeps `error` if it is the first.
     pub fn set(&self, error: TransportError) {
-        let _ = self.0.set(error);
+        let _ = self.first.set(error);
     }
 
     /// The error, or that the peer went away without a word.
     pub fn get(&self) -> TransportError {
-        self.0.get().cloned().unwrap_or_else(|| TransportError::Lost("the peer closed it".into()))
+        let reason = || self.close_reason.as_ref().and_then(|ask| ask());
+        let unknown = || TransportError::Lost("the peer closed it".into());
+        self.first.get().cloned().or_else(reason).unwrap_or_else(unknown)
+    }
+}
+
+impl std::fmt::Debug for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Fault").field(&self.first.get()).finish()
     }
 }
 
@@ -135,6 +154,11 @@ impl DataSender {
     /// Sends an encoded frame; waits while the peer is behind.
     pub fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
         self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
+    }
+
+    /// Makes every sending worker fail, now and later.
+    pub fn close(&self) {
+        self.outgoing.close();
     }
 }
 
