@@ -68,7 +68,7 @@ check-clippy: check-tools
 
 .PHONY: check-doc
 check-doc: check-tools
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --quiet --workspace --no-deps --document-private-items
 
 .PHONY: check-generated
 check-generated: check-tools
@@ -97,15 +97,14 @@ check-manifests:
 .PHONY: crds
 crds: ## Write crds/ from the types in operator/src/api
 	@.ci/tools build
-	cargo run --bin crdgen -- crds
+	cargo run --bin crdgen -- crds config/crd
 
 .PHONY: image
 image: ## The container image, from static programs
 	@.ci/tools build
-	$(PROGRAMS)
 	. e2e/cluster/lib.sh
 	engine_up
-	config/image/build "$(IMAGE)" "$(PROGRAMS_DIR)"
+	PROFILE=$(PROFILE) config/image/build "$(IMAGE)"
 
 .PHONY: cluster
 cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
