@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(90);
 const CONTROLLERS: &str = "job-controller,garbage-collector-controller,namespace-controller,\
                            serviceaccount-controller,root-ca-certificate-publisher-controller";
 
-/// A running control plane with the CRDs of `crds/`.
+/// A running control plane with what `config/default` installs.
 #[derive(Debug)]
 pub struct ApiServer {
     folder: PathBuf,
@@ -46,7 +46,7 @@ pub struct ApiServer {
 pub enum User {
     /// Who may do everything.
     Admin,
-    /// The operator, with the rights that `config/rbac` gives it.
+    /// The operator's account, with the rights that `config/rbac` gives it.
     Operator,
 }
 
@@ -64,14 +64,14 @@ impl ApiServer {
     /// The one control plane of the running test program, started when it is first asked for. It ends with the
     /// program.
     pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<ApiServer> = OnceLock::new();
-        SHARED.get_or_init(|| match Self::start() {
+        static SHARED: OnceLock<Result<ApiServer>> = OnceLock::new();
+        match SHARED.get_or_init(Self::start) {
             Ok(server) => server,
             Err(error) => panic!("no API server: {error:#}"),
-        })
+        }
     }
 
-    /// Starts a control plane on free loopback ports and installs the CRDs.
+    /// Starts a control plane on free loopback ports and installs what `config/default` holds.
     pub fn start() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("volferry-apiserver-").tempdir()?.keep();
         let reaper = Reaper::new(&format!("sleep 1; rm -rf '{}'", folder.display()))?;
@@ -82,7 +82,7 @@ impl ApiServer {
         server.start_apiserver(etcd_port)?;
         server.write_kubeconfigs()?;
         server.start_controller_manager()?;
-        server.install_crds()?;
+        server.install()?;
         Ok(server)
     }
 
@@ -91,11 +91,15 @@ impl ApiServer {
         self.folder.join(user.token()).with_extension("kubeconfig")
     }
 
-    /// A client with all rights. It works on the runtime that it was made on, so each test makes its own.
-    pub async fn client(&self) -> Result<Client> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(User::Admin))?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(Client::try_from(config)?)
+    /// How a user reaches the API server.
+    pub async fn config(&self, user: User) -> Result<Config> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(user))?;
+        Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+    }
+
+    /// A client with a user's rights. It works on the runtime that it was made on, so each test makes its own.
+    pub async fn client(&self, user: User) -> Result<Client> {
+        Ok(Client::try_from(self.config(user).await?)?)
     }
 
     /// kubectl with all rights.
@@ -193,10 +197,11 @@ impl ApiServer {
         .to_string()
     }
 
-    fn install_crds(&self) -> Result<()> {
-        let kubectl = self.kubectl("default")?;
-        let crds = programs::repository().join("crds").display().to_string();
-        kubectl.run(&["apply", "--server-side", "-f", &crds])?;
+    /// The CRDs, and the operator's account with its rights. Its Deployment stays without pods.
+    fn install(&self) -> Result<()> {
+        let kubectl = self.kubectl("volferry-system")?;
+        let all = programs::repository().join("config/default").display().to_string();
+        kubectl.run(&["apply", "--server-side", "-k", &all])?;
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
         Ok(())
     }

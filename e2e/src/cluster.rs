@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{kubectl::Kubectl, syncjob, volume::Volume, wait};
+use crate::{diagnosis, kubectl::Kubectl, syncjob, volume::Volume, wait};
 
 /// Where `e2e/run` installs the operator.
 pub const SYSTEM_NAMESPACE: &str = "volferry-system";
@@ -137,38 +137,18 @@ impl Sandbox {
     pub fn operator_pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE)
     }
-
-    /// What happened here, for whoever reads the failure of a test.
-    fn print_diagnosis(&self) {
-        let of_namespace: [&[&str]; 5] = [
-            &["get", "syncjobs", "-o", "yaml"],
-            &["get", "jobs,pods,services,secrets,pvc", "-o", "wide"],
-            &["events"],
-            &["describe", "pods"],
-            &["logs", "--selector", "volferry.dev/syncjob", "--all-containers", "--prefix", "--tail=200"],
-        ];
-        eprintln!("\n===== namespace {}", self.namespace);
-        of_namespace.iter().for_each(|args| print_output(&self.kubectl, args));
-        print_output(&self.system, &["logs", "--selector", OPERATOR_PODS, "--prefix", "--tail=200"]);
-        print_output(&self.system, &["get", "pods", "-o", "wide"]);
-    }
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.print_diagnosis();
+            diagnosis::print(&self.kubectl, &self.namespace);
+            diagnosis::print_output(&self.system, &["get", "pods", "-o", "wide"]);
+            let logs = ["logs", "--selector", OPERATOR_PODS, "--prefix", "--tail=200"];
+            diagnosis::print_output(&self.system, &logs);
         }
         print_error(&self.kubectl, &["delete", "syncjobs", "--all", "--wait=false"]);
         print_error(&self.kubectl, &["delete", "namespace", &self.namespace, "--wait=false"]);
-    }
-}
-
-fn print_output(kubectl: &Kubectl, args: &[&str]) {
-    eprintln!("===== kubectl {}", args.join(" "));
-    match kubectl.run(args) {
-        Ok(text) => eprintln!("{text}"),
-        Err(error) => eprintln!("{error:#}"),
     }
 }
 

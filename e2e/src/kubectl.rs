@@ -30,6 +30,12 @@ impl Kubectl {
         text(args, &self.command(args).output().context("cannot run kubectl")?)
     }
 
+    /// The same, without blocking the thread.
+    pub async fn run_async(&self, args: &[&str]) -> Result<String> {
+        let mut command = tokio::process::Command::from(self.command(args));
+        text(args, &command.kill_on_drop(true).output().await.context("cannot run kubectl")?)
+    }
+
     /// Runs kubectl with `input` on its standard input.
     pub fn pipe(&self, args: &[&str], input: &str) -> Result<String> {
         let mut child = self

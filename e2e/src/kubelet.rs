@@ -1,9 +1,10 @@
 //! The part of the kubelet and of the syncer's agent, played by the test: it says what becomes of a pod.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use contract::{Report, Side};
+use futures::StreamExt as _;
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -14,10 +15,11 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Config, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
 
-use crate::{syncjob, wait};
+use crate::{report::good_report, syncjob, wait};
 
 /// A pod is made within seconds, or not at all.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,12 +128,61 @@ impl Kubelet {
         Ok(Client::try_from(config)?)
     }
 
+    /// Plays every run of a SyncJob to a good end: starts each pod, and when both ends of a try run, ends them. Returns only
+    /// with an error.
+    pub async fn play(&self, job: &str) -> Result<()> {
+        let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
+        let mut changes = pin!(watcher(self.pods.clone(), config).default_backoff().applied_objects());
+        while let Some(changed) = changes.next().await {
+            // What has happened since counts, not what the watch was late to say.
+            let name = changed.context("watching pods")?.name_any();
+            let Some(pod) = self.pods.get_opt(&name).await? else { continue };
+            if pod.metadata.deletion_timestamp.is_some() {
+                self.finish_deletions().await?;
+            } else if phase(&pod) == "Pending" {
+                self.start(&pod).await?;
+            } else if let Some((source, sink)) = self.running_pair(&pod).await? {
+                self.succeed(job, &source, &sink, &good_report(&try_of(&sink))).await?;
+            }
+        }
+        bail!("the watch of pods ended")
+    }
+
+    /// Lets go of the pods of a SyncJob as they are deleted, and starts or ends none. Returns only with an error.
+    pub async fn release(&self, job: &str) -> Result<()> {
+        let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
+        let mut changes = pin!(watcher(self.pods.clone(), config).default_backoff().applied_objects());
+        while let Some(changed) = changes.next().await {
+            if changed.context("watching pods")?.metadata.deletion_timestamp.is_some() {
+                self.finish_deletions().await?;
+            }
+        }
+        bail!("the watch of pods ended")
+    }
+
+    /// The pods of the try that `pod` is of, source first, if both run.
+    async fn running_pair(&self, pod: &Pod) -> Result<Option<(Pod, Pod)>> {
+        let run = pod.labels().get("volferry.dev/run").context("a pod without a run")?;
+        let of_run = ListParams::default().labels(&format!("volferry.dev/run={run}"));
+        let mut pods = self.pods.list(&of_run).await?.items;
+        pods.retain(|it| phase(it) == "Running" && try_of(it) == try_of(pod));
+        let mut take = |side: Side| {
+            let at =
+                pods.iter().position(|it| it.labels().get("volferry.dev/side") == Some(&side.to_string()))?;
+            Some(pods.swap_remove(at))
+        };
+        Ok(take(Side::Source).zip(take(Side::Sink)))
+    }
+
     /// Lets go of every pod that is being deleted, as the kubelet does when the containers have ended.
     pub async fn finish_deletions(&self) -> Result<()> {
         let now = DeleteParams::default().grace_period(0);
         for pod in self.pods.list(&ListParams::default()).await?.items {
             if pod.metadata.deletion_timestamp.is_some() {
-                self.pods.delete(&pod.name_any(), &now).await?;
+                match self.pods.delete(&pod.name_any(), &now).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    done => drop(done?),
+                }
             }
         }
         Ok(())
@@ -165,6 +216,17 @@ impl Kubelet {
         self.pods.patch_status(&name, &PatchParams::default(), &patch).await.context("a pod's status")?;
         Ok(())
     }
+}
+
+/// The name of the try that a pod is of, as its agent is told.
+pub fn try_of(pod: &Pod) -> String {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut args = containers.flat_map(|container| container.args.iter().flatten());
+    args.find_map(|arg| arg.strip_prefix("--run=")).unwrap_or_default().into()
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
 fn container(pod: &Pod, ready: bool, state: &Value) -> Value {

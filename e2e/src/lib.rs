@@ -8,9 +8,13 @@
 
 pub mod apiserver;
 pub mod cluster;
+pub mod cut;
+pub mod diagnosis;
 pub mod kubectl;
 pub mod kubelet;
 pub mod programs;
+pub mod report;
+pub mod scripted;
 pub mod supervised;
 pub mod syncjob;
 pub mod tree;

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 
 /// The root of the repository.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    let member = Path::new(env!("CARGO_MANIFEST_DIR"));
+    member.parent().unwrap_or(member).into()
 }
 
 /// A program that `e2e/cluster/build` makes. An error says how to make it.

@@ -2,7 +2,7 @@
 //! write instead, and defaults are filled in.
 
 use e2e::{
-    apiserver::ApiServer,
+    apiserver::{ApiServer, User},
     syncjob::{self, manifest, merge},
 };
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ fn the_destination_stays_and_the_source_may_change() {
 #[tokio::test]
 async fn defaults_are_written_into_what_is_stored() {
     let server = ApiServer::shared();
-    let jobs = syncjob::api(&server.client().await.unwrap(), "default");
+    let jobs = syncjob::api(&server.client(User::Admin).await.unwrap(), "default");
     let stored = syncjob::create(&jobs, manifest("defaults", "from", "to", json!({}))).await.unwrap();
     let spec = &stored.data["spec"];
     let expected = [

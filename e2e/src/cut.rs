@@ -1,0 +1,144 @@
+//! A way to the API server that breaks off at a chosen write.
+//!
+//! Whoever is killed is killed between two of its writes, or after a write whose answer it never saw. A program that
+//! talks through a [`CutLine`] can be killed at exactly any of these points, so that a test walks through all of them.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::{Context as _, Result};
+use http_body_util::BodyExt as _;
+use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::client::{Body, Client};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinSet,
+};
+
+/// Where the line breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Nowhere.
+    Never,
+    /// After so many writes: the next one does not reach the API server.
+    Before(usize),
+    /// The write after so many reaches the API server, and its answer is lost.
+    After(usize),
+}
+
+/// A loopback address that passes requests on with the rights of one user, until the cut.
+#[derive(Debug)]
+pub struct CutLine {
+    address: SocketAddr,
+    state: Arc<State>,
+    /// Ends with this.
+    _serving: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    cut: Cut,
+    writes: AtomicUsize,
+    reached: Notify,
+}
+
+impl CutLine {
+    /// Passes requests on by `client`, with its rights.
+    pub async fn new(client: Client, cut: Cut) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("a loopback port")?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(State { cut, writes: AtomicUsize::new(0), reached: Notify::new() });
+        let mut serving = JoinSet::new();
+        serving.spawn(accept(listener, client, state.clone()));
+        Ok(Self { address, state, _serving: serving })
+    }
+
+    /// The URL of this end of the line.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Waits until the cut has been reached. From then on no request is answered any more.
+    pub async fn reached(&self) {
+        self.state.reached.notified().await;
+    }
+
+    /// How many writes have been begun.
+    pub fn writes(&self) -> usize {
+        self.state.writes.load(Ordering::SeqCst)
+    }
+}
+
+async fn accept(listener: TcpListener, client: Client, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, client.clone(), state.clone()));
+    }
+}
+
+async fn serve(stream: TcpStream, client: Client, state: Arc<State>) {
+    let service = service_fn(|request| pass(request, client.clone(), state.clone()));
+    // An error is a peer that has gone away, which is what the killed do.
+    drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+}
+
+async fn pass(
+    request: Request<Incoming>,
+    client: Client,
+    state: Arc<State>,
+) -> Result<Response<Body>, Infallible> {
+    let write = is_write(&request).then(|| state.writes.fetch_add(1, Ordering::SeqCst));
+    let (before, after) = match (state.cut, write) {
+        (Cut::Before(limit), Some(number)) => (number >= limit, false),
+        (Cut::After(limit), Some(number)) => (number > limit, number == limit),
+        _ => (false, false),
+    };
+    if before {
+        state.broken().await;
+    }
+    let answer = forward(request, &client).await;
+    if after {
+        state.broken().await;
+    }
+    Ok(answer.unwrap_or_else(|error| refusal(&error)))
+}
+
+impl State {
+    async fn broken(&self) {
+        self.reached.notify_one();
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Events and leases are written beside the work, at any time, so they do not count.
+fn is_write(request: &Request<Incoming>) -> bool {
+    let path = request.uri().path();
+    ![Method::GET, Method::HEAD].contains(request.method())
+        && !["events.k8s.io", "/events", "coordination.k8s.io"].iter().any(|it| path.contains(it))
+}
+
+async fn forward(request: Request<Incoming>, client: &Client) -> Result<Response<Body>> {
+    let (mut parts, body) = request.into_parts();
+    // The client sets its own.
+    for header in ["host", "authorization"] {
+        parts.headers.remove(header);
+    }
+    let path = parts.uri.path_and_query().map_or("/", |it| it.as_str()).to_owned();
+    parts.uri = path.parse()?;
+    let body = body.collect().await?.to_bytes();
+    Ok(client.send(Request::from_parts(parts, Body::from(body))).await?)
+}
+
+fn refusal(error: &anyhow::Error) -> Response<Body> {
+    let mut response = Response::new(Body::from(format!("{error:#}").into_bytes()));
+    *response.status_mut() = hyper::StatusCode::BAD_GATEWAY;
+    response
+}

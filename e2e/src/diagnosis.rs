@@ -1,0 +1,36 @@
+//! What is printed of a namespace when a test in it has failed.
+
+use std::path::Path;
+
+use crate::kubectl::Kubectl;
+
+/// Prints the SyncJobs, their children, the events and the pods' logs of a namespace.
+pub fn print(kubectl: &Kubectl, namespace: &str) {
+    let commands: [&[&str]; 5] = [
+        &["get", "syncjobs", "-o", "yaml"],
+        &["get", "jobs,pods,services,secrets,pvc", "-o", "wide"],
+        &["events"],
+        &["describe", "pods"],
+        &["logs", "--selector", "volferry.dev/syncjob", "--all-containers", "--prefix", "--tail=200"],
+    ];
+    eprintln!("\n===== namespace {namespace}");
+    commands.iter().for_each(|args| print_output(kubectl, args));
+}
+
+/// Prints what a kubectl command says, or why it says nothing.
+pub fn print_output(kubectl: &Kubectl, args: &[&str]) {
+    eprintln!("===== kubectl {}", args.join(" "));
+    match kubectl.run(args) {
+        Ok(text) => eprintln!("{text}"),
+        Err(error) => eprintln!("{error:#}"),
+    }
+}
+
+/// Prints a log.
+pub fn print_file(path: &Path) {
+    eprintln!("===== {}", path.display());
+    match std::fs::read_to_string(path) {
+        Ok(text) => eprintln!("{text}"),
+        Err(error) => eprintln!("{error}"),
+    }
+}

@@ -1,0 +1,184 @@
+//! A namespace of the API server with a controller of its own, where the test plays all the rest.
+
+use std::{path::PathBuf, process::Command, time::Duration};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    apiserver::{ApiServer, User},
+    cut::{Cut, CutLine},
+    diagnosis,
+    kubectl::Kubectl,
+    kubelet::Kubelet,
+    programs,
+    supervised::Supervised,
+    syncjob, wait,
+};
+
+/// Nothing here takes long, but for a retry's pause of 10 s; the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The namespace, and what acts in it.
+pub struct Stage {
+    /// A client with all rights.
+    pub client: Client,
+    /// kubectl with all rights.
+    pub kubectl: Kubectl,
+    /// The namespace's SyncJobs.
+    pub jobs: Api<DynamicObject>,
+    /// Plays the kubelet.
+    pub kubelet: Kubelet,
+    /// The namespace's name.
+    pub namespace: String,
+    server: &'static ApiServer,
+    log: PathBuf,
+}
+
+/// A running controller that is killed when this is dropped.
+pub struct Controller {
+    /// First to be dropped: a killed controller needs no line.
+    _process: Supervised,
+    line: CutLine,
+}
+
+impl Stage {
+    /// A namespace with the bound claims `from` and `to`, and no controller yet.
+    pub async fn new(test: &str) -> Result<Self> {
+        let server = ApiServer::shared();
+        let client = server.client(User::Admin).await?;
+        let namespace = json!({"metadata": {"generateName": format!("{test}-")}});
+        let namespace = Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &serde_json::from_value(namespace)?)
+            .await?
+            .name_any();
+        let stage = Self {
+            kubectl: server.kubectl(&namespace)?,
+            jobs: syncjob::api(&client, &namespace),
+            kubelet: Kubelet::new(&client, &server.config(User::Admin).await?, &namespace),
+            log: server.log(&namespace),
+            server,
+            client,
+            namespace,
+        };
+        stage.claim("from", "Bound").await?;
+        stage.claim("to", "Bound").await?;
+        Ok(stage)
+    }
+
+    /// The same with a controller at work.
+    pub async fn with_controller(test: &str) -> Result<(Self, Controller)> {
+        let stage = Self::new(test).await?;
+        let controller = stage.controller(Cut::Never).await?;
+        Ok((stage, controller))
+    }
+
+    /// Starts a controller for this namespace, with the operator's rights.
+    pub async fn controller(&self, cut: Cut) -> Result<Controller> {
+        let line = CutLine::new(self.server.client(User::Operator).await?, cut).await?;
+        let kubeconfig = self.log.with_extension("kubeconfig");
+        std::fs::write(&kubeconfig, kubeconfig_of(&line.url(), &self.namespace))?;
+        let mut command = Command::new(programs::of_workspace("volferry-operator")?);
+        command
+            .args(["controller", "--image=volferry.test/volferry:1", "--leader-elect=false"])
+            .args(["--listen=127.0.0.1:0", "--watch-namespace", &self.namespace])
+            .env("KUBECONFIG", &kubeconfig)
+            .env("RUST_LOG", "info,operator=debug");
+        Ok(Controller { _process: Supervised::start(&mut command, &self.log)?, line })
+    }
+
+    /// A claim in that phase.
+    pub async fn claim(&self, name: &str, phase: &str) -> Result<()> {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
+        let manifest = json!({"metadata": {"name": name}, "spec": {"storageClassName": "of-the-test",
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
+        let status = Patch::Merge(json!({"status": {"phase": phase}}));
+        claims.patch_status(name, &PatchParams::default(), &status).await.context("a claim's status")?;
+        Ok(())
+    }
+
+    /// Creates a SyncJob from claim `from` to claim `to`.
+    pub async fn sync(&self, name: &str, others: Value) -> Result<DynamicObject> {
+        syncjob::create(&self.jobs, syncjob::manifest(name, "from", "to", others)).await
+    }
+
+    /// Patches a SyncJob.
+    pub async fn patch(&self, name: &str, patch: Value) -> Result<DynamicObject> {
+        let patch = Patch::Merge(patch);
+        self.jobs.patch(name, &PatchParams::default(), &patch).await.context("patching a SyncJob")
+    }
+
+    /// The SyncJob once `holds` is true of it.
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&DynamicObject) -> bool,
+    ) -> Result<DynamicObject> {
+        wait::until(&self.jobs, name, what, PATIENCE, holds).await
+    }
+
+    /// The SyncJob once its condition of that kind is true.
+    pub async fn until_is(&self, name: &str, kind: &str) -> Result<DynamicObject> {
+        syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
+    }
+
+    /// Prints what is in the namespace and what the controllers have logged.
+    pub fn print_diagnosis(&self) {
+        diagnosis::print(&self.kubectl, &self.namespace);
+        diagnosis::print_file(&self.log);
+    }
+
+    /// The names of all children of a SyncJob, sorted; pods and what Kubernetes makes by itself left out.
+    pub fn children(&self, job: &str) -> Result<Vec<String>> {
+        let kinds = "jobs,services,secrets,serviceaccounts,roles,rolebindings";
+        let label = format!("volferry.dev/syncjob={job}");
+        let names = self.kubectl.run(&["get", kinds, "-l", &label, "-o", "name"])?;
+        let mut names: Vec<String> = names.lines().map(Into::into).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print_diagnosis();
+        }
+    }
+}
+
+impl Controller {
+    /// Goes on until `done` is, or until the controller comes to its cut, and then kills it. Returns how many writes it has
+    /// made by then.
+    pub async fn until_cut_or(self, done: impl Future<Output = Result<()>>) -> Result<usize> {
+        tokio::select! {
+            () = self.line.reached() => {}
+            done = done => done?,
+        }
+        Ok(self.line.writes())
+    }
+
+    /// How many writes it has made.
+    pub fn writes(&self) -> usize {
+        self.line.writes()
+    }
+}
+
+fn kubeconfig_of(url: &str, namespace: &str) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
+    })
+    .to_string()
+}

@@ -1,0 +1,71 @@
+//! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
+
+use e2e::{scripted::Stage, syncjob};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_missing_claim_is_named_and_the_run_begins_when_it_is_there() {
+    let (stage, _controller) = Stage::with_controller("missing").await.unwrap();
+    let destination = json!({"destination": {"persistentVolumeClaim": {"claimName": "late"}}});
+    stage.sync("web", destination).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimNotFound"));
+    let message = syncjob::message(&stalled, "Stalled");
+    assert!(message.contains(&format!("{}/late", stage.namespace)), "{message}");
+    assert!(message.contains("spec.destination.persistentVolumeClaim.claimName"), "{message}");
+    assert_eq!(stage.children("web").unwrap(), [""; 0]);
+
+    stage.claim("late", "Bound").await.unwrap();
+    tokio::select! {
+        done = stage.until_is("web", "Ready") => drop(done.unwrap()),
+        error = stage.kubelet.play("web") => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_whose_class_is_not_there_stalls_and_a_lost_one_too() {
+    let (stage, _controller) = Stage::with_controller("unbound").await.unwrap();
+    for (claim, phase, reason, word) in [
+        ("unbound", "Pending", "ClaimNotBound", "of-the-test"),
+        ("lost", "Lost", "ClaimLost", "lost its volume"),
+    ] {
+        stage.claim(claim, phase).await.unwrap();
+        stage.sync(claim, json!({"source": {"persistentVolumeClaim": {"claimName": claim}}})).await.unwrap();
+        let stalled = stage.until_is(claim, "Stalled").await.unwrap();
+        assert!(syncjob::has_reason(&stalled, "Stalled", reason), "{stalled:#?}");
+        let message = syncjob::message(&stalled, "Stalled");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_block_volume_is_refused_with_what_to_name_instead() {
+    let (stage, _controller) = Stage::with_controller("block").await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let block = json!({"metadata": {"name": "raw"}, "spec": {"volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    claims.create(&PostParams::default(), &serde_json::from_value(block).unwrap()).await.unwrap();
+    let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
+    claims.patch_status("raw", &PatchParams::default(), &bound).await.unwrap();
+
+    stage.sync("web", json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}})).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "BlockVolume"));
+    assert!(syncjob::message(&stalled, "Stalled").contains("volumeMode Filesystem"));
+}
+
+#[tokio::test]
+async fn a_claim_that_is_being_deleted_is_no_place_for_a_run() {
+    let (stage, _controller) = Stage::with_controller("terminating").await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    // The API server's own finalizer, which protects claims in use, keeps it.
+    claims.delete("to", &DeleteParams::default()).await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
+}

@@ -1,0 +1,325 @@
+//! The life of a SyncJob's runs, with a kubelet that is played.
+
+use contract::{Phase, Progress, Report, RunResult, Side, Timings, Work};
+use e2e::{
+    cut::Cut,
+    report::{bad_report, good_report},
+    scripted::Stage,
+    syncjob,
+};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_run_goes_from_its_record_to_its_report() {
+    let (stage, _controller) = Stage::with_controller("run").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let running =
+        stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    assert!(syncjob::has_reason(&running, "Reconciling", "Running") && syncjob::is(&running, "Reconciling"));
+    assert_eq!(syncjob::text(&running, "/activeRun/id"), "web-1");
+
+    let now =
+        Progress { phase: Phase::Transfer, files: 1, files_total: 2, bytes: 5, bytes_total: 10, rate: 5 };
+    let mut progress = serde_json::to_value(now).unwrap();
+    progress["run"] = json!("web-1");
+    stage.kubelet.publish(&sink, "web", &json!({"progress": progress})).await.unwrap();
+    let report = good_report("web-1");
+    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(syncjob::part::<Work>(&done, "/lastRun/work").unwrap(), report.work);
+    let timings: Timings = syncjob::part(&done, "/lastRun/timings").unwrap();
+    assert_eq!((timings.scan, timings.transfer, timings.commit), (2, 7, 1));
+    assert!(timings.total >= 10 && timings.pod_start > 0, "{timings:?}");
+    assert_eq!(syncjob::text(&done, "/phase"), "Succeeded");
+    assert_eq!(syncjob::status(&done, "/observedGeneration").as_i64(), done.metadata.generation);
+    assert_eq!(syncjob::status(&done, "/history/0/id"), "web-1");
+    for gone in ["/activeRun", "/progress", "/reports"] {
+        assert!(syncjob::status(&done, gone).is_null(), "{gone} in {done:#?}");
+    }
+    assert!(!syncjob::is(&done, "Reconciling") && !syncjob::is(&done, "Stalled"));
+}
+
+#[tokio::test]
+async fn an_agent_may_write_the_status_of_its_own_job_and_do_nothing_else() {
+    let (stage, _controller) = Stage::with_controller("rights").await.unwrap();
+    stage.claim("other-to", "Bound").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    stage
+        .sync("other", json!({"destination": {"persistentVolumeClaim": {"claimName": "other-to"}}}))
+        .await
+        .unwrap();
+    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+    let agent = stage.kubelet.client_of(&sink).await.unwrap();
+    let jobs = syncjob::api(&agent, &stage.namespace);
+    let (params, patch) = (PatchParams::default(), Patch::Merge(json!({"status": {"progress": null}})));
+
+    jobs.patch_status("web", &params, &patch).await.unwrap();
+    let spec = Patch::Merge(json!({"spec": {"trigger": "x"}}));
+    let refused = [
+        jobs.patch_status("other", &params, &patch).await.err(),
+        jobs.patch("web", &params, &spec).await.err(),
+        jobs.get("web").await.err(),
+        jobs.list(&ListParams::default()).await.err(),
+        Api::<k8s_openapi::api::core::v1::Secret>::namespaced(agent.clone(), &stage.namespace)
+            .list(&ListParams::default())
+            .await
+            .err(),
+        Api::<k8s_openapi::api::core::v1::Pod>::namespaced(agent, &stage.namespace)
+            .list(&ListParams::default())
+            .await
+            .err(),
+    ];
+    for (number, error) in refused.into_iter().enumerate() {
+        match error {
+            Some(kube::Error::Api(status)) if status.is_forbidden() => {}
+            other => panic!("request {number} was not forbidden: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_runs_while_suspended_and_a_trigger_asks_for_one_run() {
+    let (stage, _controller) = Stage::with_controller("trigger").await.unwrap();
+    stage.sync("web", json!({"suspend": true})).await.unwrap();
+    let suspended = stage.until_is("web", "Ready").await.unwrap();
+    assert!(syncjob::has_reason(&suspended, "Ready", "Suspended"));
+    assert_eq!(syncjob::text(&suspended, "/phase"), "Suspended");
+    assert_eq!(stage.children("web").unwrap(), [""; 0]);
+
+    let playing = stage.kubelet.play("web");
+    let script = async {
+        stage.patch("web", json!({"spec": {"suspend": false}})).await?;
+        stage.until("web", "the first run is over", is_done("web-1")).await?;
+        stage.patch("web", json!({"spec": {"trigger": "again"}})).await?;
+        let second = stage.until("web", "the second run is over", is_done("web-2")).await?;
+        assert_eq!(syncjob::text(&second, "/lastTrigger"), "again");
+        // Suspending and resuming asks for nothing that was not due; labels are no spec.
+        stage.patch("web", json!({"metadata": {"labels": {"a": "b"}}})).await?;
+        stage.patch("web", json!({"spec": {"trigger": "and again"}})).await?;
+        stage.until("web", "the third run is over", is_done("web-3")).await
+    };
+    let third = tokio::select! {
+        third = script => third.unwrap(),
+        error = playing => panic!("{error:?}"),
+    };
+    let history = syncjob::status(&third, "/history").as_array().unwrap();
+    let ids: Vec<_> = history.iter().map(|run| run["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["web-3", "web-2", "web-1"]);
+}
+
+#[tokio::test]
+async fn a_failed_run_is_tried_again_under_its_name_and_given_up_in_the_end() {
+    let (stage, _controller) = Stage::with_controller("retry").await.unwrap();
+    stage.sync("web", json!({"limits": {"retries": 1}})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let lost = bad_report("web-1", "PeerLost", "the peer went away");
+    end_both(&stage, (&source, &sink), 5, &lost).await.unwrap();
+    let waiting = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
+    let waiting = stage.until("web", "the run waits for its second try", waiting).await.unwrap();
+    assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 1);
+    assert!(syncjob::message(&waiting, "Reconciling").contains("the peer went away"));
+
+    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let lost = bad_report("web-1.retry1", "PeerLost", "the peer went away again");
+    end_both(&stage, (&source, &sink), 5, &lost).await.unwrap();
+    let over = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(!syncjob::is(&over, "Ready") && !syncjob::is(&over, "Reconciling"));
+    assert_eq!(syncjob::text(&over, "/lastRun/id"), "web-1");
+    assert_eq!(syncjob::status(&over, "/lastRun/retries"), 1);
+    assert_eq!(syncjob::text(&over, "/lastRun/reason"), "PeerLost");
+    assert!(syncjob::message(&over, "Stalled").contains("the peer went away again"), "{over:#?}");
+
+    let playing = stage.kubelet.play("web");
+    stage.patch("web", json!({"spec": {"trigger": "after repair"}})).await.unwrap();
+    tokio::select! {
+        done = stage.until_is("web", "Ready") => assert_eq!(syncjob::text(&done.unwrap(), "/lastRun/id"), "web-2"),
+        error = playing => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_another_try_cannot_help_is_not_tried_again() {
+    let (stage, _controller) = Stage::with_controller("hopeless").await.unwrap();
+    for (number, (exit, reason)) in
+        [(4, "DeleteLimitExceeded"), (6, "IdentityRefused")].into_iter().enumerate()
+    {
+        let (name, run) = (format!("job{number}"), format!("job{number}-1"));
+        stage.sync(&name, json!({})).await.unwrap();
+        let pods = stage.kubelet.start_both(&name, &[]).await.unwrap();
+        let report = bad_report(&run, reason, "no way");
+        end_both(&stage, (&pods.0, &pods.1), exit, &report).await.unwrap();
+        let over = stage.until_is(&name, "Stalled").await.unwrap();
+        assert!(syncjob::has_reason(&over, "Stalled", reason), "{over:#?}");
+        assert_eq!(syncjob::status(&over, "/lastRun/retries"), 0);
+        assert_eq!(syncjob::text(&over, "/lastRun/result"), "Failed");
+    }
+}
+
+#[tokio::test]
+async fn a_run_with_failed_files_is_partial_and_names_them() {
+    let (stage, _controller) = Stage::with_controller("partial").await.unwrap();
+    stage.sync("web", json!({"limits": {"retries": 0}})).await.unwrap();
+    let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let failure =
+        contract::Failure { path: "a/b".into(), operation: "read".into(), error: "Permission denied".into() };
+    let good = good_report("web-1");
+    let report = Report {
+        result: RunResult::PartiallyFailed,
+        reason: Some("FilesFailed".into()),
+        message: "1 file failed".into(),
+        work: Work { files_failed: 1, ..good.work },
+        failures: vec![failure],
+        ..good
+    };
+    end_both(&stage, (&pods.0, &pods.1), 3, &report).await.unwrap();
+    let over = stage.until("web", "the run is over", is_done("web-1")).await.unwrap();
+    assert!(!syncjob::is(&over, "Ready"));
+    assert_eq!(syncjob::text(&over, "/phase"), "PartiallyFailed");
+    assert_eq!(syncjob::text(&over, "/lastRun/failures/0/path"), "a/b");
+    assert_eq!(syncjob::part::<Work>(&over, "/lastRun/work").unwrap().files_failed, 1);
+}
+
+#[tokio::test]
+async fn a_report_that_only_the_termination_message_holds_is_not_lost() {
+    let (stage, _controller) = Stage::with_controller("message").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let report = good_report("web-1");
+    let message = serde_json::to_string(&report).unwrap();
+    stage.kubelet.end(&source, 0, &message).await.unwrap();
+    stage.kubelet.end(&sink, 0, &message).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(syncjob::part::<Work>(&done, "/lastRun/work").unwrap(), report.work);
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_is_stopped() {
+    let (stage, _controller) = Stage::with_controller("timeout").await.unwrap();
+    stage.sync("web", json!({"limits": {"timeout": "2s"}})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let over = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&over, "Stalled", "TimedOut"), "{over:#?}");
+    assert!(syncjob::message(&over, "Stalled").contains("spec.limits.timeout"));
+    for (side, pod) in [(Side::Source, source), (Side::Sink, sink)] {
+        let deleted = stage.kubelet.deleted_pod("web", side).await.unwrap();
+        assert_eq!(deleted.metadata.uid, pod.metadata.uid);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_start_is_explained_and_waited_for() {
+    let (stage, _controller) = Stage::with_controller("start").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
+    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+    stage.kubelet.start(&sink).await.unwrap();
+    let says = |reason: &'static str, words: [&'static str; 2]| {
+        move |job: &kube::api::DynamicObject| {
+            syncjob::has_reason(job, "Reconciling", reason)
+                && words.iter().all(|word| syncjob::message(job, "Reconciling").contains(word))
+        }
+    };
+    let message = "0/3 nodes are available: 3 node(s) had volume node affinity conflict.";
+    stage.kubelet.unschedulable(&source, message).await.unwrap();
+    let unschedulable = says("PodPending", ["source", "volume node affinity conflict"]);
+    stage.until("web", "the scheduler's reason is passed on", unschedulable).await.unwrap();
+    stage.kubelet.wait(&source, "ImagePullBackOff", "not found").await.unwrap();
+    let unpulled = says("ImagePullFailed", ["volferry.test/volferry:1", "not found"]);
+    stage.until("web", "the image that cannot be pulled is named", unpulled).await.unwrap();
+
+    stage.kubelet.start(&source).await.unwrap();
+    stage.kubelet.succeed("web", &source, &sink, &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
+    let (stage, _controller) = Stage::with_controller("replaced").await.unwrap();
+    stage.sync("web", json!({"pods": {"nodeSelector": {"disk": "none-such"}}})).await.unwrap();
+    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
+    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+    stage.kubelet.unschedulable(&source, "0/3 nodes are available").await.unwrap();
+    let pending = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "PodPending");
+    stage.until("web", "the pending pod is named", pending).await.unwrap();
+
+    stage.patch("web", json!({"spec": {"pods": null}})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    assert_eq!(source.spec.as_ref().unwrap().node_selector, None);
+    let run = e2e::kubelet::try_of(&sink);
+    stage.kubelet.succeed("web", &source, &sink, &good_report(&run)).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
+    let (stage, controller) = Stage::with_controller("idle").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let playing = stage.kubelet.play("web");
+    tokio::select! {
+        done = stage.until_is("web", "Ready") => drop(done.unwrap()),
+        error = playing => panic!("{error:?}"),
+    }
+    drop(controller);
+    let before = stage.jobs.get("web").await.unwrap();
+
+    // A job that comes after it, and is suspended, shows that the controller has been through all there is.
+    let controller = stage.controller(Cut::Never).await.unwrap();
+    stage.sync("zzz", json!({"suspend": true})).await.unwrap();
+    stage.until_is("zzz", "Ready").await.unwrap();
+    assert_eq!(
+        controller.writes(),
+        2,
+        "the finalizer and the status of the second job, and nothing of the first"
+    );
+    let after = stage.jobs.get("web").await.unwrap();
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+}
+
+#[tokio::test]
+async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
+    let (stage, _controller) = Stage::with_controller("later").await.unwrap();
+    let remote = json!({"persistentVolumeClaim": null, "remote": {"listen": {}}});
+    let fields: [(&str, Value); 12] = [
+        ("schedule", json!({"schedule": {"cron": "@daily"}})),
+        ("snapshots", json!({"snapshots": {"retain": {"last": 1}}})),
+        ("regression", json!({"regression": {}})),
+        ("parallelism", json!({"parallelism": 2})),
+        ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),
+        ("source.remote", json!({"source": remote})),
+        ("destination.remote", json!({"destination": remote})),
+        ("source.pointInTime", json!({"source": {"pointInTime": "Clone"}})),
+        ("source.snapshot", json!({"source": {"snapshot": "latest"}})),
+        ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
+        (
+            "source.persistentVolumeClaim.namespace",
+            json!({"source": {"persistentVolumeClaim": {"namespace": "x"}}}),
+        ),
+        ("concurrencyPolicy", json!({"concurrencyPolicy": "Replace"})),
+    ];
+    for (number, (field, others)) in fields.into_iter().enumerate() {
+        let name = format!("job{number}");
+        stage.sync(&name, others).await.unwrap();
+        let refused = stage.until_is(&name, "Stalled").await.unwrap();
+        let message = syncjob::message(&refused, "Stalled");
+        assert!(message.contains("not supported yet") && message.contains(field), "{field}: {message}");
+        assert_eq!(stage.children(&name).unwrap(), [""; 0], "{field}");
+    }
+}
+
+async fn end_both(
+    stage: &Stage,
+    (source, sink): (&k8s_openapi::api::core::v1::Pod, &k8s_openapi::api::core::v1::Pod),
+    exit: i32,
+    report: &Report,
+) -> anyhow::Result<()> {
+    let message = serde_json::to_string(report)?;
+    stage.kubelet.end(source, exit, &message).await?;
+    stage.kubelet.end(sink, exit, &message).await
+}
+
+fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {
+    move |job| syncjob::text(job, "/lastRun/id") == run && syncjob::status(job, "/activeRun").is_null()
+}
