@@ -81,8 +81,12 @@ impl ApiServer {
         server.start_etcd(etcd_port, peer_port)?;
         server.start_apiserver(etcd_port)?;
         server.write_kubeconfigs()?;
-        server.start_controller_manager()?;
+        server.wait_until("the API server is ready", |server| {
+            server.kubectl("default")?.run(&["get", "--raw", "/readyz"]).map(drop)
+        })?;
+        // First, since the garbage collector takes half a minute to notice kinds that are new.
         server.install()?;
+        server.start_controller_manager()?;
         Ok(server)
     }
 
@@ -156,9 +160,6 @@ impl ApiServer {
     }
 
     fn start_controller_manager(&mut self) -> Result<()> {
-        self.wait_until("the API server is ready", |server| {
-            server.kubectl("default")?.run(&["get", "--raw", "/readyz"]).map(drop)
-        })?;
         let mut command = Command::new(programs::of_cluster("kube-controller-manager")?);
         command
             .arg(format!("--kubeconfig={}", self.kubeconfig(User::Admin).display()))

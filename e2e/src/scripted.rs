@@ -129,6 +129,16 @@ impl Stage {
         syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
     }
 
+    /// Waits until a SyncJob's run has succeeded and what was made for it is removed.
+    pub async fn until_swept(&self, job: &str) -> Result<()> {
+        self.until_is(job, "Ready").await?;
+        let of_a_run = format!("volferry.dev/syncjob={job},volferry.dev/run");
+        for kind in ["jobs", "services", "secrets"] {
+            self.kubectl.run_async(&["wait", "--for=delete", kind, "-l", &of_a_run, "--timeout=30s"]).await?;
+        }
+        Ok(())
+    }
+
     /// Prints what is in the namespace and what the controllers have logged.
     pub fn print_diagnosis(&self) {
         diagnosis::print(&self.kubectl, &self.namespace);

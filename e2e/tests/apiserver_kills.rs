@@ -70,10 +70,10 @@ async fn run_on(stage: &Stage, cut: Cut) -> Result<usize> {
     let first = stage.controller(cut).await?;
     stage.sync("web", json!({"trigger": "one"})).await?;
     let played = async {
-        let writes = first.until_cut_or(until_swept(stage)).await?;
+        let writes = first.until_cut_or(stage.until_swept("web")).await?;
         ensure!(recorded_if_made(stage).await?, "there are children of a run that is not recorded");
         let _second = stage.controller(Cut::Never).await?;
-        until_swept(stage).await?;
+        stage.until_swept("web").await?;
         anyhow::Ok(writes)
     };
     let writes = tokio::select! {
@@ -127,18 +127,6 @@ async fn deletion_on(stage: &Stage, cut: Cut) -> Result<usize> {
     }
     ensure!(stage.children("web")?.is_empty(), "{:?}", stage.children("web")?);
     Ok(writes)
-}
-
-/// Waits until the job's run has succeeded and what was made for it is removed.
-async fn until_swept(stage: &Stage) -> Result<()> {
-    stage.until_is("web", "Ready").await?;
-    for kind in ["jobs", "services", "secrets"] {
-        stage
-            .kubectl
-            .run_async(&["wait", "--for=delete", kind, "-l", "volferry.dev/run", "--timeout=30s"])
-            .await?;
-    }
-    Ok(())
 }
 
 async fn until_gone(stage: &Stage) -> Result<()> {

@@ -257,10 +257,9 @@ async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
 async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
     let (stage, controller) = Stage::with_controller("idle").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let playing = stage.kubelet.play("web");
     tokio::select! {
-        done = stage.until_is("web", "Ready") => drop(done.unwrap()),
-        error = playing => panic!("{error:?}"),
+        swept = stage.until_swept("web") => swept.unwrap(),
+        error = stage.kubelet.play("web") => panic!("{error:?}"),
     }
     drop(controller);
     let before = stage.jobs.get("web").await.unwrap();
