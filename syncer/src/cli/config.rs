@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{Compare, Compression, RunParams, Side, WriteMode};
+use contract::{Compare, RunParams, Side, WriteMode};
 use thiserror::Error;
 
 use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag};
@@ -199,16 +199,6 @@ const UNSUPPORTED: &[Unsupported] = &[
         instead: "leave it out to replace each file by a new one",
     },
     Unsupported {
-        asked: |params| matches!(params.compression, Compression::Level(_)),
-        what: "a fixed level in --compression",
-        instead: "write `auto` or `none`",
-    },
-    Unsupported {
-        asked: |params| params.bandwidth_limit.is_some(),
-        what: "--bandwidth-limit",
-        instead: "leave it out to use the whole link",
-    },
-    Unsupported {
         asked: |params| params.connections > 1,
         what: "more than one connection in --connections",
         instead: "write 1, or leave it out",
@@ -271,8 +261,6 @@ mod tests {
         let examples = [
             RunParams { compare: Compare::Content, ..RunParams::default() },
             RunParams { write: WriteMode::InPlace, ..RunParams::default() },
-            RunParams { compression: Compression::Level(3), ..RunParams::default() },
-            RunParams { bandwidth_limit: Some(1 << 20), ..RunParams::default() },
             RunParams { connections: 2, ..RunParams::default() },
             RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
         ];

@@ -14,6 +14,7 @@ use std::{
 };
 
 use async_channel::{Receiver, RecvError, Sender};
+use contract::Compression;
 use rustix::{buffer::spare_capacity, io::Errno};
 
 use super::read::{
@@ -29,6 +30,7 @@ use crate::{
     transport::{DataSender, Peer, TransportError},
     wire::{
         Needs,
+        compress::Compressor,
         data::{Block, End, Failed, Fresh, MAX_PACKED_BYTES, PACK_BYTES, PackBuilder, Whole},
     },
 };
@@ -77,12 +79,15 @@ impl<'scope> Feed<'scope> {
         root: &'env Root,
         tree: &'env Tree,
         peer: &'env Peer,
+        compression: Compression,
         monitor: &'env Monitor,
     ) -> Self {
         let (jobs, queue) = async_channel::bounded(peer.senders.len() * 4);
         let start = |sender: &'env DataSender| {
             let queue = queue.clone();
-            scope.spawn(move || Worker { root, sender, monitor, dir: LastDir::default() }.run(&queue))
+            let compressor = Compressor::new(compression);
+            let worker = Worker { root, sender, compressor, monitor, dir: LastDir::default() };
+            scope.spawn(move || worker.run(&queue))
         };
         let workers = peer.senders.iter().map(start).collect();
         Self { jobs, workers, paths: Paths::new(tree), tree, root, monitor, files: 0, bytes: 0 }
@@ -203,6 +208,7 @@ impl<'a> Paths<'a> {
 struct Worker<'a> {
     root: &'a Root,
     sender: &'a DataSender,
+    compressor: Compressor,
     monitor: &'a Monitor,
     dir: LastDir,
 }
@@ -221,7 +227,7 @@ impl Worker<'_> {
 
     /// The next job. Before this thread waits for one, it sends what it has packed.
     fn next(
-        &self,
+        &mut self,
         queue: &Receiver<Job>,
         pack: &mut PackBuilder,
     ) -> Result<Result<Job, RecvError>, TransportError> {
@@ -232,11 +238,15 @@ impl Worker<'_> {
         Ok(queue.recv_blocking())
     }
 
-    fn flush(&self, pack: &mut PackBuilder) -> Result<(), TransportError> {
+    fn flush(&mut self, pack: &mut PackBuilder) -> Result<(), TransportError> {
         if pack.is_empty() {
             return Ok(());
         }
-        self.sender.send(std::mem::take(pack).finish())
+        self.send(std::mem::take(pack).finish())
+    }
+
+    fn send(&mut self, frame: Vec<u8>) -> Result<(), TransportError> {
+        self.sender.send(self.compressor.seal(frame, self.sender.is_behind()))
     }
 
     fn pack(&mut self, batch: &Batch, pack: &mut PackBuilder) -> Result<(), TransportError> {
@@ -285,13 +295,13 @@ impl Worker<'_> {
 
     /// Sends blocks of a large file until all are taken by this worker or others. Whoever sends the last one ends the file, or, if
     /// the file has changed meanwhile, begins it anew.
-    fn help(&self, large: Arc<Large>) -> Result<(), TransportError> {
+    fn help(&mut self, large: Arc<Large>) -> Result<(), TransportError> {
         let mut large = large;
         while let Some(offset) = large.next_block() {
             match large.read_block(offset) {
                 Ok(frame) => {
                     self.monitor.add_bytes((frame.len() - Block::PREFIX_BYTES) as u64);
-                    self.sender.send(frame)?;
+                    self.send(frame)?;
                 }
                 Err(error) => large.fail(error),
             }
@@ -299,7 +309,7 @@ impl Worker<'_> {
                 match large.end() {
                     Ended::Over(frame) => {
                         self.monitor.add_files(1);
-                        self.sender.send(frame)?;
+                        self.send(frame)?;
                     }
                     Ended::Changed => large = Arc::new(large.again(self.root)),
                 }

@@ -31,7 +31,7 @@ use crate::{
     report::Stopwatch,
     transport::{
         Peer, TransportError,
-        quic::{self, Port},
+        quic::{self, End, Port},
     },
     wire::{Message, Refusal, code},
 };
@@ -69,7 +69,9 @@ pub struct Outcome {
 pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
     let mut clock = Clock::start(monitor);
     let result = open_port(link, monitor)
-        .and_then(|port| connect(port, link, Side::Source, monitor))
+        .and_then(|port| {
+            connect(port, link, End { side: Side::Source, bandwidth_limit: params.bandwidth_limit }, monitor)
+        })
         .and_then(|(connection, peer)| {
             clock = Clock::started_at(connection.began(), monitor);
             let result = source::run(source, &peer, params, &mut clock.watch);
@@ -95,16 +97,18 @@ pub fn receive(
     };
     loop {
         let mut clock = Clock::start(monitor);
-        let (back, result) = match connect(port, link, Side::Sink, monitor) {
-            Ok((connection, peer)) => {
-                // An end that listens may have waited for hours before the run began.
-                clock = Clock::started_at(connection.began(), monitor);
-                let result = sink::run(destination, &peer, &mut clock.watch, &|| connection.bytes_on_wire());
-                let (port, cause) = finish(connection, &peer, &result, true);
-                (Some(port), result.map_err(|error| error.or_cause(cause)))
-            }
-            Err(error) => (None, Err(error)),
-        };
+        let (back, result) =
+            match connect(port, link, End { side: Side::Sink, bandwidth_limit: None }, monitor) {
+                Ok((connection, peer)) => {
+                    // An end that listens may have waited for hours before the run began.
+                    clock = Clock::started_at(connection.began(), monitor);
+                    let result =
+                        sink::run(destination, &peer, &mut clock.watch, &|| connection.bytes_on_wire());
+                    let (port, cause) = finish(connection, &peer, &result, true);
+                    (Some(port), result.map_err(|error| error.or_cause(cause)))
+                }
+                Err(error) => (None, Err(error)),
+            };
         let outcome = clock.outcome(&params.run, result);
         on_run(&outcome);
         match back {
@@ -133,14 +137,14 @@ fn open_port(link: &Link, monitor: &Monitor) -> Result<Option<Port>, SessionErro
 fn connect(
     port: Option<Port>,
     link: &Link,
-    side: Side,
+    end: End,
     monitor: &Monitor,
 ) -> Result<(quic::Link, Peer), SessionError> {
     match (&link.endpoint, port) {
         (Endpoint::Connect(address), _) => {
-            Ok(quic::dial(address, &link.identity, link.connect_timeout, side, monitor)?)
+            Ok(quic::dial(address, &link.identity, link.connect_timeout, end, monitor)?)
         }
-        (Endpoint::Listen(_), Some(port)) => Ok(port.accept(side, monitor)?),
+        (Endpoint::Listen(_), Some(port)) => Ok(port.accept(end, monitor)?),
         (Endpoint::Listen(_), None) => Err(TransportError::Lost("the socket was closed".into()).into()),
     }
 }

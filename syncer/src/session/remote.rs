@@ -17,7 +17,7 @@ use crate::{
     hash::{BlockHash, BlockHashes, ContentHash},
     transport::{Control, Frame, Peer, TransportError},
     wire::{
-        Message, Needs, WireError,
+        Message, Needs, WireError, compress,
         data::{BLOCK, Block, Content, END, End, Failed, PACK, Pack, Packed, Whole},
     },
 };
@@ -188,7 +188,7 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn run(mut self, peer: &Peer) {
         while let Some(frame) = peer.receiver.recv() {
-            if let Err(error) = self.take(&frame) {
+            if let Err(error) = self.take(frame) {
                 peer.fault.set(error);
                 peer.receiver.close();
             }
@@ -197,11 +197,12 @@ impl Worker<'_> {
     }
 
     /// Takes one frame. Errors are the peer's; what goes wrong with a file is that file's failure.
-    fn take(&mut self, frame: &Frame) -> Result<(), TransportError> {
-        match frame.kind {
-            PACK => self.take_pack(&frame.body),
-            BLOCK => self.take_block(&Block::decode(&frame.body)?),
-            END => self.take_end(&End::decode(&frame.body)?),
+    fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
+        let (kind, body) = compress::open(frame.kind, frame.body)?;
+        match kind {
+            PACK => self.take_pack(&body),
+            BLOCK => self.take_block(&Block::decode(&body)?),
+            END => self.take_end(&End::decode(&body)?),
             unknown => Err(WireError::UnknownKind(unknown).into()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, path::Path};
 
-use contract::{Phase, Report, RunParams, Usage};
+use contract::{Compression, Phase, Report, RunParams, Usage};
 
 use super::{SessionError, feed::Feed, sink::scan_tree};
 use crate::{
@@ -40,11 +40,17 @@ pub(super) fn run(
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
-    serve(&root, &tree, peer, watch)
+    serve(&root, &tree, peer, params.compression, watch)
 }
 
 /// Answers the sink until it sends the report.
-fn serve(root: &Root, tree: &Tree, peer: &Peer, watch: &mut Stopwatch<'_>) -> Result<Report, SessionError> {
+fn serve(
+    root: &Root,
+    tree: &Tree,
+    peer: &Peer,
+    compression: Compression,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
     let control = &peer.control;
     let monitor = watch.monitor();
     expect_welcome(control)?;
@@ -58,7 +64,7 @@ fn serve(root: &Root, tree: &Tree, peer: &Peer, watch: &mut Stopwatch<'_>) -> Re
                 Message::Need(needs) => {
                     let feed = feed.get_or_insert_with(|| {
                         watch.enter(Phase::Transfer);
-                        Feed::start(scope, root, tree, peer, monitor)
+                        Feed::start(scope, root, tree, peer, compression, monitor)
                     });
                     feed.send(&needs)?;
                 }

@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 pub mod memory;
+mod pace;
 pub mod quic;
 mod tls;
 
@@ -154,6 +155,11 @@ impl DataSender {
     /// Sends an encoded frame; waits while the peer is behind.
     pub fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
         self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
+    }
+
+    /// Whether frames wait for the link, so that the next one would wait too.
+    pub fn is_behind(&self) -> bool {
+        self.outgoing.is_full()
     }
 
     /// Makes every sending worker fail, now and later.

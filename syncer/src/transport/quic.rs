@@ -20,6 +20,7 @@ use tokio::{runtime::Runtime, task::JoinSet};
 
 use super::{
     Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, TransportError,
+    pace::Pace,
     tls::{self, SERVER_NAME},
 };
 use crate::{
@@ -51,6 +52,15 @@ const IPV6_UDP_HEADERS: u32 = 48;
 /// The UDP payload of an Ethernet with jumbo frames of 9,000 bytes. Loopback would take 65,507, which is no faster, because seven of these
 /// make one system call, and each probe of such a size costs a run a visible part of what it sends.
 const JUMBO_PAYLOAD: u16 = 8_952;
+
+/// Which end of a run a connection is for.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// The source sends data, the sink receives it.
+    pub side: Side,
+    /// The most that this end sends, in bytes a second of UDP payload.
+    pub bandwidth_limit: Option<u64>,
+}
 
 /// An open socket with its runtime, ready to be dialled or to dial.
 pub struct Port {
@@ -101,7 +111,7 @@ impl Port {
     }
 
     /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
-    pub fn accept(self, side: Side, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
+    pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
         let accepted = self.runtime.block_on(async {
             loop {
                 let incoming = tokio::select! {
@@ -118,7 +128,7 @@ impl Port {
                 }
             }
         });
-        accepted.map(|(connection, began)| Link::start(self, connection, began, side, false, monitor))
+        accepted.map(|(connection, began)| Link::start(self, connection, began, end, false, monitor))
     }
 }
 
@@ -127,7 +137,7 @@ pub fn dial(
     address: &str,
     identity: &Identity,
     timeout: Duration,
-    side: Side,
+    end: End,
     monitor: &Monitor,
 ) -> Result<(Link, Peer), TransportError> {
     let crypto = tls::client(identity).map_err(|error| identity_error(&error))?;
@@ -137,7 +147,7 @@ pub fn dial(
     let deadline = began + timeout;
     loop {
         match attempt(address, &config, deadline, monitor) {
-            Ok((port, connection)) => return Ok(Link::start(port, connection, began, side, true, monitor)),
+            Ok((port, connection)) => return Ok(Link::start(port, connection, began, end, true, monitor)),
             Err(error @ TransportError::Lost(_)) if Instant::now() >= deadline => return Err(error),
             Err(TransportError::Lost(error)) => tracing::info!(address, error, "no answer, dialling again"),
             Err(error) => return Err(error),
@@ -178,7 +188,7 @@ impl Link {
         port: Port,
         connection: quinn::Connection,
         began: Instant,
-        side: Side,
+        end: End,
         dialled: bool,
         monitor: &Monitor,
     ) -> (Self, Peer) {
@@ -189,11 +199,12 @@ impl Link {
         let (frame_in, frames) = bounded(QUEUE_FRAMES);
         let mut pumps = JoinSet::new();
         let handle = port.runtime.handle();
-        let control = pump_control(connection.clone(), dialled, control_queue, message_in);
+        let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit)));
+        let control = pump_control(connection.clone(), dialled, control_queue, message_in, pace.clone());
         pumps.spawn_on(watch(control, connection.clone(), fault.clone()), handle);
         pumps.spawn_on(stop_when(monitor.until_cancelled(), connection.clone(), fault.clone()), handle);
         let mut senders = Vec::new();
-        match side {
+        match end.side {
             Side::Sink => {
                 let receive = receive_data(connection.clone(), frame_in);
                 pumps.spawn_on(watch(receive, connection.clone(), fault.clone()), handle);
@@ -201,7 +212,7 @@ impl Link {
             Side::Source => {
                 for _ in 0..data_streams() {
                     let (outgoing, queue) = bounded(2);
-                    let send = send_data(connection.clone(), queue);
+                    let send = send_data(connection.clone(), queue, pace.clone());
                     pumps.spawn_on(watch(send, connection.clone(), fault.clone()), handle);
                     senders.push(DataSender { outgoing, fault: fault.clone() });
                 }
@@ -324,13 +335,14 @@ async fn pump_control(
     dialled: bool,
     queue: Receiver<Vec<u8>>,
     messages: Sender<Message>,
+    pace: Option<Arc<Pace>>,
 ) -> Result<(), TransportError> {
     let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
     let (send, recv) = streams.map_err(|error| connection_error(&error))?;
     // The stream goes first among all that has to be sent: a late answer stops the peer.
     let _ = send.set_priority(1);
     let sending = async {
-        write_all_queued(send, queue).await?;
+        write_all_queued(send, queue, pace.as_deref()).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -339,12 +351,32 @@ async fn pump_control(
     }
 }
 
-async fn write_all_queued(mut stream: SendStream, queue: Receiver<Vec<u8>>) -> Result<(), TransportError> {
+async fn write_all_queued(
+    mut stream: SendStream,
+    queue: Receiver<Vec<u8>>,
+    pace: Option<&Pace>,
+) -> Result<(), TransportError> {
     while let Ok(frame) = queue.recv().await {
-        stream.write_chunk(Bytes::from(frame)).await.map_err(write_error)?;
+        write_paced(&mut stream, frame, pace).await?;
     }
     let _ = stream.finish();
     Ok(())
+}
+
+async fn write_paced(
+    stream: &mut SendStream,
+    frame: Vec<u8>,
+    pace: Option<&Pace>,
+) -> Result<(), TransportError> {
+    let mut rest = Bytes::from(frame);
+    if let Some(pace) = pace {
+        while rest.len() > pace.piece_bytes() {
+            pace.wait(pace.piece_bytes()).await;
+            stream.write_chunk(rest.split_to(pace.piece_bytes())).await.map_err(write_error)?;
+        }
+        pace.wait(rest.len()).await;
+    }
+    stream.write_chunk(rest).await.map_err(write_error)
 }
 
 async fn read_messages(mut stream: RecvStream, messages: Sender<Message>) -> Result<(), TransportError> {
@@ -356,12 +388,16 @@ async fn read_messages(mut stream: RecvStream, messages: Sender<Message>) -> Res
     Ok(())
 }
 
-async fn send_data(connection: quinn::Connection, queue: Receiver<Vec<u8>>) -> Result<(), TransportError> {
+async fn send_data(
+    connection: quinn::Connection,
+    queue: Receiver<Vec<u8>>,
+    pace: Option<Arc<Pace>>,
+) -> Result<(), TransportError> {
     // The stream is opened with the first frame, so a run with nothing to send has no data streams.
     let Ok(first) = queue.recv().await else { return Ok(()) };
     let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
-    stream.write_chunk(Bytes::from(first)).await.map_err(write_error)?;
-    write_all_queued(stream, queue).await
+    write_paced(&mut stream, first, pace.as_deref()).await?;
+    write_all_queued(stream, queue, pace.as_deref()).await
 }
 
 async fn receive_data(connection: quinn::Connection, frames: Sender<Frame>) -> Result<(), TransportError> {

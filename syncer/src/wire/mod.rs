@@ -4,6 +4,7 @@
 //! [`Message`]s, and several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), a
 //! length (four bytes, little endian), and a body.
 
+pub mod compress;
 pub mod data;
 mod message;
 
