@@ -43,9 +43,9 @@ impl Events {
         Self { recorder: Recorder::new(client, reporter) }
     }
 
-    /// Publishes a note. That it cannot be published is no reason to stop: all that events say is in the status too.
-    /// (It cannot for jobs whose names leave no room for the suffix that makes an event's name, from about 236
-    /// characters on.)
+    /// Publishes a note. That it cannot be published is no reason to stop: all that events say is in the
+    /// status too. (It cannot for jobs whose names leave no room for the suffix that makes an event's name,
+    /// from about 236 characters on.)
     pub async fn publish(&self, job: &SyncJob, note: &Note) {
         let event = Event {
             type_: if note.warning { EventType::Warning } else { EventType::Normal },

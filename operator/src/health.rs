@@ -29,14 +29,15 @@ pub struct Health {
 }
 
 impl Health {
-    /// The API server answers and knows SyncJobs: from now on `/readyz` says yes. A replica that waits for the lease
-    /// is ready too.
+    /// The API server answers and knows SyncJobs: from now on `/readyz` says yes. A replica that waits for
+    /// the lease is ready too.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 }
 
-/// Binds `address` and serves `/healthz`, `/readyz` and `/metrics` until the process ends. Returns once it listens.
+/// Binds `address` and serves `/healthz`, `/readyz` and `/metrics` until the process ends. Returns once it
+/// listens.
 pub async fn serve(address: SocketAddr, health: Arc<Health>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let local = listener.local_addr()?;

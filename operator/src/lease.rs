@@ -1,9 +1,9 @@
 //! Leader election: of several replicas of the operator, the one that holds a `Lease` works.
 //!
-//! Clocks of different nodes are not compared. A replica that waits takes the lease over once it has itself seen
-//! the record unchanged for as long as the record says it is valid; the holder gives up [`RENEW_DEADLINE`] after
-//! its last successful renewal, which is sooner. Between the two no one holds it. Whoever loses the lease must
-//! stop at once, and the surest way is to end the process.
+//! Clocks of different nodes are not compared. A replica that waits takes the lease over once it has itself
+//! seen the record unchanged for as long as the record says it is valid; the holder gives up
+//! [`RENEW_DEADLINE`] after its last successful renewal, which is sooner. Between the two no one holds it.
+//! Whoever loses the lease must stop at once, and the surest way is to end the process.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! The names that Volferry gives, each legal wherever it is used and unique whatever a SyncJob is called.
 //!
-//! A SyncJob's name is a DNS subdomain of up to 253 characters. The names of Services are the narrowest: at most
-//! 63 characters, lower case, no dots, a letter first (RFC 1035). So every derived name begins with `vf-`, takes
-//! as much of the job's name as there is room for, and ends with a hash of what makes it unique. The hash covers
-//! the job's UID, so that a job that is made anew under an old name never meets children of its predecessor.
+//! A SyncJob's name is a DNS subdomain of up to 253 characters. The names of Services are the narrowest: at
+//! most 63 characters, lower case, no dots, a letter first (RFC 1035). So every derived name begins with
+//! `vf-`, takes as much of the job's name as there is room for, and ends with a hash of what makes it unique.
+//! The hash covers the job's UID, so that a job that is made anew under an old name never meets children of
+//! its predecessor.
 
 use contract::Side;
 
@@ -30,8 +31,8 @@ pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 
 /// The longest label value, and the longest name of a Service.
 const MAX_LABEL: usize = 63;
-/// Room for the readable part of a child's name; with the rest, and with what Kubernetes appends to a Job's name
-/// to name its pod, it stays below [`MAX_LABEL`].
+/// Room for the readable part of a child's name; with the rest, and with what Kubernetes appends to a Job's
+/// name to name its pod, it stays below [`MAX_LABEL`].
 const MAX_SLUG: usize = 32;
 const HASH_DIGITS: usize = 10;
 
@@ -42,7 +43,8 @@ pub struct TryNames {
 }
 
 impl TryNames {
-    /// Names for the try after `retries` failed ones, of the `number`th run of the job with that name and UID.
+    /// Names for the try after `retries` failed ones, of the `number`th run of the job with that name and
+    /// UID.
     pub fn new(job: &str, uid: &str, number: i64, retries: i32) -> Self {
         let number = number.to_string();
         let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - number.len());
@@ -87,8 +89,8 @@ pub fn run_id(job: &str, number: i64) -> String {
     format!("{}-{number}", shorten(job, MAX_LABEL - 1 - number.len()))
 }
 
-/// The name that one try of a run has in its report: the run's, and from the second try on the number of tries
-/// that failed.
+/// The name that one try of a run has in its report: the run's, and from the second try on the number of
+/// tries that failed.
 pub fn try_id(run: &str, retries: i32) -> String {
     match retries {
         0 => run.to_string(),

@@ -32,7 +32,8 @@ pub fn init(format: LogFormat) {
     }
 }
 
-/// An error and all its sources on one line. Sources that the error's own text already ends with are not repeated.
+/// An error and all its sources on one line. Sources that the error's own text already ends with are not
+/// repeated.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

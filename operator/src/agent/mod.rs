@@ -1,8 +1,8 @@
 //! `volferry-operator agent`: PID 1 of a syncer pod.
 //!
-//! It starts `volferry`, hands its progress and its report to the SyncJob's status, and leaves the report in the
-//! termination message as well, so that a run loses nothing while the API server is out of reach. Every wait for
-//! the API server is bounded; the process's exit status is that of `volferry`.
+//! It starts `volferry`, hands its progress and its report to the SyncJob's status, and leaves the report in
+//! the termination message as well, so that a run loses nothing while the API server is out of reach. Every
+//! wait for the API server is bounded; the process's exit status is that of `volferry`.
 
 mod publish;
 mod termination;
@@ -23,6 +23,10 @@ use crate::{
     launch::process::{Exit, ProcessError, Syncer},
     telemetry,
 };
+
+/// The exit status that stands for SIGKILL. The kernel kills the process alone, and not the agent with it,
+/// where the kubelet does not make the container one group for its memory limit.
+const KILLED: i32 = 128 + 9;
 
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
@@ -126,6 +130,14 @@ fn read_report(args: &AgentArgs) -> Option<Report> {
 
 /// The report of a process that left none.
 fn made_up(args: &AgentArgs, exit: &Exit) -> Report {
+    if exit.code() == KILLED {
+        let message = format!(
+            "The {} was killed (SIGKILL), most likely because it used more memory than its container may. Raise \
+             spec.pods.resources.limits.memory.",
+            args.side
+        );
+        return Report { reason: Some("SyncerKilled".into()), ..failed(args, message) };
+    }
     let said = match exit.tail.is_empty() {
         true => "it said nothing".to_string(),
         false => exit.tail.join("\n"),
@@ -218,10 +230,17 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_dies_without_a_report_is_quoted() {
         let dir = tempfile::tempdir().unwrap();
-        let (exit, report) = ended(&args(dir.path(), "echo oh no >&2; kill -9 $$")).await;
-        assert_eq!(exit, 137);
-        assert_eq!(report.result, RunResult::Failed);
-        assert_eq!(report.message, "The sink ended with status 137 and left no report: oh no");
+        let (exit, report) = ended(&args(dir.path(), "echo oh no >&2; kill -6 $$")).await;
+        assert_eq!((exit, report.result), (134, RunResult::Failed));
+        assert_eq!(report.message, "The sink ended with status 134 and left no report: oh no");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_killed_names_the_limit_to_raise() {
+        let dir = tempfile::tempdir().unwrap();
+        let (exit, report) = ended(&args(dir.path(), "kill -9 $$")).await;
+        assert_eq!((exit, report.reason.as_deref()), (137, Some("SyncerKilled")));
+        assert!(report.message.contains("spec.pods.resources.limits.memory"), "{}", report.message);
     }
 
     #[tokio::test]

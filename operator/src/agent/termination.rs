@@ -16,8 +16,8 @@ pub(super) fn write(log: &Path, report: &Report) {
     }
 }
 
-/// The report as JSON of at most [`MAX_BYTES`]. Failures go first, the last ones before the others; then notes; then
-/// the end of the message.
+/// The report as JSON of at most [`MAX_BYTES`]. Failures go first, the last ones before the others; then
+/// notes; then the end of the message.
 fn fitted(mut report: Report) -> String {
     loop {
         let text = serde_json::to_string(&report).unwrap_or_default();

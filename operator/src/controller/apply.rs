@@ -1,8 +1,9 @@
 //! The fourth step: bring into the cluster what was built, by server-side apply under one field manager.
 //!
-//! The order is what makes a kill harmless at any point. The Service comes first, because by its label everything else
-//! of a try is found again. The Secrets are written only while there is no Job, and both before the first Job: so whoever
-//! sees a Job knows that its keys are a pair. A Job that is there is left as it is.
+//! The order is what makes a kill harmless at any point. The Service comes first, because by its label
+//! everything else of a try is found again. The Secrets are written only while there is no Job, and both
+//! before the first Job: so whoever sees a Job knows that its keys are a pair. A Job that is there is left as
+//! it is.
 
 use std::{fmt::Debug, net::IpAddr};
 

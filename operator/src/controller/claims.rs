@@ -39,7 +39,8 @@ pub enum Blocked {
     Stalled(Fault),
 }
 
-/// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is it.
+/// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is
+/// it.
 pub fn check(claim: &Claim) -> Result<(), Blocked> {
     let Some(found) = &claim.found else { return Err(Blocked::Stalled(missing(claim))) };
     if found.metadata.deletion_timestamp.is_some() {

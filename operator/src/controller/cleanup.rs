@@ -1,7 +1,7 @@
 //! Removing what is left of tries that are over, and of a job that is being deleted.
 //!
-//! The order makes it safe to be killed anywhere: a try's Secrets, which the operator may not list, are removed before
-//! its Service, by whose label they are found again.
+//! The order makes it safe to be killed anywhere: a try's Secrets, which the operator may not list, are
+//! removed before its Service, by whose label they are found again.
 
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
@@ -73,7 +73,8 @@ pub async fn sweep(
         for job in children.jobs.iter().filter(|job| ours(job.labels())) {
             delete::<Job>(client, namespace, &job.name_any()).await?;
         }
-        // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend on it.
+        // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend
+        // on it.
         for pod in
             children.pods.iter().filter(|pod| ours(pod.labels()) && pod.metadata.deletion_timestamp.is_none())
         {

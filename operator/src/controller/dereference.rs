@@ -202,7 +202,8 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-/// The storage class of a claim. An operator that is confined to namespaces may not read it; then it is not known.
+/// The storage class of a claim. An operator that is confined to namespaces may not read it; then it is not
+/// known.
 async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> {
     let Some(name) = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) else {
         return Ok(Class::Unknown);
@@ -242,7 +243,8 @@ async fn warnings(client: &Client, job: &SyncJob, run: &ActiveRun, children: &Ch
 }
 
 impl Children {
-    /// The UID of the object whose warnings say why an end does not start: its pod, or its Job if it has no pod.
+    /// The UID of the object whose warnings say why an end does not start: its pod, or its Job if it has no
+    /// pod.
     fn stuck(&self, names: &TryNames, side: Side) -> Option<String> {
         match self.pods_of(names, side).first() {
             Some(pod) => {

@@ -1,8 +1,9 @@
 //! The controller of SyncJobs.
 //!
-//! Each reconciliation goes through the same steps, each in a module of its own: *dereference* reads, *validate* turns the
-//! spec into a [`validate::ValidatedSyncJob`], *plan* decides, *build* says what objects that takes, *apply* makes them,
-//! and *status* says how it stands. Only dereference, apply and cleanup talk to the API server.
+//! Each reconciliation goes through the same steps, each in a module of its own: *dereference* reads,
+//! *validate* turns the spec into a [`validate::ValidatedSyncJob`], *plan* decides, *build* says what objects
+//! that takes, *apply* makes them, and *status* says how it stands. Only dereference, apply and cleanup talk
+//! to the API server.
 
 pub mod apply;
 pub mod build;
@@ -30,7 +31,7 @@ use kube::{
     },
 };
 use thiserror::Error;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::{
     apply::ApplyError,
@@ -52,6 +53,9 @@ use crate::{
 
 /// How often to look whether the pods of a job that is being deleted are gone, if no watch says so before.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
+/// How long one reconciliation may take. Without a bound, a connection that died without a word would hold
+/// its job up for ever.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait before trying again what failed.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
 /// The same, where somebody else has written to the object in between.
@@ -90,6 +94,9 @@ pub enum Error {
     /// Pods of a job that is being deleted are not gone yet.
     #[error("waiting for pods to be gone")]
     PodsRemain,
+    /// The API server does not answer.
+    #[error("no end within {} s", TIMEOUT.as_secs())]
+    TimedOut,
     /// The finalizer cannot be set or removed, or what it guards failed.
     #[error(transparent)]
     Finalizer(#[from] Box<finalizer::Error<Error>>),
@@ -99,18 +106,19 @@ pub enum Error {
 pub async fn reconcile(job: Arc<SyncJob>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
     let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
-    let done = finalizer(&api, FINALIZER, job, |event| async {
+    let reconciling = finalizer(&api, FINALIZER, job, |event| async {
         match event {
             Event::Apply(job) => go_on(&job, &context).await,
             Event::Cleanup(job) => clean_up(&job, &context).await,
         }
-    })
-    .await;
+    });
+    let done = match timeout(TIMEOUT, reconciling).await {
+        Ok(Err(finalizer::Error::CleanupFailed(Error::PodsRemain))) => Ok(Action::requeue(CLEANUP_PERIOD)),
+        Ok(done) => done.map_err(|error| Box::new(error).into()),
+        Err(_) => Err(Error::TimedOut),
+    };
     context.health.metrics.reconciled(started.elapsed(), done.is_err());
-    match done {
-        Err(finalizer::Error::CleanupFailed(Error::PodsRemain)) => Ok(Action::requeue(CLEANUP_PERIOD)),
-        done => done.map_err(|error| Box::new(error).into()),
-    }
+    done
 }
 
 /// What becomes of a reconciliation that failed.

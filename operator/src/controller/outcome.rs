@@ -39,8 +39,8 @@ impl Ending {
         }
     }
 
-    /// How much this ending explains: a peer that was lost is a consequence, whatever happened to that peer is the
-    /// cause.
+    /// How much this ending explains: a peer that was lost is a consequence, whatever happened to that peer
+    /// is the cause.
     fn weight(&self) -> u8 {
         match (self.code(), &self.fault) {
             (Some(ExitCode::Identity | ExitCode::Guard | ExitCode::Usage), _) => 5,
@@ -56,7 +56,8 @@ impl Ending {
 /// What a try came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What the run's status is made of; `result`, `reason` and `message` are set by the rules of this module.
+    /// What the run's status is made of; `result`, `reason` and `message` are set by the rules of this
+    /// module.
     pub report: Report,
     /// Whether another try could end differently without a person doing anything.
     pub may_retry: bool,
@@ -77,8 +78,8 @@ impl Outcome {
     }
 }
 
-/// Judges a try by its two ends. The sink decides what is success, because it alone knows what is durable; of a try
-/// that failed, the end that explains more is believed.
+/// Judges a try by its two ends. The sink decides what is success, because it alone knows what is durable; of
+/// a try that failed, the end that explains more is believed.
 pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
     let refused = |end: &Ending| end.weight() == 5;
     if sink.succeeded() && !refused(source) {

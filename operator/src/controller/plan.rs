@@ -1,7 +1,7 @@
 //! What to do next with a job: the state machine of a run. Pure: all that is known comes in, time too.
 //!
-//! `operator/doc/design.md` draws it. What is decided here is written into the status before anything is made for
-//! it, so an operator that is killed anywhere decides the same again.
+//! `operator/doc/design.md` draws it. What is decided here is written into the status before anything is made
+//! for it, so an operator that is killed anywhere decides the same again.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use crate::{
     fault::Fault,
 };
 
-/// How long the other end may take to end by itself when one end has. The engine notices a lost peer within 10 s.
+/// How long the other end may take to end by itself when one end has. The engine notices a lost peer within
+/// 10 s.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// How often to look for warnings while pods do not start: events do not wake the controller.
 const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
@@ -69,8 +70,8 @@ pub struct Situation<'a> {
     pub sink: EndState,
     /// There are children that do not belong to the try under way.
     pub leftovers: bool,
-    /// The try under way has a Job that was made from another generation than the run's, or with another image than the
-    /// operator's.
+    /// The try under way has a Job that was made from another generation than the run's, or with another
+    /// image than the operator's.
     pub outdated: bool,
     /// The present time.
     pub now: Timestamp,
@@ -87,7 +88,8 @@ pub enum Step {
     Refuse(Fault),
     /// What is due cannot begin.
     Block(Blocked),
-    /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer spec.
+    /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer
+    /// spec.
     Begin(ActiveRun),
     /// Make the children of the run under way that are not there.
     Launch,
@@ -214,13 +216,14 @@ fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     (Step::Launch, after(situation, WARNINGS_PERIOD))
 }
 
-/// Whether the children of a try that has not come to run are to be others by now: the spec was corrected, or the
-/// operator has another image.
+/// Whether the children of a try that has not come to run are to be others by now: the spec was corrected, or
+/// the operator has another image.
 fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
     situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
 }
 
-/// The same run, from the newest spec. First that is recorded, then what was made from an older one is removed.
+/// The same run, from the newest spec. First that is recorded, then what was made from an older one is
+/// removed.
 fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if run.generation != situation.generation {
         return (Step::Begin(ActiveRun { generation: situation.generation, ..run.clone() }), None);
@@ -237,7 +240,8 @@ fn conclude(situation: &Situation<'_>, run: &ActiveRun, outcome: Outcome) -> (St
     }
 }
 
-/// When the run is given up. A spec that cannot be read any more sets no new deadline; the Jobs have their own.
+/// When the run is given up. A spec that cannot be read any more sets no new deadline; the Jobs have their
+/// own.
 fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp {
     let started = run.start_time.as_ref().map_or(situation.now, |time| time.0);
     let timeout = situation.demand.as_ref().map(|demand| demand.timeout);

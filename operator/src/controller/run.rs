@@ -34,7 +34,8 @@ use crate::{
     telemetry::{LogFormat, chain},
 };
 
-/// How many jobs are reconciled at a time. Reconciling waits for the API server, hardly ever for the processor.
+/// How many jobs are reconciled at a time. Reconciling waits for the API server, hardly ever for the
+/// processor.
 const CONCURRENCY: u16 = 16;
 /// Between looks whether the API server answers and knows SyncJobs.
 const STARTUP_PERIOD: Duration = Duration::from_secs(2);

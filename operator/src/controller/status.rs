@@ -1,5 +1,5 @@
-//! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what these
-//! functions make.
+//! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what
+//! these functions make.
 
 use contract::{Progress, Report, RunResult};
 use jiff::Timestamp;
@@ -171,8 +171,9 @@ pub fn summary_of_progress(progress: &Progress) -> Summary {
     }
 }
 
-/// The JSON merge patch (RFC 7386) that makes `new` of `old`, bound to one version of the object: if anybody has written
-/// to it since, the API server answers 409. `None`: they are the same, and nothing is to be written.
+/// The JSON merge patch (RFC 7386) that makes `new` of `old`, bound to one version of the object: if anybody
+/// has written to it since, the API server answers 409. `None`: they are the same, and nothing is to be
+/// written.
 pub fn patch(
     old: &SyncJobStatus,
     new: &SyncJobStatus,
@@ -198,8 +199,9 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The run as `lastRun` has it. Its timings add up to `total`: `queue` is the time from the run's start to that of its
-/// last try, `podStart` the time from there until both ends ran, and the rest is as the ends measured it.
+/// The run as `lastRun` has it. Its timings add up to `total`: `queue` is the time from the run's start to
+/// that of its last try, `podStart` the time from there until both ends ran, and the rest is as the ends
+/// measured it.
 fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     let report = &outcome.report;
     let started = active.start_time.as_ref().map_or(now, |time| time.0);

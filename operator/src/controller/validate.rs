@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 23] = [
+const NOT_SUPPORTED_YET: [Unsupported; 20] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)

@@ -1,7 +1,7 @@
 //! `volferry-operator run FILE`: the runs of SyncJob manifests, with processes in place of pods.
 //!
-//! A manifest is judged as the API server and the controller judge it, the two ends are the same programs with the same
-//! arguments, and the status is made by the same functions; only the cluster is missing.
+//! A manifest is judged as the API server and the controller judge it, the two ends are the same programs
+//! with the same arguments, and the status is made by the same functions; only the cluster is missing.
 
 mod display;
 mod manifest;
@@ -46,7 +46,8 @@ const GRACE: Duration = Duration::from_secs(30);
 /// How `run` is called.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// The manifest, of one or more documents; `-` is standard input. Documents of other kinds are passed over.
+    /// The manifest, of one or more documents; `-` is standard input. Documents of other kinds are passed
+    /// over.
     pub file: PathBuf,
     /// The folder that stands for a claim; once for each claim.
     #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]

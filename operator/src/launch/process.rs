@@ -65,7 +65,8 @@ impl Exit {
 }
 
 impl Syncer {
-    /// Starts `program`. Its standard error goes on to this process's own, its standard output is read as events.
+    /// Starts `program`. Its standard error goes on to this process's own, its standard output is read as
+    /// events.
     pub fn start(program: PathBuf, args: impl IntoIterator<Item = OsString>) -> Result<Self, ProcessError> {
         let mut child = Command::new(&program)
             .args(args)
@@ -83,8 +84,8 @@ impl Syncer {
         Ok(Self { child, events, stderr })
     }
 
-    /// The next event; `None` once the process has closed its standard output. Nothing is lost when the future is
-    /// dropped.
+    /// The next event; `None` once the process has closed its standard output. Nothing is lost when the
+    /// future is dropped.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
@@ -97,8 +98,8 @@ impl Syncer {
         }
     }
 
-    /// Waits for the end of the process. Events that have not been read are lost. The future may be dropped and asked
-    /// for again.
+    /// Waits for the end of the process. Events that have not been read are lost. The future may be dropped
+    /// and asked for again.
     pub async fn wait(&mut self) -> Result<Exit, ProcessError> {
         self.events.close();
         let status = self.child.wait().await.map_err(ProcessError::Wait)?;
@@ -111,7 +112,8 @@ async fn read_events(stdout: impl AsyncRead + Unpin, events: mpsc::Sender<Event>
     let mut lines = Lines::new(stdout);
     while let Some(line) = lines.next().await {
         match serde_json::from_str(&line) {
-            // A receiver that is gone wants no more events; the pipe is drained all the same, or the process would block.
+            // A receiver that is gone wants no more events; the pipe is drained all the same, or the process
+            // would block.
             Ok(event) => drop(events.send(event).await),
             Err(error) => tracing::debug!(%error, "a line of the syncer's output is no event"),
         }

@@ -39,7 +39,8 @@ const GRACE_S: i64 = 60;
 pub fn source_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
     let dial = Dial {
         address: SocketAddr::new(cluster_ip, PORT).to_string(),
-        // The sink's pod may start much later, or be stuck until a person helps: only the run's own end ends the wait.
+        // The sink's pod may start much later, or be stuck until a person helps: only the run's own end ends
+        // the wait.
         timeout_s: of.job.timeout.as_secs(),
     };
     let end = end(of.job.source.folder.under("/source"));
@@ -74,7 +75,8 @@ fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {
     let labels = metadata.labels.clone().unwrap_or_default();
     Job {
         spec: Some(JobSpec {
-            // Whether a try is followed by another is the operator's decision, by the exit status of both ends.
+            // Whether a try is followed by another is the operator's decision, by the exit status of both
+            // ends.
             backoff_limit: Some(0),
             pod_replacement_policy: Some("Failed".into()),
             // The operator ends a run at its timeout; this does where there is no operator any more.
@@ -160,7 +162,8 @@ fn agent_args(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Vec<String>
     args
 }
 
-/// An argument that a kubelet leaves as it is: in arguments it reads `$(NAME)` as a variable, and `$$` as `$`.
+/// An argument that a kubelet leaves as it is: in arguments it reads `$(NAME)` as a variable, and `$$` as
+/// `$`.
 fn verbatim(arg: &str) -> String {
     arg.replace('$', "$$")
 }

@@ -1,5 +1,5 @@
-//! The children of a try, one builder a Kubernetes kind. Pure: what is read from the cluster comes in, and building
-//! cannot fail.
+//! The children of a try, one builder a Kubernetes kind. Pure: what is read from the cluster comes in, and
+//! building cannot fail.
 
 pub mod access;
 pub mod job;
@@ -91,7 +91,8 @@ fn job_labels(job: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Deleting the job is not held up by the child (`blockOwnerDeletion`), because the finalizer sees to the order.
+/// Deleting the job is not held up by the child (`blockOwnerDeletion`), because the finalizer sees to the
+/// order.
 fn owner(name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: SyncJob::api_version(&()).into_owned(),

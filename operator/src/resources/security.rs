@@ -1,8 +1,8 @@
 //! As whom a syncer runs, and what it may do.
 //!
-//! By default a pod passes the restricted PodSecurity standard. Where the namespace's owner lets syncers run as root, a
-//! sink may keep foreign owners and a source may read what is not its own; the capabilities for that are all within the
-//! baseline standard.
+//! By default a pod passes the restricted PodSecurity standard. Where the namespace's owner lets syncers run
+//! as root, a sink may keep foreign owners and a source may read what is not its own; the capabilities for
+//! that are all within the baseline standard.
 
 use contract::Side;
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
@@ -33,8 +33,8 @@ pub fn check(privileged: bool, wanted: &PodSecurity) -> Result<(), Fault> {
 
 /// The pod's part.
 ///
-/// Without root, `fsGroup` makes the identity file readable and new volumes writable. With root neither is needed, and
-/// leaving it out keeps the kubelet from changing the group of the destination's files.
+/// Without root, `fsGroup` makes the identity file readable and new volumes writable. With root neither is
+/// needed, and leaving it out keeps the kubelet from changing the group of the destination's files.
 pub fn pod(root: bool, wanted: &PodSecurity) -> PodSecurityContext {
     let user = if root { 0 } else { wanted.run_as_user.unwrap_or(NONROOT) };
     let default_group = (!root).then_some(NONROOT);
