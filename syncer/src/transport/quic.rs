@@ -255,18 +255,21 @@ impl Link {
             if spoke_last {
                 let _ = tokio::time::timeout(IDLE_TIMEOUT, connection.closed()).await;
             }
-            connection.close(VarInt::from_u32(exit_code), b"");
-            let _ = tokio::time::timeout(CLOSE_PATIENCE, close_is_sent(connection)).await;
+            if connection.close_reason().is_none() {
+                let sent = connection.stats().udp_tx.datagrams;
+                connection.close(VarInt::from_u32(exit_code), b"");
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, close_is_sent(connection, sent)).await;
+            }
             pumps.shutdown().await;
         });
         self.port
     }
 }
 
-/// Waits until the peer was told of the close: without it, the peer would wait for its time-out.
-async fn close_is_sent(connection: &quinn::Connection) {
-    let told_by_peer = matches!(connection.close_reason(), Some(ConnectionError::ApplicationClosed(_)));
-    while !told_by_peer && connection.stats().frame_tx.connection_close == 0 {
+/// Waits until the peer was told of the close: without it, the peer would wait for its time-out. After a close nothing else is sent,
+/// so one more datagram than the `sent` ones is it.
+async fn close_is_sent(connection: &quinn::Connection, sent: u64) {
+    while connection.stats().udp_tx.datagrams == sent {
         tokio::task::yield_now().await;
     }
 }
