@@ -105,20 +105,27 @@ pub enum Error {
 /// Reconciles one job.
 pub async fn reconcile(job: Arc<SyncJob>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
-    let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
-    let reconciling = finalizer(&api, FINALIZER, job, |event| async {
-        match event {
-            Event::Apply(job) => go_on(&job, &context).await,
-            Event::Cleanup(job) => clean_up(&job, &context).await,
-        }
-    });
-    let done = match timeout(TIMEOUT, reconciling).await {
-        Ok(Err(finalizer::Error::CleanupFailed(Error::PodsRemain))) => Ok(Action::requeue(CLEANUP_PERIOD)),
-        Ok(done) => done.map_err(|error| Box::new(error).into()),
-        Err(_) => Err(Error::TimedOut),
-    };
+    let done = timeout(TIMEOUT, reconcile_fresh(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
     context.health.metrics.reconciled(started.elapsed(), done.is_err());
     done
+}
+
+/// What the watch has brought may be out of date, and a run must not be started twice. So the job is read anew.
+async fn reconcile_fresh(job: &SyncJob, context: &Context) -> Result<Action, Error> {
+    let Some(job) = dereference::fresh(&context.client, job).await? else {
+        return Ok(Action::await_change());
+    };
+    let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let done = finalizer(&api, FINALIZER, Arc::new(job), |event| async {
+        match event {
+            Event::Apply(job) => go_on(&job, context).await,
+            Event::Cleanup(job) => clean_up(&job, context).await,
+        }
+    });
+    match done.await {
+        Err(finalizer::Error::CleanupFailed(Error::PodsRemain)) => Ok(Action::requeue(CLEANUP_PERIOD)),
+        done => done.map_err(|error| Box::new(error).into()),
+    }
 }
 
 /// What becomes of a reconciliation that failed.
@@ -134,19 +141,13 @@ pub fn on_error(job: Arc<SyncJob>, error: &Error, _: Arc<Context>) -> Action {
 }
 
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    // 1. Dereference. What the watch has brought may be out of date, and a run must not be started twice.
-    let Some(job) = dereference::fresh(&context.client, job).await? else {
-        return Ok(Action::await_change());
-    };
-    if job.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    let found = dereference::dereference(&context.client, &job).await?;
+    // 1. Dereference.
+    let found = dereference::dereference(&context.client, job).await?;
     // 2. Validate.
-    let valid = validated(&job, found.privileged);
+    let valid = validated(job, found.privileged);
     // 3. Plan.
     let old = job.status.clone().unwrap_or_default();
-    let view = View::new(&job, &old, &found, &context.settings);
+    let view = View::new(job, &old, &found, &context.settings);
     let now = Timestamp::now();
     let (step, again) = plan::next(&view.situation(&valid, now));
     // 4. Build and apply; remove what is over.
@@ -160,8 +161,8 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 5. Status.
     let mut new = old.clone();
     turn(&mut new, &step, &valid, view.generation, now);
-    write_status(context, &job, &old, &new).await?;
-    tell(context, &job, &old, &new).await;
+    write_status(context, job, &old, &new).await?;
+    tell(context, job, &old, &new).await;
     Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
 }
 
@@ -320,13 +321,9 @@ fn standing(status: &SyncJobStatus) -> Standing {
 }
 
 async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    let job = match dereference::fresh(&context.client, job).await? {
-        Some(job) => job,
-        None => return Ok(Action::await_change()),
-    };
-    match cleanup::remove_all(&context.client, &job, Timestamp::now()).await? {
+    match cleanup::remove_all(&context.client, job, Timestamp::now()).await? {
         Removal::Waiting => return Err(Error::PodsRemain),
-        Removal::GivenUp => give_up(&job, context).await,
+        Removal::GivenUp => give_up(job, context).await,
         Removal::Done => {}
     }
     let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
@@ -349,12 +346,19 @@ fn is_conflict(error: &Error) -> bool {
             finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error) => {
                 return is_conflict(error);
             }
-            finalizer::Error::AddFinalizer(source) | finalizer::Error::RemoveFinalizer(source) => source,
+            finalizer::Error::AddFinalizer(source) | finalizer::Error::RemoveFinalizer(source) => {
+                // A JSON patch whose test fails is answered with 422.
+                return matches!(source, kube::Error::Api(status) if status.is_invalid()) || is_stale(source);
+            }
             _ => return false,
         },
         _ => return false,
     };
-    matches!(source, kube::Error::Api(status) if status.is_conflict() || status.is_not_found())
+    is_stale(source)
+}
+
+fn is_stale(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_not_found())
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {
