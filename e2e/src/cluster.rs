@@ -33,21 +33,25 @@ pub struct Sandbox {
     pub jobs: Api<DynamicObject>,
     /// Its name.
     pub namespace: String,
-    system: Kubectl,
+    /// kubectl in the operator's namespace.
+    pub system: Kubectl,
 }
 
 impl Sandbox {
     /// A new namespace under the restricted PodSecurity standard. Panics, saying what to run, where there is no cluster.
     pub async fn new(test: &str) -> Self {
-        match Self::create(test, json!({"pod-security.kubernetes.io/enforce": "restricted"}), json!({})).await
-        {
+        Self::with(test, json!({"pod-security.kubernetes.io/enforce": "restricted"}), json!({})).await
+    }
+
+    /// The same with other labels and annotations.
+    pub async fn with(test: &str, labels: Value, annotations: Value) -> Self {
+        match Self::create(test, &labels, &annotations).await {
             Ok(sandbox) => sandbox,
             Err(error) => panic!("no cluster to test in; `e2e/run` brings one up: {error:#}"),
         }
     }
 
-    /// A new namespace with those labels and annotations.
-    pub async fn create(test: &str, labels: Value, annotations: Value) -> Result<Self> {
+    async fn create(test: &str, labels: &Value, annotations: &Value) -> Result<Self> {
         let kubeconfig: PathBuf = std::env::var_os("KUBECONFIG").context("KUBECONFIG is not set")?.into();
         let config = Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;

@@ -68,8 +68,7 @@ impl Volume {
 
     /// Runs a script as the user that syncer pods run as, so that what it makes belongs to that user.
     pub fn shell_as_syncer(&self, script: &str) -> Result<Vec<u8>> {
-        let user =
-            format!("setpriv --reuid={SYNCER_USER} --regid={SYNCER_USER} --clear-groups bash -es");
+        let user = format!("setpriv --reuid={SYNCER_USER} --regid={SYNCER_USER} --clear-groups bash -es");
         self.feed(&user, script.as_bytes())
     }
 

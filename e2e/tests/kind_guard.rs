@@ -23,7 +23,8 @@ async fn an_emptied_source_is_refused_and_the_destination_stays() {
     assert_eq!(syncjob::text(&refused, "/lastRun/result"), "Failed");
     assert_eq!(syncjob::status(&refused, "/lastRun/retries"), 0, "a guard is not tried again");
     let message = syncjob::message(&refused, "Stalled");
-    assert!(message.contains("empty") && message.contains("delete"), "{message}");
+    assert!(message.contains("the source is empty and the destination has 21 entries"), "{message}");
+    assert!(!message.contains("--force"), "there is no command line here: {message}");
 
     from.shell_as_syncer("mkdir a; for i in $(seq 5); do echo $i > a/$i; done").unwrap();
     sandbox.patch("copy", json!({"spec": {"trigger": "three"}})).await.unwrap();
