@@ -3,6 +3,7 @@
 //! A session is plain blocking code on threads of its own. It sees a [`Peer`]: channels whose other ends are pumped by the
 //! transport. All channels are bounded, so a slow end slows the other down instead of filling memory.
 
+mod congestion;
 #[cfg(test)]
 pub mod memory;
 mod pace;

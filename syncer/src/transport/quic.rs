@@ -19,7 +19,7 @@ use rustix::net::sockopt;
 use tokio::{runtime::Runtime, task::JoinSet};
 
 use super::{
-    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, TransportError,
+    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, TransportError, congestion,
     pace::Pace,
     tls::{self, SERVER_NAME},
 };
@@ -317,6 +317,7 @@ fn transport_config(payload: u16) -> TransportConfig {
         .initial_rtt(Duration::from_millis(50))
         .mtu_discovery_config(Some(mtu))
         .ack_frequency_config(Some(acks))
+        .congestion_controller_factory(Arc::new(congestion::Factory))
         .datagram_receive_buffer_size(None);
     config
 }
