@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
 
 use super::{
+    Guarded,
     claims::{Claim, Class},
     observe::{self, EndState},
 };
@@ -68,8 +69,9 @@ pub struct Warnings {
 }
 
 /// The job as it is now; `None` if it is gone.
-pub async fn fresh(client: &Client, job: &SyncJob) -> Result<Option<SyncJob>> {
-    api::<SyncJob>(client, job).get_opt(&job.name_any()).await.map_err(reading("status"))
+pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
+    let api = Api::<Guarded>::namespaced(client.clone(), &job.namespace().unwrap_or_default());
+    api.get_opt(&job.name_any()).await.map_err(reading("status"))
 }
 
 /// Reads what `job` refers to and has made.

@@ -24,7 +24,8 @@ use contract::Side;
 use jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams},
+    core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::{
         controller::Action,
         finalizer::{self, Event, finalizer},
@@ -41,7 +42,7 @@ use self::{
     validate::ValidatedSyncJob,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobStatus, conditions},
+    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
@@ -102,8 +103,12 @@ pub enum Error {
     Finalizer(#[from] Box<finalizer::Error<Error>>),
 }
 
+/// A SyncJob, or what is left to know of one that this operator cannot read: one object that a newer operator has let in
+/// must not stop the work for all others.
+pub type Guarded = DeserializeGuard<SyncJob>;
+
 /// Reconciles one job.
-pub async fn reconcile(job: Arc<SyncJob>, context: Arc<Context>) -> Result<Action, Error> {
+pub async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
     let done = timeout(TIMEOUT, reconcile_fresh(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
     context.health.metrics.reconciled(started.elapsed(), done.is_err());
@@ -111,9 +116,15 @@ pub async fn reconcile(job: Arc<SyncJob>, context: Arc<Context>) -> Result<Actio
 }
 
 /// What the watch has brought may be out of date, and a run must not be started twice. So the job is read anew.
-async fn reconcile_fresh(job: &SyncJob, context: &Context) -> Result<Action, Error> {
+async fn reconcile_fresh(job: &Guarded, context: &Context) -> Result<Action, Error> {
     let Some(job) = dereference::fresh(&context.client, job).await? else {
         return Ok(Action::await_change());
+    };
+    let job = match job.0 {
+        Ok(job) => job,
+        // Its children are found by its name alone.
+        Err(unreadable) if unreadable.metadata.deletion_timestamp.is_some() => skeleton(unreadable.metadata),
+        Err(unreadable) => return set_aside(unreadable, context).await,
     };
     let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let done = finalizer(&api, FINALIZER, Arc::new(job), |event| async {
@@ -130,7 +141,7 @@ async fn reconcile_fresh(job: &SyncJob, context: &Context) -> Result<Action, Err
 
 /// What becomes of a reconciliation that failed.
 #[allow(clippy::needless_pass_by_value)] // kube calls it so
-pub fn on_error(job: Arc<SyncJob>, error: &Error, _: Arc<Context>) -> Action {
+pub fn on_error(job: Arc<Guarded>, error: &Error, _: Arc<Context>) -> Action {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     if is_conflict(error) {
         tracing::debug!(namespace, name, "somebody else has written to the job; reconciling anew");
@@ -138,6 +149,28 @@ pub fn on_error(job: Arc<SyncJob>, error: &Error, _: Arc<Context>) -> Action {
     }
     tracing::warn!(namespace, name, error = chain(error), "reconciling failed and is tried again");
     Action::requeue(ERROR_PAUSE)
+}
+
+/// Says of a job that cannot be read that it cannot.
+async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Action, Error> {
+    let fault = Fault::new(
+        conditions::reason::INVALID_SPEC,
+        format!("This operator cannot read the SyncJob, which may be of a newer one: {}.", unreadable.error),
+    );
+    let job = skeleton(unreadable.metadata);
+    let mut status = SyncJobStatus::default();
+    status::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
+    let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let patch = Patch::Merge(serde_json::json!({ "status": status }));
+    api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
+    tell(context, &job, &SyncJobStatus::default(), &status).await;
+    Ok(Action::await_change())
+}
+
+/// A job of which nothing is known but its metadata.
+fn skeleton(metadata: ObjectMeta) -> SyncJob {
+    SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
 }
 
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {

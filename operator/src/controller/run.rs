@@ -12,7 +12,7 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Resource as _, ResourceExt as _,
     api::ListParams,
     runtime::{
         Config, Controller, WatchStreamExt as _,
@@ -23,7 +23,7 @@ use kube::{
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Context;
+use super::{Context, Guarded};
 use crate::{
     api::SyncJob,
     events::Events,
@@ -185,7 +185,7 @@ fn controller(
     client: &Client,
     namespace: Option<&str>,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
-) -> Controller<SyncJob> {
+) -> Controller<Guarded> {
     let (store, jobs) = syncjobs(client, namespace);
     let ours =
         watcher::Config::default().labels(&format!("{}={}", names::LABEL_MANAGED_BY, names::FIELD_MANAGER));
@@ -203,9 +203,9 @@ fn controller(
 fn syncjobs(
     client: &Client,
     namespace: Option<&str>,
-) -> (Store<SyncJob>, impl Stream<Item = Result<SyncJob, watcher::Error>> + Send + 'static) {
+) -> (Store<Guarded>, impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static) {
     let (store, writer) = reflector::store();
-    let jobs = watcher(scoped::<SyncJob>(client, namespace), watcher::Config::default())
+    let jobs = watcher(scoped::<Guarded>(client, namespace), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
         .touched_objects()
@@ -214,27 +214,31 @@ fn syncjobs(
 }
 
 /// A hash of all of a job but its progress, which its pods write every second.
-fn interest(job: &SyncJob) -> Option<u64> {
+fn interest(job: &Guarded) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-    let mut status = job.status.clone().unwrap_or_default();
-    status.progress = None;
-    status.summary = None;
     let mut hasher = DefaultHasher::new();
-    job.uid().hash(&mut hasher);
-    job.metadata.generation.hash(&mut hasher);
-    job.metadata.deletion_timestamp.is_some().hash(&mut hasher);
-    job.finalizers().hash(&mut hasher);
-    serde_json::to_string(&status).ok()?.hash(&mut hasher);
+    let metadata = job.meta();
+    metadata.uid.hash(&mut hasher);
+    metadata.generation.hash(&mut hasher);
+    metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    metadata.finalizers.hash(&mut hasher);
+    if let Ok(job) = &job.0 {
+        let mut status = job.status.clone().unwrap_or_default();
+        status.progress = None;
+        status.summary = None;
+        serde_json::to_string(&status).ok()?.hash(&mut hasher);
+    }
     Some(hasher.finish())
 }
 
-fn job_of_pod(pod: &Pod) -> Option<ObjectRef<SyncJob>> {
+fn job_of_pod(pod: &Pod) -> Option<ObjectRef<Guarded>> {
     let name = pod.annotations().get(names::ANNOTATION_SYNCJOB)?;
     Some(ObjectRef::new(name).within(&pod.namespace()?))
 }
 
-fn jobs_of_claim(jobs: &Store<SyncJob>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<SyncJob>> {
-    let refers = |job: &SyncJob| {
+fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<Guarded>> {
+    let refers = |job: &Guarded| {
+        let Ok(job) = &job.0 else { return false };
         let named = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
         named.into_iter().flatten().any(|named| {
             Some(&named.claim_name) == claim.metadata.name.as_ref()
@@ -273,6 +277,8 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::DeserializeGuard;
+
     use super::*;
     use crate::api::{ClaimReference, SyncJobSpec};
 
@@ -285,13 +291,32 @@ mod tests {
         job
     }
 
+    fn unreadable() -> Guarded {
+        let manifest = serde_json::json!({
+            "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
+            "metadata": {"name": "newer", "namespace": "prod", "generation": 1},
+            "spec": {"source": "a shape of the future"},
+        });
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read_is_told_by_its_metadata() {
+        let mut job = unreadable();
+        assert!(job.0.is_err());
+        let before = interest(&job);
+        assert_eq!(before, interest(&unreadable()));
+        job.meta_mut().generation = Some(2);
+        assert_ne!(before, interest(&job));
+    }
+
     #[test]
     fn progress_is_of_no_interest_and_all_else_is() {
-        let plain = interest(&job("a"));
+        let plain = interest(&DeserializeGuard(Ok(job("a"))));
         let changed = |change: fn(&mut SyncJob)| {
             let mut job = job("a");
             change(&mut job);
-            interest(&job)
+            interest(&DeserializeGuard(Ok(job)))
         };
         assert_eq!(
             plain,
@@ -313,7 +338,8 @@ mod tests {
     #[test]
     fn a_claim_wakes_the_jobs_that_name_it_in_its_own_namespace() {
         let (store, mut writer) = reflector::store();
-        writer.apply_watcher_event(&watcher::Event::Apply(job("a")));
+        writer.apply_watcher_event(&watcher::Event::Apply(DeserializeGuard(Ok(job("a")))));
+        writer.apply_watcher_event(&watcher::Event::Apply(unreadable()));
         let claim = |name: &str, namespace: &str| PersistentVolumeClaim {
             metadata: kube::api::ObjectMeta {
                 name: Some(name.into()),
