@@ -11,6 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{Scope, ScopedJoinHandle},
+    time::Instant,
 };
 
 use async_channel::{Receiver, RecvError, Sender};
@@ -37,6 +38,9 @@ use crate::{
 
 /// A batch of small files ends at this many, so that a directory of tiny ones is dealt out to all workers.
 const BATCH_FILES: usize = 256;
+
+/// Below this, compressing is faster than sending: about half of what one core compresses at zstd level 3.
+const SLOW_LINK_BYTES_PER_SECOND: f64 = 80e6;
 
 /// The running workers.
 pub(super) struct Feed<'scope> {
@@ -86,7 +90,8 @@ impl<'scope> Feed<'scope> {
         let start = |sender: &'env DataSender| {
             let queue = queue.clone();
             let compressor = Compressor::new(compression);
-            let worker = Worker { root, sender, compressor, monitor, dir: LastDir::default() };
+            let link = LinkMeter::start();
+            let worker = Worker { root, sender, compressor, link, monitor, dir: LastDir::default() };
             scope.spawn(move || worker.run(&queue))
         };
         let workers = peer.senders.iter().map(start).collect();
@@ -209,6 +214,7 @@ struct Worker<'a> {
     root: &'a Root,
     sender: &'a DataSender,
     compressor: Compressor,
+    link: LinkMeter,
     monitor: &'a Monitor,
     dir: LastDir,
 }
@@ -246,7 +252,11 @@ impl Worker<'_> {
     }
 
     fn send(&mut self, frame: Vec<u8>) -> Result<(), TransportError> {
-        self.sender.send(self.compressor.seal(frame, self.sender.is_behind()))
+        let frame = self.compressor.seal(frame, self.link.is_slow());
+        let (len, waits) = (frame.len(), self.sender.is_behind());
+        self.sender.send(frame)?;
+        self.link.sent(len, waits);
+        Ok(())
     }
 
     fn pack(&mut self, batch: &Batch, pack: &mut PackBuilder) -> Result<(), TransportError> {
@@ -316,6 +326,34 @@ impl Worker<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// How fast the link takes what one worker sends.
+struct LinkMeter {
+    bytes_per_second: f64,
+    last: Instant,
+}
+
+impl LinkMeter {
+    fn start() -> Self {
+        Self { bytes_per_second: SLOW_LINK_BYTES_PER_SECOND, last: Instant::now() }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.bytes_per_second < SLOW_LINK_BYTES_PER_SECOND
+    }
+
+    /// Takes note of a frame. Only one that had to wait says how fast the link is; one that had not says that it is faster than
+    /// this worker.
+    fn sent(&mut self, len: usize, waited: bool) {
+        let now = Instant::now();
+        let took = (now - self.last).as_secs_f64().max(1e-6);
+        self.last = now;
+        self.bytes_per_second = match waited {
+            true => 0.75 * self.bytes_per_second + 0.25 * len as f64 / took,
+            false => self.bytes_per_second * 1.1,
+        };
     }
 }
 
