@@ -184,7 +184,7 @@ impl Destination {
 
     /// Empties staging and gives the lock back.
     pub fn close(self) {
-        self.own.close();
+        drop(self.own);
     }
 }
 

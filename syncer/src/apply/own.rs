@@ -60,9 +60,11 @@ impl OwnDir {
     pub fn fresh_name(&self) -> String {
         self.next.fetch_add(1, Relaxed).to_string()
     }
+}
 
-    /// Removes staging.
-    pub fn close(self) {
+/// Removes staging, however the run ends: a run that failed or was told to stop leaves nothing, only a killed process does.
+impl Drop for OwnDir {
+    fn drop(&mut self) {
         if let Err(error) = empty(&self.staging).and_then(|()| remove::dir(self.dir.as_fd(), STAGING)) {
             tracing::warn!(%error, "could not remove the staging folder");
         }
@@ -86,4 +88,21 @@ fn empty(staging: &OwnedFd) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::staged::Staged;
+
+    #[test]
+    fn staging_goes_with_the_run_and_the_lock_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = OwnDir::open(&Root::open(dir.path()).unwrap(), dir.path()).unwrap();
+        Staged::named(&own).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path().join(".volferry/staging")).unwrap().count(), 1);
+        drop(own);
+        assert!(!dir.path().join(".volferry/staging").exists());
+        assert!(dir.path().join(".volferry/lock").exists());
+    }
 }
