@@ -14,7 +14,7 @@ use serde_json::json;
 #[tokio::test]
 async fn a_job_that_cannot_be_read_says_so_and_holds_up_no_other() {
     let stage = Stage::new("unreadable").await.unwrap();
-    let_in_the_future(&stage.client).await;
+    let_in_the_future(&stage.client).await.unwrap();
     syncjob_of_the_future(&stage).await;
     let _controller = stage.controller(e2e::cut::Cut::Never).await.unwrap();
 
@@ -31,13 +31,14 @@ async fn a_job_that_cannot_be_read_says_so_and_holds_up_no_other() {
 }
 
 /// Lets in a policy that this operator does not know.
-async fn let_in_the_future(client: &Client) {
+async fn let_in_the_future(client: &Client) -> anyhow::Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let policies =
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/concurrencyPolicy/enum/-";
-    let patch = serde_json::from_value(json!([{"op": "add", "path": policies, "value": "Future"}])).unwrap();
+    let patch = serde_json::from_value(json!([{"op": "add", "path": policies, "value": "Future"}]))?;
     let patch = Patch::<()>::Json(patch);
-    crds.patch("syncjobs.volferry.dev", &PatchParams::default(), &patch).await.unwrap();
+    crds.patch("syncjobs.volferry.dev", &PatchParams::default(), &patch).await?;
+    Ok(())
 }
 
 /// Creates a job with that policy, once the API server takes it.
