@@ -12,4 +12,5 @@ pub mod lease;
 pub mod metrics;
 pub mod names;
 pub mod resources;
+pub mod signals;
 pub mod telemetry;

@@ -26,6 +26,8 @@ pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
 /// Annotation of Jobs: the job's generation that they were made from.
 pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
+/// Annotation of Jobs: the node that they are tied to.
+pub const ANNOTATION_NODE: &str = "volferry.dev/node";
 /// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 

@@ -13,14 +13,12 @@ use clap::Args;
 use contract::{Event, ExitCode, Progress, Report, RunResult, Side};
 use jiff::Timestamp;
 use thiserror::Error;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-};
+use tokio::sync::watch;
 
 use self::publish::Publisher;
 use crate::{
     launch::process::{Exit, ProcessError, Syncer},
+    signals::Stops,
     telemetry,
 };
 
@@ -88,7 +86,7 @@ struct Ended {
 }
 
 async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, AgentError> {
-    let mut stops = Stops::new()?;
+    let mut stops = Stops::new().map_err(AgentError::Signals)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
     let mut syncer = Syncer::start(program.into(), rest.iter().cloned())?;
@@ -153,26 +151,6 @@ fn failed(args: &AgentArgs, message: String) -> Report {
         message,
         completion_time: Timestamp::now().to_string(),
         ..Report::default()
-    }
-}
-
-/// Requests to stop: SIGTERM and SIGINT.
-struct Stops {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stops {
-    fn new() -> Result<Self, AgentError> {
-        let listen = |kind| signal(kind).map_err(AgentError::Signals);
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 

@@ -15,10 +15,12 @@ use super::{
     Guarded,
     claims::{Claim, Class},
     observe::{self, EndState},
+    placement,
 };
 use crate::{
     api::{ActiveRun, ClaimReference, Reports, SyncJob},
     names::{self, TryNames},
+    resources::Placements,
 };
 
 /// What could not be read.
@@ -38,7 +40,7 @@ pub enum DereferenceError {
 type Result<T> = std::result::Result<T, DereferenceError>;
 
 /// All that a job refers to and has made.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Found {
     /// The claims that the spec names, source first.
     pub claims: Vec<Claim>,
@@ -48,6 +50,8 @@ pub struct Found {
     pub children: Children,
     /// Warnings about children that do not start.
     pub warnings: Warnings,
+    /// Where the pods of the try under way have to run, as long as they do not run.
+    pub placements: Placements,
 }
 
 /// What there is of a job's runs.
@@ -78,17 +82,21 @@ pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
 pub async fn dereference(client: &Client, job: &SyncJob) -> Result<Found> {
     let (claims, privileged, children) =
         try_join!(claims(client, job), is_privileged(client, job), children(client, job))?;
-    let warnings = match &job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
-        Some(run) => warnings(client, job, run, &children).await?,
-        None => Warnings::default(),
-    };
-    Ok(Found { claims, privileged, children, warnings })
+    let mut found = Found { claims, privileged, children, ..Found::default() };
+    if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
+        found.warnings = warnings(client, job, run, &found.children).await?;
+        if run.pods_ready_time.is_none() {
+            found.placements = placements(client, job, &found.claims).await?;
+        }
+    }
+    Ok(found)
 }
 
 /// What there is of the runs of `job`.
 pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
     let label = names::label_value(&job.name_any());
-    let of_job = ListParams::default().labels(&format!("{}={label}", names::LABEL_SYNCJOB));
+    let of_job =
+        ListParams::default().labels(&format!("{}={label},{}", names::LABEL_SYNCJOB, names::LABEL_TRY));
     let (jobs, pods, services) =
         (api::<Job>(client, job), api::<Pod>(client, job), api::<Service>(client, job));
     let (jobs, pods, services) = try_join!(
@@ -113,11 +121,23 @@ impl Children {
         labels.into_iter().map(|label| TryNames::from_label(label)).collect()
     }
 
-    /// Whether a try has a Job that was made from another generation of the spec or with another image.
-    pub fn is_outdated(&self, names: &TryNames, generation: i64, image: &str) -> bool {
-        let differs = |job: &Job| generation_of(job) != Some(generation) || image_of(job) != Some(image);
-        let jobs = [Side::Source, Side::Sink].into_iter().filter_map(|side| self.job_of(names, side));
-        jobs.filter(|job| job.metadata.deletion_timestamp.is_none()).any(differs)
+    /// Whether a try has a Job that was made from another generation of the spec, with another image, or for another
+    /// node than its volume is on by now.
+    pub fn is_outdated(
+        &self,
+        names: &TryNames,
+        generation: i64,
+        image: &str,
+        placements: &Placements,
+    ) -> bool {
+        let is = |side| {
+            let job = self.job_of(names, side).filter(|job| job.metadata.deletion_timestamp.is_none());
+            job.is_some_and(|job| {
+                let moved = placements.of(side).is_some_and(|it| node_of(job) != Some(&it.node));
+                moved || generation_of(job) != Some(generation) || image_of(job) != Some(image)
+            })
+        };
+        is(Side::Source) || is(Side::Sink)
     }
 
     /// Where one end of a try is.
@@ -174,6 +194,10 @@ fn generation_of(job: &Job) -> Option<i64> {
     job.annotations().get(names::ANNOTATION_GENERATION)?.parse().ok()
 }
 
+fn node_of(job: &Job) -> Option<&String> {
+    job.annotations().get(names::ANNOTATION_NODE)
+}
+
 fn image_of(job: &Job) -> Option<&str> {
     job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.as_deref()
 }
@@ -220,6 +244,18 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
         Err(error) if is_forbidden(&error) => Ok(Class::Unknown),
         Err(error) => Err(reading("storage class")(error)),
     }
+}
+
+/// The pods of the whole namespace are looked at only where a claim ties to a node, and only until the run is under way.
+async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Placements> {
+    let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
+    if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
+        return Ok(Placements::default());
+    }
+    let pods =
+        api::<Pod>(client, job).list(&ListParams::default()).await.map_err(reading("namespace's pods"))?;
+    let of = |side| found(side).and_then(|claim| placement::placement(claim, &pods.items));
+    Ok(Placements { source: of(Side::Source), sink: of(Side::Sink) })
 }
 
 async fn is_privileged(client: &Client, job: &SyncJob) -> Result<bool> {
@@ -345,9 +381,24 @@ mod tests {
     #[test]
     fn a_job_made_from_another_spec_or_with_another_image_is_outdated() {
         let children = Children { jobs: vec![job(&names(2), 4, "new")], ..Children::default() };
-        assert!(!children.is_outdated(&names(2), 4, "new"));
-        assert!(children.is_outdated(&names(2), 5, "new"));
-        assert!(children.is_outdated(&names(2), 4, "newer"));
-        assert!(!children.is_outdated(&names(1), 5, "newer"), "another try's Job");
+        let anywhere = Placements::default();
+        assert!(!children.is_outdated(&names(2), 4, "new", &anywhere));
+        assert!(children.is_outdated(&names(2), 5, "new", &anywhere));
+        assert!(children.is_outdated(&names(2), 4, "newer", &anywhere));
+        assert!(!children.is_outdated(&names(1), 5, "newer", &anywhere), "another try's Job");
+    }
+
+    #[test]
+    fn a_job_for_another_node_than_its_volumes_is_outdated() {
+        let mut tied = job(&names(2), 4, "i");
+        tied.annotations_mut().insert(names::ANNOTATION_NODE.into(), "n1".into());
+        let children = Children { jobs: vec![tied], ..Children::default() };
+        let on = |node: &str| Placements {
+            sink: Some(placement::Placement { node: node.into(), tolerations: vec![] }),
+            ..Placements::default()
+        };
+        assert!(!children.is_outdated(&names(2), 4, "i", &on("n1")));
+        assert!(!children.is_outdated(&names(2), 4, "i", &Placements::default()), "its user has left");
+        assert!(children.is_outdated(&names(2), 4, "i", &on("n2")));
     }
 }

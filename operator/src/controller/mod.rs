@@ -12,6 +12,7 @@ pub mod cleanup;
 pub mod dereference;
 pub mod observe;
 pub mod outcome;
+pub mod placement;
 pub mod plan;
 pub mod retry;
 pub mod run;
@@ -188,7 +189,8 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     if let (Step::Launch, Ok(valid), Some((run, names))) = (&step, &valid, view.active()) {
         let settings = &context.settings;
         let uid = &job.uid().unwrap_or_default();
-        let of = Try { job: valid, uid, run, names, settings, privileged: found.privileged };
+        let (privileged, placements) = (found.privileged, &found.placements);
+        let of = Try { job: valid, uid, run, names, settings, privileged, placements };
         apply::launch(&context.client, &of, &found.children).await?;
     }
     // 5. Status.
@@ -242,7 +244,7 @@ impl<'a> View<'a> {
 
     fn is_outdated(&self) -> bool {
         let is = |(run, names): (&ActiveRun, &TryNames)| {
-            self.found.children.is_outdated(names, run.generation, self.image)
+            self.found.children.is_outdated(names, run.generation, self.image, &self.found.placements)
         };
         self.active().is_some_and(is)
     }

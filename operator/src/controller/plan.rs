@@ -24,7 +24,7 @@ use crate::{
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// How often to look for warnings while pods do not start: events do not wake the controller.
 const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
-/// How often to look again at what is not watched, such as storage classes.
+/// How often to look again at what is not watched: storage classes and namespaces.
 const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// What a spec demands, as far as it decides about runs.
@@ -113,7 +113,7 @@ pub enum Step {
 pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
     match (&situation.status.active_run, &situation.demand) {
         (Some(run), _) => active(situation, run),
-        (None, Err(fault)) => (Step::Refuse(fault.clone()), None),
+        (None, Err(fault)) => (Step::Refuse(fault.clone()), after(situation, SLOW_PERIOD)),
         (None, Ok(demand)) => idle(situation, demand),
     }
 }

@@ -21,7 +21,6 @@ use kube::{
     },
 };
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, Guarded};
 use crate::{
@@ -31,6 +30,7 @@ use crate::{
     lease::{Election, LeaseError},
     names,
     resources::{Image, Settings},
+    signals::Stops,
     telemetry::{LogFormat, chain},
 };
 
@@ -96,7 +96,8 @@ pub enum RunError {
 
 /// Runs the controller until SIGTERM or SIGINT, or until leadership is lost.
 pub async fn run(args: ControllerArgs, log_format: LogFormat) -> Result<(), RunError> {
-    let mut stop = pin!(stop_signal()?);
+    let mut stops = Stops::new().map_err(RunError::Signals)?;
+    let mut stop = pin!(stops.next());
     let client = Client::try_default().await.map_err(RunError::Client)?;
     let health = Arc::new(Health::default());
     let address = args.listen;
@@ -257,17 +258,6 @@ where
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     }
-}
-
-fn stop_signal() -> Result<impl Future<Output = ()>, RunError> {
-    let listen = |kind| signal(kind).map_err(RunError::Signals);
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 fn host_name() -> String {

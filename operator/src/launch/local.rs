@@ -16,10 +16,7 @@ use clap::Args;
 use contract::{Event, ExitCode, IdentityError, IdentityPair, Report, Side};
 use jiff::Timestamp;
 use thiserror::Error;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use self::{display::Display, manifest::ManifestError};
 use super::{
@@ -35,6 +32,7 @@ use crate::{
         validate::{ValidatedSyncJob, VolumeFolder},
     },
     names,
+    signals::Stops,
     telemetry::chain,
 };
 
@@ -168,7 +166,7 @@ async fn try_once(
     let params = contract::RunParams { run: names::run_id(&job.name, 1), ..job.params.clone() };
     let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", &params);
     let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
-    let mut ends = Ends { stops: Stops::new()?, reports: [None, None] };
+    let mut ends = Ends { stops: Stops::new().map_err(LocalError::Signals)?, reports: [None, None] };
     let Some(address) = ends.await_address(&mut sink).await else {
         let sink = ends.ending(Side::Sink, sink).await?;
         return Ok(outcome::judge(&Ending::default(), &sink));
@@ -297,26 +295,6 @@ async fn follow(syncer: &mut Syncer, report: &mut Option<Report>) -> Result<Exit
         }
     }
     syncer.wait().await
-}
-
-/// Requests to stop: SIGINT and SIGTERM.
-struct Stops {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stops {
-    fn new() -> Result<Self, LocalError> {
-        let listen = |kind| signal(kind).map_err(LocalError::Signals);
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 fn program(args: &RunArgs) -> Result<PathBuf, LocalError> {

@@ -11,7 +11,7 @@ use k8s_openapi::{
         batch::v1::{Job, JobSpec},
         core::v1::{
             Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec,
-            ResourceRequirements, SecretVolumeSource, Volume, VolumeMount,
+            ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -19,6 +19,7 @@ use k8s_openapi::{
 
 use super::{Try, access, secret, security, service::PORT};
 use crate::{
+    controller::placement::{self, Placement},
     launch::{self, Dial, End},
     names,
     telemetry::LogFormat,
@@ -72,6 +73,9 @@ fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {
     let annotations = metadata.annotations.get_or_insert_default();
     let pod_annotations = pod_annotations(of, annotations);
     annotations.insert(names::ANNOTATION_GENERATION.into(), of.run.generation.to_string());
+    if let Some(placement) = of.placements.of(side) {
+        annotations.insert(names::ANNOTATION_NODE.into(), placement.node.clone());
+    }
     let labels = metadata.labels.clone().unwrap_or_default();
     Job {
         spec: Some(JobSpec {
@@ -109,6 +113,7 @@ fn pod_annotations(of: &Try<'_>, own: &BTreeMap<String, String>) -> BTreeMap<Str
 fn pod_spec(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> PodSpec {
     let pods = &of.job.pods;
     let root = security::is_root(of.privileged, &pods.security_context);
+    let placement = of.placements.of(side);
     PodSpec {
         restart_policy: Some("Never".into()),
         service_account_name: Some(access::service_account_name(of)),
@@ -131,12 +136,20 @@ fn pod_spec(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> PodSpec {
         }],
         volumes: Some(volumes(of, side)),
         node_selector: non_empty(pods.node_selector.clone(), BTreeMap::is_empty),
-        tolerations: non_empty(pods.tolerations.clone(), Vec::is_empty),
-        affinity: pods.affinity.clone(),
+        tolerations: non_empty(tolerations(of, placement), Vec::is_empty),
+        affinity: match placement {
+            Some(placement) => Some(placement::pinned(pods.affinity.clone(), &placement.node)),
+            None => pods.affinity.clone(),
+        },
         priority_class_name: pods.priority_class_name.clone(),
         image_pull_secrets: non_empty(pods.image_pull_secrets.clone(), Vec::is_empty),
         ..PodSpec::default()
     }
+}
+
+fn tolerations(of: &Try<'_>, placement: Option<&Placement>) -> Vec<Toleration> {
+    let there = placement.map(|placement| placement.tolerations.as_slice()).unwrap_or_default();
+    of.job.pods.tolerations.iter().chain(there).cloned().collect()
 }
 
 fn agent_args(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Vec<String> {

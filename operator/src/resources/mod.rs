@@ -9,12 +9,13 @@ pub mod service;
 
 use std::collections::BTreeMap;
 
+use contract::Side;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource as _;
 
 use crate::{
     api::{ActiveRun, SyncJob},
-    controller::validate::ValidatedSyncJob,
+    controller::{placement::Placement, validate::ValidatedSyncJob},
     names::{self, TryNames},
     telemetry::LogFormat,
 };
@@ -52,6 +53,27 @@ pub struct Try<'a> {
     pub settings: &'a Settings,
     /// The namespace lets syncers run as root.
     pub privileged: bool,
+    /// Where the pods have to run.
+    pub placements: &'a Placements,
+}
+
+/// Where the pods of a try have to run, beyond what the scheduler knows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Placements {
+    /// The end with the files.
+    pub source: Option<Placement>,
+    /// The end that receives them.
+    pub sink: Option<Placement>,
+}
+
+impl Placements {
+    /// Where the pod of that end has to run.
+    pub fn of(&self, side: Side) -> Option<&Placement> {
+        match side {
+            Side::Source => self.source.as_ref(),
+            Side::Sink => self.sink.as_ref(),
+        }
+    }
 }
 
 impl Try<'_> {

@@ -34,7 +34,16 @@ fn settings() -> Settings {
 fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<'_>) -> T) -> T {
     let (run, settings) = (run(), settings());
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
-    look(&Try { job, uid: UID, run: &run, names: &names, settings: &settings, privileged })
+    let placements = Placements::default();
+    look(&Try {
+        job,
+        uid: UID,
+        run: &run,
+        names: &names,
+        settings: &settings,
+        privileged,
+        placements: &placements,
+    })
 }
 
 fn ends(job: &ValidatedSyncJob, privileged: bool) -> build::Ends {
@@ -140,7 +149,16 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
     let (mut run, settings) = (run(), settings());
     run.retries = 1;
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
-    let of = Try { job: &job, uid: UID, run: &run, names: &names, settings: &settings, privileged: false };
+    let placements = Placements::default();
+    let of = Try {
+        job: &job,
+        uid: UID,
+        run: &run,
+        names: &names,
+        settings: &settings,
+        privileged: false,
+        placements: &placements,
+    };
     let retry = build::ends(&of, "10.96.0.7".parse().unwrap());
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
     let args = pod(&retry.sink).containers[0].args.as_ref().unwrap();
@@ -162,7 +180,16 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
     let (run, mut settings) = (run(), settings());
     settings.log_format = LogFormat::Json;
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
-    let of = Try { job: &job, uid: UID, run: &run, names: &names, settings: &settings, privileged: false };
+    let placements = Placements::default();
+    let of = Try {
+        job: &job,
+        uid: UID,
+        run: &run,
+        names: &names,
+        settings: &settings,
+        privileged: false,
+        placements: &placements,
+    };
     let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
     assert_eq!(args.iter().filter(|arg| *arg == "--log-format=json").count(), 2);
@@ -176,4 +203,30 @@ fn a_pattern_with_dollars_reaches_the_syncer_as_it_was_written() {
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
     assert!(args.contains(&"--exclude=$$(HOME)".to_string()), "{args:?}");
     assert!(args.contains(&"--exclude=a$$$$b".to_string()), "{args:?}");
+}
+
+#[test]
+fn a_pod_goes_where_its_volume_is_in_use() {
+    let job = job(json!({"pods": {"tolerations": [{"key": "own"}]}}));
+    let (run, settings) = (run(), settings());
+    let names = TryNames::new(&job.name, UID, run.number, run.retries);
+    let tolerations = serde_json::from_value(json!([{"key": "storage"}])).unwrap();
+    let source = Some(Placement { node: "n1".into(), tolerations });
+    let placements = Placements { source, sink: None };
+    let of = Try {
+        job: &job,
+        uid: UID,
+        run: &run,
+        names: &names,
+        settings: &settings,
+        privileged: false,
+        placements: &placements,
+    };
+    let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
+    let keys = |end| -> Vec<_> {
+        pod(end).tolerations.iter().flatten().filter_map(|it| it.key.as_deref()).collect()
+    };
+    assert_eq!((keys(&ends.source), keys(&ends.sink)), (vec!["own", "storage"], vec!["own"]));
+    assert!(pod(&ends.source).affinity.is_some() && pod(&ends.sink).affinity.is_none());
+    assert_eq!(ends.source.metadata.annotations.unwrap()[names::ANNOTATION_NODE], "n1");
 }

@@ -1,0 +1,152 @@
+//! Which node the pod of an end has to run on, beyond what the scheduler knows. Pure.
+//!
+//! A volume that one node at a time may mount is tied to the node of whoever uses it. Where the volume is local, its own
+//! node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for ever.
+
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, Toleration,
+};
+use kube::ResourceExt as _;
+
+use crate::names::LABEL_TRY;
+
+/// Where a pod has to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// The node's name.
+    pub node: String,
+    /// What the pod that is there tolerates, which the node may demand.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// The node of a pod that uses the claim, if that ties others to it. Syncer pods do not count.
+pub fn placement(claim: &PersistentVolumeClaim, pods: &[Pod]) -> Option<Placement> {
+    if !ties(claim) {
+        return None;
+    }
+    let name = claim.name_any();
+    let users = pods.iter().filter(|pod| uses(pod, &name) && !pod.labels().contains_key(LABEL_TRY));
+    let spec = users.min_by_key(|pod| (phase(pod) != "Running", pod.name_any()))?.spec.as_ref()?;
+    Some(Placement {
+        node: spec.node_name.clone()?,
+        tolerations: spec.tolerations.clone().unwrap_or_default(),
+    })
+}
+
+/// Whether several pods may use the claim, if they are on one node.
+pub fn ties(claim: &PersistentVolumeClaim) -> bool {
+    let granted = claim.status.as_ref().and_then(|status| status.access_modes.as_ref());
+    let modes = granted.or(claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref()));
+    modes.is_some_and(|modes| !modes.is_empty() && modes.iter().all(|mode| mode == "ReadWriteOnce"))
+}
+
+fn uses(pod: &Pod, claim: &str) -> bool {
+    let Some(spec) = pod.spec.as_ref().filter(|spec| spec.node_name.is_some()) else { return false };
+    let mut volumes =
+        spec.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    !["Succeeded", "Failed"].contains(&phase(pod)) && volumes.any(|it| it.claim_name == claim)
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// `wanted`, and that node.
+pub fn pinned(wanted: Option<Affinity>, node: &str) -> Affinity {
+    let mut affinity = wanted.unwrap_or_default();
+    let required = affinity.node_affinity.get_or_insert_default();
+    let terms = &mut required
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_default()
+        .node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    // One of the terms has to hold; so each of them has to name the node.
+    for term in terms {
+        term.match_fields.get_or_insert_default().push(NodeSelectorRequirement {
+            key: "metadata.name".into(),
+            operator: "In".into(),
+            values: Some(vec![node.into()]),
+        });
+    }
+    affinity
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn claim(modes: &[&str]) -> PersistentVolumeClaim {
+        serde_json::from_value(json!({"metadata": {"name": "data"}, "spec": {"accessModes": modes}})).unwrap()
+    }
+
+    fn pod(name: &str, node: Option<&str>, phase: &str, labels: &Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "containers": [], "nodeName": node, "tolerations": [{"key": name}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+            },
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    fn node(claim: &PersistentVolumeClaim, pods: &[Pod]) -> Option<String> {
+        placement(claim, pods).map(|placement| placement.node)
+    }
+
+    #[test]
+    fn a_volume_for_one_node_ties_to_the_node_of_its_user_and_to_what_that_tolerates() {
+        let pods = [pod("app", Some("n1"), "Running", &json!({}))];
+        let placement = placement(&claim(&["ReadWriteOnce"]), &pods).unwrap();
+        assert_eq!((placement.node.as_str(), placement.tolerations[0].key.as_deref()), ("n1", Some("app")));
+    }
+
+    #[test]
+    fn volumes_for_many_nodes_or_one_pod_tie_to_none() {
+        let pods = [pod("app", Some("n1"), "Running", &json!({}))];
+        for modes in [&["ReadWriteMany"][..], &["ReadWriteOnce", "ReadOnlyMany"], &["ReadWriteOncePod"], &[]]
+        {
+            assert_eq!(node(&claim(modes), &pods), None, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_are_over_or_nowhere_or_syncers_do_not_count() {
+        let pods = [
+            pod("done", Some("n1"), "Succeeded", &json!({})),
+            pod("nowhere", None, "Pending", &json!({})),
+            pod("syncer", Some("n2"), "Running", &json!({LABEL_TRY: "t"})),
+        ];
+        assert_eq!(node(&claim(&["ReadWriteOnce"]), &pods), None);
+    }
+
+    #[test]
+    fn a_running_user_counts_before_one_that_starts() {
+        let pods = [pod("a", Some("n1"), "Pending", &json!({})), pod("b", Some("n2"), "Running", &json!({}))];
+        assert_eq!(node(&claim(&["ReadWriteOnce"]), &pods).as_deref(), Some("n2"));
+    }
+
+    #[test]
+    fn a_node_is_added_to_each_of_the_wanted_terms() {
+        let wanted: Affinity = serde_json::from_value(json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+                {"matchExpressions": [{"key": "b", "operator": "Exists"}]},
+            ]},
+        }}))
+        .unwrap();
+        for (wanted, terms) in [(Some(wanted), 2), (None, 1)] {
+            let pinned = pinned(wanted, "n1").node_affinity.unwrap();
+            let required = pinned.required_during_scheduling_ignored_during_execution.unwrap();
+            let names =
+                |term: &NodeSelectorTerm| term.match_fields.as_ref().unwrap()[0].values.clone().unwrap();
+            let nodes: Vec<Vec<String>> = required.node_selector_terms.iter().map(names).collect();
+            assert_eq!(nodes, vec![vec!["n1".to_string()]; terms]);
+        }
+    }
+}
