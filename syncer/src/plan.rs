@@ -11,6 +11,9 @@ pub struct Policy {
     pub delete: bool,
     /// Owner and group are compared.
     pub owners: bool,
+    /// Modification times are kept. Where they are not, a file's time still tells whether its content may differ; that of anything else
+    /// says nothing.
+    pub times: bool,
 }
 
 /// One thing to do with an entry of the source's listing.
@@ -124,7 +127,7 @@ fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
     // A link's mode is always 0777 and says nothing.
     let same_mode = source.meta.mode == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
     let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
-    (!(same_mode && same_owner && same_mtime)).then_some(Step::Meta)
+    (!(same_mode && same_owner && (same_mtime || !policy.times))).then_some(Step::Meta)
 }
 
 /// Walks a listing, counting entries and the directories among them.
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
     use crate::entry::{ListingBuilder, Meta, Owner, Time};
 
-    const DELETE: Policy = Policy { delete: true, owners: true };
+    const DELETE: Policy = Policy { delete: true, owners: true, times: true };
 
     fn meta(seconds: i64) -> Meta {
         Meta { mode: 0o644, mtime: Time { seconds, nanos: 5 }, owner: Owner { uid: 1, gid: 1 } }
@@ -228,6 +231,14 @@ mod tests {
         let (source, sink) = (listing(&[other]), listing(&[file("a", 1, 1)]));
         assert_eq!(plan_dir(&source, &sink, DELETE).steps, [(0, Step::Meta)]);
         assert_eq!(plan_dir(&source, &sink, Policy { owners: false, ..DELETE }).steps, []);
+    }
+
+    #[test]
+    fn times_that_are_not_kept_matter_to_content_only() {
+        let source = listing(&[dir("d"), file("f", 1, 1)]);
+        let sink = listing(&[Entry { meta: Meta { mode: 0o644, ..meta(9) }, ..dir("d") }, file("f", 1, 9)]);
+        assert_eq!(plan_dir(&source, &sink, DELETE).steps, [(0, Step::Meta), (1, Step::Update)]);
+        assert_eq!(plan_dir(&source, &sink, Policy { times: false, ..DELETE }).steps, [(1, Step::Update)]);
     }
 
     #[test]

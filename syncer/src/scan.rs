@@ -81,6 +81,8 @@ pub struct ScanOptions {
     pub filter: Filter,
     /// Leave modes out of the comparison.
     pub ignore_permissions: bool,
+    /// Leave out pipes and devices.
+    pub ignore_specials: bool,
 }
 
 /// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
@@ -320,6 +322,11 @@ impl Walk<'_> {
             FileType::Symlink => {
                 *target = read_link(fd, name)?;
                 Kind::Symlink { target }
+            }
+            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice
+                if self.options.ignore_specials =>
+            {
+                return Ok(Found::Excluded);
             }
             FileType::Fifo => Kind::Fifo,
             FileType::CharacterDevice => Kind::CharDevice { rdev: rdev() },

@@ -104,7 +104,8 @@ pub(super) fn apply(
 
 /// What decides that entries are the same.
 pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
-    Policy { delete: params.delete, owners: destination.settings().owners }
+    let settings = destination.settings();
+    Policy { delete: params.delete, owners: settings.owners, times: settings.times }
 }
 
 /// Scans the tree at `root`, as the parameters ask.
@@ -117,6 +118,7 @@ pub(super) fn scan_tree(
     let options = ScanOptions {
         filter: Filter::new(&params.include, &params.exclude)?,
         ignore_permissions: !params.preserve.permissions,
+        ignore_specials: !params.preserve.specials,
     };
     scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
 }
