@@ -124,6 +124,8 @@ fn copy_all(
                 scope.spawn(move || copier.run(&queue))
             })
             .collect();
+        // With the workers gone after a cancellation, nobody takes from the queue: a send has to fail, not to wait.
+        drop(queue);
         let result = work(&mut CopyFetch { jobs: &jobs });
         jobs.close();
         for worker in workers {
