@@ -103,6 +103,8 @@ struct Table {
 #[derive(Default)]
 struct TableState {
     slots: HashMap<u32, Slot>,
+    /// The first number that nothing was asked for with yet.
+    next: u32,
     /// How few files somebody waits for.
     awaited: usize,
     broken: bool,
@@ -120,8 +122,10 @@ impl Table {
     }
 
     fn add(&self, first: u32, needs: Vec<Need>) {
+        let mut state = self.lock();
+        state.next = first + needs.len() as u32;
         let slots = needs.into_iter().map(|need| Slot { need: Arc::new(need), assembly: None });
-        self.lock().slots.extend((first..).zip(slots));
+        state.slots.extend((first..).zip(slots));
     }
 
     /// Waits until at most `most` are under way; false when the connection is gone.
@@ -134,16 +138,32 @@ impl Table {
         state.slots.len() <= most
     }
 
-    fn need(&self, number: u32) -> Option<Arc<Need>> {
-        self.lock().slots.get(&number).map(|slot| Arc::clone(&slot.need))
+    /// Looks at the slot of a need. `None` when the file is done with: each stream keeps its order, but one may be behind another, and
+    /// bring a block of a file that has failed, or of an attempt before the one that succeeded.
+    fn slot<T>(&self, number: u32, look: impl FnOnce(&mut Slot) -> T) -> Result<Option<T>, TransportError> {
+        let mut state = self.lock();
+        let next = state.next;
+        match state.slots.get_mut(&number) {
+            Some(slot) => Ok(Some(look(slot))),
+            None if number < next => Ok(None),
+            None => Err(TransportError::Nonsense("a file came that was not asked for")),
+        }
+    }
+
+    fn need(&self, number: u32) -> Result<Option<Arc<Need>>, TransportError> {
+        self.slot(number, |slot| Arc::clone(&slot.need))
     }
 
     /// The large file that answers this need, begun if this is its first block.
-    fn assembly(&self, number: u32, begin: impl FnOnce() -> Assembly) -> Option<Arriving> {
-        let mut state = self.lock();
-        let slot = state.slots.get_mut(&number)?;
-        let assembly = slot.assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin())));
-        Some((Arc::clone(&slot.need), Arc::clone(assembly)))
+    fn assembly(
+        &self,
+        number: u32,
+        begin: impl FnOnce() -> Assembly,
+    ) -> Result<Option<Arriving>, TransportError> {
+        self.slot(number, |slot| {
+            let assembly = slot.assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin())));
+            (Arc::clone(&slot.need), Arc::clone(assembly))
+        })
     }
 
     fn done(&self, number: u32) {
@@ -210,7 +230,7 @@ impl Worker<'_> {
     fn take_pack(&mut self, body: &[u8]) -> Result<(), TransportError> {
         for packed in Pack::new(body) {
             let Packed { need: number, content } = packed?;
-            let need = self.table.need(number).ok_or(NOT_NEEDED)?;
+            let Some(need) = self.table.need(number)? else { continue };
             match content {
                 Ok(content) => self.write_small(&need, &content),
                 Err(failed) => self.fail(&need, failed.operation, &failed.error),
@@ -245,7 +265,9 @@ impl Worker<'_> {
         };
         let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
         self.write_block(block, &assembly);
-        lock(&assembly).hashes.set(block.offset, hash);
+        if let Some(mut assembly) = lock_attempt(&assembly, block.attempt) {
+            assembly.hashes.set(block.offset, hash);
+        }
         self.context.monitor.add_bytes(block.bytes.len() as u64);
         self.complete(block.need, &need, &assembly);
         Ok(())
@@ -253,19 +275,21 @@ impl Worker<'_> {
 
     /// Writes a block without holding the file's lock, so that several workers write one file.
     fn write_block(&self, block: &Block<'_>, assembly: &Mutex<Assembly>) {
-        let staged = match &lock(assembly).staged {
-            Ok(staged) => Arc::clone(staged),
-            Err(_) => return,
+        let staged = match lock_attempt(assembly, block.attempt).as_deref() {
+            Some(Assembly { staged: Ok(staged), .. }) => Arc::clone(staged),
+            _ => return,
         };
-        if let Err(error) = staged.write_at(block.bytes, block.offset) {
-            lock(assembly).staged = Err(error);
+        if let Err(error) = staged.write_at(block.bytes, block.offset)
+            && let Some(mut assembly) = lock_attempt(assembly, block.attempt)
+        {
+            assembly.staged = Err(error);
         }
     }
 
-    /// The file that a block or an end of this attempt belongs to; `None` when a newer attempt has begun.
+    /// The file that a block or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is done with.
     fn assembly(&self, number: u32, attempt: u32, file_len: u64) -> Result<Option<Arriving>, TransportError> {
         let begin = || Assembly::begin(self.context, attempt, file_len);
-        let (need, assembly) = self.table.assembly(number, begin).ok_or(NOT_NEEDED)?;
+        let Some((need, assembly)) = self.table.assembly(number, begin)? else { return Ok(None) };
         {
             let mut current = lock(&assembly);
             if attempt < current.attempt {
@@ -282,7 +306,7 @@ impl Worker<'_> {
     }
 
     fn take_end(&mut self, end: &End<'_>) -> Result<(), TransportError> {
-        let need = self.table.need(end.need).ok_or(NOT_NEEDED)?;
+        let Some(need) = self.table.need(end.need)? else { return Ok(()) };
         match end.outcome {
             Err(Failed { operation, error }) => {
                 self.fail(&need, operation, &error);
@@ -290,7 +314,9 @@ impl Worker<'_> {
             }
             Ok(whole) => {
                 if let Some((need, assembly)) = self.assembly(end.need, end.attempt, whole.file_len)? {
-                    lock(&assembly).expected = Some(whole);
+                    if let Some(mut assembly) = lock_attempt(&assembly, end.attempt) {
+                        assembly.expected = Some(whole);
+                    }
                     self.complete(end.need, &need, &assembly);
                 }
             }
@@ -327,9 +353,13 @@ impl Worker<'_> {
     }
 }
 
-const NOT_NEEDED: TransportError = TransportError::Nonsense("a file came that was not asked for");
 const CORRUPT: &str = "the content does not have the hash that the source sent; run again";
 
 fn lock(assembly: &Mutex<Assembly>) -> MutexGuard<'_, Assembly> {
     assembly.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file, unless another worker has begun a newer attempt since this one looked.
+fn lock_attempt(assembly: &Mutex<Assembly>, attempt: u32) -> Option<MutexGuard<'_, Assembly>> {
+    Some(lock(assembly)).filter(|assembly| assembly.attempt == attempt)
 }
