@@ -65,6 +65,13 @@ pub struct Outcome {
     pub exit: ExitCode,
 }
 
+impl Outcome {
+    /// Of an end that serves runs and was told to stop while it had none: that is how serving ends, and no run's failure.
+    fn between_runs() -> Self {
+        Self { report: Report::default(), exit: ExitCode::Done }
+    }
+}
+
 /// The source's end of one run. Every error is in the outcome.
 pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
     let mut clock = Clock::start(monitor);
@@ -81,7 +88,8 @@ pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -
     clock.outcome(&params.run, result)
 }
 
-/// The sink's end: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned.
+/// The sink's end: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned, or that
+/// of no run when the end is stopped between two.
 pub fn receive(
     destination: &Path,
     link: &Link,
@@ -97,19 +105,23 @@ pub fn receive(
     };
     loop {
         let mut clock = Clock::start(monitor);
-        let (back, result) =
-            match connect(port, link, End { side: Side::Sink, bandwidth_limit: None }, monitor) {
-                Ok((connection, peer)) => {
-                    // An end that listens may have waited for hours before the run began.
-                    clock = Clock::started_at(connection.began(), monitor);
-                    let result =
-                        sink::run(destination, &peer, &mut clock.watch, &|| connection.bytes_on_wire());
-                    let (port, cause) = finish(connection, &peer, &result, true);
-                    (Some(port), result.map_err(|error| error.or_cause(cause)))
-                }
-                Err(error) => (None, Err(error)),
-            };
-        let outcome = clock.outcome(&params.run, result);
+        let mut run = params.run.clone();
+        let end = End { side: Side::Sink, bandwidth_limit: None };
+        let (back, result) = match connect(port, link, end, monitor) {
+            Ok((connection, peer)) => {
+                // An end that listens may have waited for hours before the run began.
+                clock = Clock::started_at(connection.began(), monitor);
+                let wire = || connection.bytes_on_wire();
+                let result = sink::run(destination, &peer, &mut clock.watch, &mut run, &wire);
+                let (port, cause) = finish(connection, &peer, &result, true);
+                (Some(port), result.map_err(|error| error.or_cause(cause)))
+            }
+            Err(SessionError::Transport(TransportError::Canceled)) if !once => {
+                return Outcome::between_runs();
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let outcome = clock.outcome(&run, result);
         on_run(&outcome);
         match back {
             Some(back) if !once && !monitor.cancelled() => port = Some(back),
@@ -236,7 +248,8 @@ mod tests {
         std::thread::scope(|scope| {
             let source = scope
                 .spawn(|| source::run(from, &source_peer, params, &mut Stopwatch::start(&monitor)).unwrap());
-            let sink = sink::run(to, &sink_peer, &mut Stopwatch::start(&monitor), &|| 7).unwrap();
+            let mut watch = Stopwatch::start(&monitor);
+            let sink = sink::run(to, &sink_peer, &mut watch, &mut String::new(), &|| 7).unwrap();
             (source.join().unwrap(), sink)
         })
     }

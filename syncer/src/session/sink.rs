@@ -32,17 +32,20 @@ pub(super) struct Planned {
     pub sink: Tree,
 }
 
-/// Runs the sink's end over a connection. `bytes_on_wire` is asked when the report is made.
+/// Runs the sink's end over a connection. `run` is set to the run's name once the source has said it, for the report of a run that fails;
+/// `bytes_on_wire` is asked when the report is made.
 pub(super) fn run(
     path: &Path,
     peer: &Peer,
     watch: &mut Stopwatch<'_>,
+    run: &mut String,
     bytes_on_wire: &dyn Fn() -> u64,
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     watch.enter(Phase::Scan);
     control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
     let params = expect_hello(control)?.params;
+    run.clone_from(&params.run);
     let failures = Failures::default();
     let destination = Destination::open(path, Settings::resolve(&params.preserve)?)?;
     let sink = scan_tree(path, destination.root(), &params, &failures)?;
