@@ -14,14 +14,18 @@ use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use contract::{Ownership, Preserve};
-use rustix::fs::Mode;
+use rustix::{
+    fs::Mode,
+    process::{getegid, geteuid},
+};
 use thiserror::Error;
 
 use crate::{
-    entry::{Entry, Meta},
+    entry::{Entry, Meta, Owner},
     path::RelPath,
     root::{Root, open_child},
 };
@@ -67,6 +71,8 @@ pub enum ApplyError {
 pub struct Settings {
     /// Owner and group.
     pub owners: bool,
+    /// Count the entries whose owner would be kept if this process might.
+    pub count_owners: bool,
     /// Permission bits.
     pub permissions: bool,
     /// Modification times.
@@ -85,7 +91,8 @@ impl Settings {
             Ownership::Always if may_change_owners() => true,
             Ownership::Always => return Err(ApplyError::Owners),
         };
-        Ok(Self { owners, permissions: preserve.permissions, times: preserve.times })
+        let count_owners = preserve.ownership == Ownership::Auto && !owners;
+        Ok(Self { owners, count_owners, permissions: preserve.permissions, times: preserve.times })
     }
 }
 
@@ -95,6 +102,9 @@ pub struct Destination {
     root: Root,
     own: OwnDir,
     settings: Settings,
+    /// Of what this process makes.
+    owner: Owner,
+    owners_not_kept: AtomicU64,
 }
 
 impl Destination {
@@ -102,7 +112,8 @@ impl Destination {
     pub fn open(path: &Path, settings: Settings) -> Result<Self, ApplyError> {
         let root = Root::open(path).map_err(|source| ApplyError::Open { path: path.into(), source })?;
         let own = OwnDir::open(&root, path)?;
-        Ok(Self { root, own, settings })
+        let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        Ok(Self { root, own, settings, owner, owners_not_kept: AtomicU64::new(0) })
     }
 
     /// The root, for scanning.
@@ -138,11 +149,15 @@ impl Destination {
 
     /// Sets the metadata of an entry that is there.
     pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+        self.count_owner(entry.meta.owner);
         meta::set_entry(self.settings, dir, entry)
     }
 
     /// Sets the metadata of a directory after its content is complete.
     pub fn finish_dir(&self, path: &RelPath, wanted: &Meta) -> io::Result<()> {
+        if !path.is_root() {
+            self.count_owner(wanted.owner);
+        }
         meta::set_dir(self.settings, &self.root, path, wanted)
     }
 
@@ -158,6 +173,7 @@ impl Destination {
 
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
     pub fn publish(&self, staged: Staged, dir: BorrowedFd<'_>, name: &[u8], wanted: &Meta) -> io::Result<()> {
+        self.count_owner(wanted.owner);
         meta::set_open_file(self.settings, staged.fd(), wanted)?;
         staged.publish(&self.own, dir, name)
     }
@@ -165,6 +181,17 @@ impl Destination {
     /// Gives up a staged file.
     pub fn discard(&self, staged: Staged) {
         staged.discard(&self.own);
+    }
+
+    /// How many of the entries that were made or changed would belong to somebody else if this process might give them away.
+    pub fn owners_not_kept(&self) -> u64 {
+        self.owners_not_kept.load(Relaxed)
+    }
+
+    fn count_owner(&self, wanted: Owner) {
+        if self.settings.count_owners && wanted != self.owner {
+            self.owners_not_kept.fetch_add(1, Relaxed);
+        }
     }
 
     /// Removes one entry that is not a directory.

@@ -146,14 +146,20 @@ impl<'a> Executor<'a> {
                 Err(error) => self.context.failures.add(&path, "set metadata", &error),
             }
         }
+        let not_kept = self.context.destination.owners_not_kept();
+        if not_kept > 0 {
+            notes
+                .push(format!("{not_kept} entries did not keep their owners: only root may give files away"));
+        }
         notes
     }
 
     /// Does what can be done at once in one directory, and returns the files that need content.
     fn enter(&mut self, dir: &PlannedDir) -> Vec<Need> {
         let changes = dir.plan.changes_entries();
-        // One that was just made is on the list already.
-        if changes && dir.sink.is_some() {
+        // One that was just made is on the list already, and so may be the root, as its first.
+        let listed = dir.path.is_root() && self.unfinished.first().is_some_and(|(path, _)| path.is_root());
+        if changes && dir.sink.is_some() && !listed {
             self.unfinished.push((dir.path.clone(), dir.meta));
         }
         if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {

@@ -27,7 +27,7 @@ pub(super) fn check(
             reason: "SourceEmpty",
             message: format!(
                 "the source is empty and the destination has {} entries: a volume that was not mounted or was wiped looks \
-                 like this; if the destination shall be emptied, run with --force",
+                 like this; if the destination shall be emptied, remove its files yourself",
                 sink.totals.entries
             ),
         });
@@ -37,8 +37,8 @@ pub(super) fn check(
         return Err(SessionError::Guard {
             reason: "DeleteLimitExceeded",
             message: format!(
-                "the run would delete {deletes} of {} entries, more than the limit of {limit} %: raise the limit or run with \
-                 --force if that is what you want",
+                "the run would delete {deletes} of {} entries, more than the limit of {limit} %: raise the limit if that is \
+                 what you want",
                 sink.totals.entries
             ),
         });
