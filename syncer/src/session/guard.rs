@@ -1,10 +1,13 @@
 //! Refuses a run that would empty a volume, before anything is touched.
 
+use std::collections::HashSet;
+
 use contract::RunParams;
 
 use super::{SessionError, compare::PlannedDir};
 use crate::{
     entry::Kind,
+    plan::Step,
     scan::{DirId, Totals, Tree},
 };
 
@@ -18,8 +21,11 @@ pub(super) fn check(
     sink: &Tree,
     planned: &[PlannedDir],
 ) -> Result<(), SessionError> {
+    if params.force || !params.delete {
+        return Ok(());
+    }
     let deletes: u64 = planned.iter().map(|dir| deletes_in(dir, sink)).sum();
-    if params.force || deletes == 0 {
+    if deletes == 0 {
         return Ok(());
     }
     if source.entries == 0 {
@@ -46,19 +52,34 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
 fn deletes_in(dir: &PlannedDir, sink: &Tree) -> u64 {
     let Some(id) = dir.sink else { return 0 };
+    let replaced = replaced_dirs(dir);
     let mut deletes = dir.plan.deletes.iter().peekable();
     let mut child = sink.dirs[id as usize].first_child;
     let mut count = 0;
     for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
         let is_dir = entry.kind == Kind::Dir;
-        if deletes.next_if(|&&at| at == index).is_some() {
-            count += 1 + if is_dir { entries_below(sink, child) } else { 0 };
+        let goes = deletes.next_if(|&&at| at == index).is_some();
+        count += u64::from(goes);
+        if is_dir && (goes || replaced.contains(entry.name)) {
+            count += entries_below(sink, child);
         }
         child += u32::from(is_dir);
     }
     count
+}
+
+/// The names of directories that something of another kind replaces.
+fn replaced_dirs(dir: &PlannedDir) -> HashSet<&[u8]> {
+    let mut steps =
+        dir.plan.steps.iter().filter(|(_, step)| *step == Step::Replace { was_dir: true }).peekable();
+    if steps.peek().is_none() {
+        return HashSet::new();
+    }
+    let listing = (0..).zip(&dir.listing);
+    listing.filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some()).map(|(_, e)| e.name).collect()
 }
 
 /// How many entries are in a directory of the sink and below.
@@ -104,16 +125,24 @@ mod tests {
     }
 
     fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<(), &'static str> {
+        check_plan(DirPlan { deletes, ..DirPlan::default() }, entries, params)
+    }
+
+    /// The source's listing is one file `d`.
+    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<(), &'static str> {
+        let mut listing = ListingBuilder::default();
+        listing.push(&Entry { name: b"d", kind: Kind::File { size: 1 }, meta: Meta::default() });
         let planned = PlannedDir {
             source: 0,
             sink: Some(0),
             path: RelPath::root(),
             meta: Meta::default(),
-            listing: ListingBuilder::default().finish(),
-            plan: DirPlan { deletes, ..DirPlan::default() },
+            listing: listing.finish(),
+            plan,
         };
+        let params = RunParams { delete: true, ..params.clone() };
         let source = Totals { entries, ..Totals::default() };
-        check(params, &source, &sink(), &[planned]).map_err(|error| match error {
+        check(&params, &source, &sink(), &[planned]).map_err(|error| match error {
             SessionError::Guard { reason, .. } => reason,
             _ => "another error",
         })
@@ -132,6 +161,15 @@ mod tests {
         assert_eq!(check_deletes(vec![0], 9, &most), Err("DeleteLimitExceeded"));
         let most = RunParams { delete_limit: DeleteLimit(75), ..RunParams::default() };
         assert_eq!(check_deletes(vec![0], 9, &most), Ok(()));
+    }
+
+    #[test]
+    fn all_that_is_below_a_directory_counts_when_a_file_takes_its_place() {
+        let replace = || DirPlan { steps: vec![(0, Step::Replace { was_dir: true })], ..DirPlan::default() };
+        let most = RunParams { delete_limit: DeleteLimit(49), ..RunParams::default() };
+        assert_eq!(check_plan(replace(), 9, &most), Err("DeleteLimitExceeded"));
+        let most = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
+        assert_eq!(check_plan(replace(), 9, &most), Ok(()));
     }
 
     #[test]
