@@ -3,11 +3,11 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
 };
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid},
+    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid},
     io::Errno,
 };
 
@@ -21,9 +21,8 @@ use crate::{
 /// `CAP_CHOWN` in the capability masks of `/proc/self/status` (`linux/capability.h`).
 const CAP_CHOWN_BIT: u32 = 0;
 
-/// The modes that things get where permissions are not kept.
+/// The mode that a new file gets where permissions are not kept.
 const DEFAULT_FILE_MODE: u16 = 0o644;
-const DEFAULT_DIR_MODE: u16 = 0o755;
 
 /// Whether this process may give files to other users.
 pub fn may_change_owners() -> bool {
@@ -39,7 +38,7 @@ pub(super) fn set_open_file(settings: Settings, file: BorrowedFd<'_>, wanted: &M
         let (user, group) = ids(wanted.owner);
         rustix::fs::fchown(file, user, group)?;
     }
-    rustix::fs::fchmod(file, mode(settings, wanted, DEFAULT_FILE_MODE))?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode.into()))?;
     if settings.times {
         rustix::fs::futimens(file, &times(wanted.mtime))?;
     }
@@ -55,7 +54,7 @@ pub(super) fn set_entry(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'
     }
     // Links have no mode.
     if settings.permissions && !matches!(entry.kind, Kind::Symlink { .. }) {
-        chmod(dir, entry.name, mode(settings, &entry.meta, DEFAULT_FILE_MODE))?;
+        chmod(dir, entry.name, Mode::from_raw_mode(entry.meta.mode.into()))?;
     }
     if settings.times {
         rustix::fs::utimensat(dir, entry.name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -63,55 +62,84 @@ pub(super) fn set_entry(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'
     Ok(())
 }
 
-/// Sets the metadata of a directory.
+/// The mode that a file of this name gets: what the run wants, or, where permissions are not kept, what a file that is there has.
+pub(super) fn file_mode(
+    settings: Settings,
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    wanted: &Meta,
+) -> io::Result<u16> {
+    if settings.permissions {
+        return Ok(wanted.mode);
+    }
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok((stat.st_mode & 0o7777) as u16),
+        Ok(_) | Err(Errno::NOENT) => Ok(DEFAULT_FILE_MODE),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets the metadata of a directory. Where permissions are not kept, a mode of 0 leaves it the one that it has.
 pub(super) fn set_dir(settings: Settings, root: &Root, path: &RelPath, wanted: &Meta) -> io::Result<()> {
     let dir = root.dir(path)?;
     if settings.owners {
         let (user, group) = ids(wanted.owner);
         rustix::fs::chownat(&dir, c"", user, group, AtFlags::EMPTY_PATH)?;
     }
-    chmod_dir(dir.as_fd(), mode(settings, wanted, DEFAULT_DIR_MODE))?;
+    if settings.permissions || wanted.mode != 0 {
+        chmod_dir(dir.as_fd(), Mode::from_raw_mode(wanted.mode.into()))?;
+    }
     if settings.times {
-        rustix::fs::utimensat(&dir, c".", &times(wanted.mtime), AtFlags::empty())?;
+        touch_dir(dir.as_fd(), &times(wanted.mtime))?;
     }
     Ok(())
 }
 
-/// Gives the owner of a directory all its rights.
-pub(super) fn unlock_dir(root: &Root, path: &RelPath) -> io::Result<()> {
+/// Gives the owner of a directory all its rights. Returns the mode that it had.
+pub(super) fn unlock_dir(root: &Root, path: &RelPath) -> io::Result<u16> {
     let dir = root.dir(path)?;
-    let now = rustix::fs::fstat(&dir)?.st_mode;
-    if now & 0o700 != 0o700 {
-        chmod_dir(dir.as_fd(), Mode::from_raw_mode(now & 0o7777 | 0o700))?;
+    let now = Mode::from_raw_mode(rustix::fs::fstat(&dir)?.st_mode & 0o7777);
+    if !now.contains(Mode::RWXU) {
+        chmod_dir(dir.as_fd(), now | Mode::RWXU)?;
     }
-    Ok(())
+    Ok(now.as_raw_mode() as u16)
+}
+
+/// Takes back what [`unlock_dir`] gave.
+pub(super) fn lock_dir(root: &Root, path: &RelPath, mode: u16) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(mode.into());
+    match mode.contains(Mode::RWXU) {
+        true => Ok(()),
+        false => chmod_dir(root.dir(path)?.as_fd(), mode),
+    }
 }
 
 /// `fchmod` does not take the descriptors that directories are held by, so this goes by `.`, which needs the right to search the
 /// directory, and by `/proc` where that right is what is missing.
 fn chmod_dir(dir: BorrowedFd<'_>, mode: Mode) -> io::Result<()> {
-    use std::os::fd::AsRawFd as _;
     match rustix::fs::chmodat(dir, c".", mode, AtFlags::empty()) {
-        Err(Errno::ACCESS) => {
-            let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
-            Ok(rustix::fs::chmodat(rustix::fs::CWD, path, mode, AtFlags::empty())?)
-        }
+        Err(Errno::ACCESS) => Ok(rustix::fs::chmodat(CWD, proc_path(dir), mode, AtFlags::empty())?),
         result => Ok(result?),
     }
 }
 
-/// Changes a mode without following a link: by a descriptor of the entry itself, because `fchmodat` cannot refuse links on every kernel.
-fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: Mode) -> io::Result<()> {
-    use std::os::fd::AsRawFd as _;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let entry = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
-    Ok(rustix::fs::chmodat(rustix::fs::CWD, path, mode, AtFlags::empty())?)
+/// The same for times.
+fn touch_dir(dir: BorrowedFd<'_>, times: &Timestamps) -> io::Result<()> {
+    match rustix::fs::utimensat(dir, c".", times, AtFlags::empty()) {
+        Err(Errno::ACCESS) => Ok(rustix::fs::utimensat(CWD, proc_path(dir), times, AtFlags::empty())?),
+        result => Ok(result?),
+    }
 }
 
-fn mode(settings: Settings, wanted: &Meta, default: u16) -> Mode {
-    let bits = if settings.permissions { wanted.mode } else { default };
-    Mode::from_raw_mode(bits.into())
+fn proc_path(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Changes a mode without following a link: by a descriptor of the entry itself, because `fchmodat` cannot refuse links on every kernel.
+fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: Mode) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    Ok(rustix::fs::chmodat(CWD, proc_path(entry.as_fd()), mode, AtFlags::empty())?)
 }
 
 fn ids(owner: Owner) -> (Option<Uid>, Option<Gid>) {

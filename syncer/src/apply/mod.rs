@@ -96,6 +96,10 @@ impl Settings {
     }
 }
 
+/// The mode of new directories where permissions are not kept, less what the process's umask takes away.
+const DEFAULT_DIR_MODE: Mode =
+    Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
+
 /// A destination that is open for one run.
 #[derive(Debug)]
 pub struct Destination {
@@ -131,15 +135,22 @@ impl Destination {
         self.root.dir(path)
     }
 
-    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there.
+    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where permissions are
+    /// not kept, it has at once the mode that new directories get.
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(dir, name, Mode::RWXU)?)
+        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
+        Ok(rustix::fs::mkdirat(dir, name, mode)?)
     }
 
-    /// Gives an existing directory the bits that its owner needs to work in it. Whoever calls this sets the directory's metadata at the
-    /// end of the run.
-    pub fn unlock_dir(&self, path: &RelPath) -> io::Result<()> {
+    /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this
+    /// sets the directory's metadata at the end of the run, or gives the mode back.
+    pub fn unlock_dir(&self, path: &RelPath) -> io::Result<u16> {
         meta::unlock_dir(&self.root, path)
+    }
+
+    /// Gives a directory back the mode that it had before [`Destination::unlock_dir`].
+    pub fn lock_dir(&self, path: &RelPath, mode: u16) -> io::Result<()> {
+        meta::lock_dir(&self.root, path, mode)
     }
 
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
@@ -174,7 +185,8 @@ impl Destination {
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
     pub fn publish(&self, staged: Staged, dir: BorrowedFd<'_>, name: &[u8], wanted: &Meta) -> io::Result<()> {
         self.count_owner(wanted.owner);
-        meta::set_open_file(self.settings, staged.fd(), wanted)?;
+        let mode = meta::file_mode(self.settings, dir, name, wanted)?;
+        meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted })?;
         staged.publish(&self.own, dir, name)
     }
 

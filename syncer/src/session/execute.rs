@@ -1,6 +1,7 @@
 //! Planned directories → a changed destination. Content comes from a [`Fetch`].
 
 use std::{
+    collections::HashSet,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -53,8 +54,14 @@ pub(super) struct Need {
 
 impl Need {
     pub(super) fn path(&self) -> RelPath {
-        self.dir.path.join(&self.name).unwrap_or_else(|_| self.dir.path.clone())
+        path_in(&self.dir.path, &self.name)
     }
+}
+
+/// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason to leave the
+/// entry out, which is reached by its name in an open directory.
+fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
+    dir.join(name).unwrap_or_else(|_| dir.clone())
 }
 
 /// Where the content of files comes from.
@@ -96,19 +103,28 @@ pub(super) struct Executor<'a> {
     delete: bool,
     /// Directories whose own metadata is set at the end.
     unfinished: Vec<(RelPath, Meta)>,
+    /// Those of them that were there and whose metadata differs, so that one whose entries change too is not set twice.
+    expected: HashSet<RelPath>,
 }
 
 impl<'a> Executor<'a> {
     pub(super) fn new(context: Context<'a>, sink: &'a Tree, delete: bool) -> Self {
-        Self { context, sink, delete, unfinished: Vec::new() }
+        Self { context, sink, delete, unfinished: Vec::new(), expected: HashSet::new() }
+    }
+
+    fn expect(&mut self, path: &RelPath, wanted: Meta) {
+        self.expected.insert(path.clone());
+        self.unfinished.push((path.clone(), wanted));
     }
 
     /// Has the root's own metadata set at the end, where it is not `wanted` already.
     pub(super) fn expect_root(&mut self, wanted: Meta) {
         let have = self.sink.root_meta;
-        let same_owner = wanted.owner == have.owner || !self.context.destination.settings().owners;
-        if wanted.mode != have.mode || wanted.mtime != have.mtime || !same_owner {
-            self.unfinished.push((RelPath::root(), wanted));
+        let settings = self.context.destination.settings();
+        let same_owner = wanted.owner == have.owner || !settings.owners;
+        let same_mtime = wanted.mtime == have.mtime || !settings.times;
+        if wanted.mode != have.mode || !same_mtime || !same_owner {
+            self.expect(&RelPath::root(), wanted);
         }
     }
 
@@ -157,9 +173,8 @@ impl<'a> Executor<'a> {
     /// Does what can be done at once in one directory, and returns the files that need content.
     fn enter(&mut self, dir: &PlannedDir) -> Vec<Need> {
         let changes = dir.plan.changes_entries();
-        // One that was just made is on the list already, and so may be the root, as its first.
-        let listed = dir.path.is_root() && self.unfinished.first().is_some_and(|(path, _)| path.is_root());
-        if changes && dir.sink.is_some() && !listed {
+        // One that was just made is on the list already.
+        if changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
             self.unfinished.push((dir.path.clone(), dir.meta));
         }
         if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {
@@ -189,11 +204,23 @@ impl<'a> Executor<'a> {
         needs
     }
 
-    fn open(&self, dir: &PlannedDir, changes: bool) -> io::Result<OwnedFd> {
+    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<OwnedFd> {
+        let destination = self.context.destination;
         if changes && dir.sink.is_some() {
-            self.context.destination.unlock_dir(&dir.path)?;
+            let mode = destination.unlock_dir(&dir.path)?;
+            if !destination.settings().permissions {
+                self.keep_mode(&dir.path, mode);
+            }
         }
-        self.context.destination.dir(&dir.path)
+        destination.dir(&dir.path)
+    }
+
+    /// Has a directory that was unlocked get its own mode back at the end.
+    fn keep_mode(&mut self, path: &RelPath, mode: u16) {
+        let mut unfinished = self.unfinished.iter_mut().rev();
+        if let Some((_, meta)) = unfinished.find(|(unfinished, _)| unfinished == path) {
+            meta.mode = mode;
+        }
     }
 
     #[allow(clippy::too_many_arguments)] // the state of one loop, split for its length
@@ -207,7 +234,7 @@ impl<'a> Executor<'a> {
         index: u32,
         needs: &mut Vec<Need>,
     ) {
-        let Ok(path) = dir.path.join(entry.name) else { return };
+        let path = path_in(&dir.path, entry.name);
         if let Step::Replace { was_dir } = step
             && let Err(error) = self.make_way(dir, fd, entry, was_dir, &path)
         {
@@ -215,7 +242,7 @@ impl<'a> Executor<'a> {
         }
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {
-                self.unfinished.push((path.clone(), entry.meta));
+                self.expect(&path, entry.meta);
                 Ok(())
             }
             (Step::Meta, _) => self.context.destination.set_meta(fd, entry),
@@ -253,12 +280,10 @@ impl<'a> Executor<'a> {
                 _ => Ok(()),
             };
         }
-        if self.delete
-            && let Some(id) = self.sink_child(dir, entry.name)
-        {
-            self.delete_below(fd, entry.name, id, path)?;
+        match self.sink_child(dir, entry.name).filter(|_| self.delete) {
+            Some(id) => self.delete_dir(fd, entry.name, id, path),
+            None => self.context.destination.remove_dir(fd, entry.name),
         }
-        self.context.destination.remove_dir(fd, entry.name)
     }
 
     /// The number of the sink's directory of this name.
@@ -278,10 +303,8 @@ impl<'a> Executor<'a> {
         let mut deletes = dir.plan.deletes.iter().peekable();
         let mut child = there.first_child;
         for (index, entry) in (0..).zip(&there.listing) {
-            if deletes.next_if(|&&at| at == index).is_some()
-                && let Ok(path) = dir.path.join(entry.name)
-            {
-                self.delete_entry(fd.as_fd(), &entry, child, &path);
+            if deletes.next_if(|&&at| at == index).is_some() {
+                self.delete_entry(fd.as_fd(), &entry, child, &path_in(&dir.path, entry.name));
             }
             child += u32::from(entry.kind == Kind::Dir);
         }
@@ -290,9 +313,7 @@ impl<'a> Executor<'a> {
     fn delete_entry(&self, fd: BorrowedFd<'_>, entry: &Entry<'_>, child: DirId, path: &RelPath) {
         let destination = self.context.destination;
         let deleted = match entry.kind {
-            Kind::Dir => self
-                .delete_below(fd, entry.name, child, path)
-                .and_then(|()| destination.remove_dir(fd, entry.name)),
+            Kind::Dir => self.delete_dir(fd, entry.name, child, path),
             _ => destination.remove_file(fd, entry.name),
         };
         match deleted {
@@ -307,16 +328,23 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Deletes what the scan found in a directory, and only that.
+    /// Deletes a directory with what the scan found in it. One that holds anything else stays, with its mode.
+    fn delete_dir(&self, dir: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
+        let destination = self.context.destination;
+        let mode = destination.unlock_dir(path)?;
+        let removed = self.delete_below(dir, name, id, path).and_then(|()| destination.remove_dir(dir, name));
+        if removed.is_err() {
+            destination.lock_dir(path, mode)?;
+        }
+        removed
+    }
+
     fn delete_below(&self, dir: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
-        self.context.destination.unlock_dir(path)?;
         let fd = open_dir_in(dir, name)?;
         let there = &self.sink.dirs[id as usize];
         let mut child = there.first_child;
         for entry in &there.listing {
-            if let Ok(path) = path.join(entry.name) {
-                self.delete_entry(fd.as_fd(), &entry, child, &path);
-            }
+            self.delete_entry(fd.as_fd(), &entry, child, &path_in(path, entry.name));
             child += u32::from(entry.kind == Kind::Dir);
         }
         Ok(())
