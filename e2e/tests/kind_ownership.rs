@@ -37,6 +37,6 @@ async fn what_may_not_be_read_or_kept_is_named() {
     assert_eq!(syncjob::text(&partial, "/lastRun/failures/0/path"), "users/ann");
     assert!(syncjob::text(&partial, "/lastRun/failures/0/error").contains("ermission denied"));
     let notes = syncjob::status(&partial, "/lastRun/notes").to_string();
-    assert!(notes.contains("own"), "the owners that were not kept are spoken of: {notes}");
+    assert!(notes.contains("6 entries did not keep their owners"), "{notes}");
     assert_eq!(to.shell("cat users/bob/shared of-root; stat -c %u of-root").unwrap(), b"b\nr\n65532\n");
 }
