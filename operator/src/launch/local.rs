@@ -16,7 +16,7 @@ use clap::Args;
 use contract::{Event, ExitCode, IdentityError, IdentityPair, Report, Side};
 use jiff::Timestamp;
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use self::{display::Display, manifest::ManifestError};
 use super::{
@@ -49,7 +49,7 @@ pub struct RunArgs {
     pub file: PathBuf,
     /// The folder that stands for a claim; once for each claim.
     #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]
-    pub volumes: Vec<(String, PathBuf)>,
+    pub volumes: Vec<(String, String)>,
     /// The program that syncs. Absent: `volferry` beside this one.
     #[arg(long)]
     pub volferry: Option<PathBuf>,
@@ -121,8 +121,8 @@ async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
 
 /// The folders that stand for the two ends of a job.
 struct Folders {
-    source: PathBuf,
-    destination: PathBuf,
+    source: String,
+    destination: String,
 }
 
 impl Folders {
@@ -131,7 +131,7 @@ impl Folders {
             let claim = &of.claim.name;
             let named = args.volumes.iter().find(|(name, _)| name == claim);
             let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;
-            Ok::<_, LocalError>(dir.join(of.folder.as_str().trim_start_matches('/')))
+            Ok::<_, LocalError>(of.folder.under(dir))
         };
         Ok(Self { source: folder(&job.source)?, destination: folder(&job.destination)? })
     }
@@ -146,10 +146,7 @@ async fn run_one(
     let mut status = SyncJobStatus::default();
     let run = status::new_run(&job.name, 1, 1, job.trigger.clone(), Timestamp::now());
     status::begin(&mut status, run, Timestamp::now());
-    let outcome = match timeout(job.timeout, try_once(job, folders, program, &mut display)).await {
-        Ok(outcome) => outcome?,
-        Err(_) => Outcome::stopped(plan::timed_out(job.timeout, "")),
-    };
+    let outcome = try_once(job, folders, program, &mut display).await?;
     status::finish(&mut status, &outcome, job.history_limit, Timestamp::now());
     display.finish(&status);
     Ok((status, outcome.exit))
@@ -166,10 +163,10 @@ async fn try_once(
     let params = contract::RunParams { run: names::run_id(&job.name, 1), ..job.params.clone() };
     let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", &params);
     let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
-    let mut ends = Ends { stops: Stops::new().map_err(LocalError::Signals)?, reports: [None, None] };
+    let mut ends = Ends::new(job.timeout)?;
     let Some(address) = ends.await_address(&mut sink).await else {
         let sink = ends.ending(Side::Sink, sink).await?;
-        return Ok(outcome::judge(&Ending::default(), &sink));
+        return Ok(ends.judge(&Ending::default(), &sink));
     };
     let dial = Dial { address, timeout_s: DIAL_TIMEOUT_S };
     let args = source_args(&scratch.end(Side::Source, &folders.source), &dial, &params);
@@ -195,13 +192,9 @@ impl Scratch {
         Ok(scratch)
     }
 
-    fn end(&self, side: Side, tree: &Path) -> End {
+    fn end(&self, side: Side, tree: &str) -> End {
         let path = |name: String| self.dir.join(name).to_string_lossy().into_owned();
-        End {
-            tree: tree.to_string_lossy().into_owned(),
-            identity: path(side.to_string()),
-            report: path(format!("{side}.json")),
-        }
+        End { tree: tree.into(), identity: path(side.to_string()), report: path(format!("{side}.json")) }
     }
 }
 
@@ -216,10 +209,39 @@ impl Drop for Scratch {
 /// What is known of the two ends while they run.
 struct Ends {
     stops: Stops,
+    timeout: Duration,
+    deadline: Instant,
+    is_late: bool,
     reports: [Option<Report>; 2],
 }
 
 impl Ends {
+    fn new(timeout: Duration) -> Result<Self, LocalError> {
+        Ok(Self {
+            stops: Stops::new().map_err(LocalError::Signals)?,
+            timeout,
+            deadline: Instant::now() + timeout,
+            is_late: false,
+            reports: [None, None],
+        })
+    }
+
+    /// Waits for a request to stop, or once for the end of the time that the run has.
+    async fn told_to_stop(&mut self) {
+        tokio::select! {
+            () = self.stops.next() => {}
+            () = sleep_until(self.deadline), if !self.is_late => self.is_late = true,
+        }
+    }
+
+    fn judge(&self, source: &Ending, sink: &Ending) -> Outcome {
+        let outcome = outcome::judge(source, sink);
+        match self.is_late && outcome.exit != ExitCode::Done {
+            true => Outcome::stopped(plan::timed_out(self.timeout, "")),
+            false => outcome,
+        }
+    }
+
     /// The address that the sink listens at; `None` if it ends without one.
     async fn await_address(&mut self, sink: &mut Syncer) -> Option<String> {
         loop {
@@ -229,7 +251,7 @@ impl Ends {
                     Event::Finished(report) => self.reports[1] = Some(*report),
                     Event::Progress(_) => {}
                 },
-                () = self.stops.next() => sink.terminate(),
+                () = self.told_to_stop() => sink.terminate(),
             }
         }
     }
@@ -246,7 +268,7 @@ impl Ends {
             tokio::select! {
                 event = source.next_event() => source_open = self.take(Side::Source, event, display),
                 event = sink.next_event() => sink_open = self.take(Side::Sink, event, display),
-                () = self.stops.next() => {
+                () = self.told_to_stop() => {
                     source.terminate();
                     sink.terminate();
                 }
@@ -254,7 +276,7 @@ impl Ends {
         }
         let source = self.ending(Side::Source, source).await?;
         let sink = self.ending(Side::Sink, sink).await?;
-        Ok(outcome::judge(&source, &sink))
+        Ok(self.judge(&source, &sink))
     }
 
     /// Takes note of an event; returns whether there may be more. The sink speaks for the run.
@@ -268,26 +290,31 @@ impl Ends {
         true
     }
 
-    /// Waits for a process to end, for a while of its own accord, and then on request.
+    /// Waits for a process to end, for a while of its own accord, and then on request. One that heeds no
+    /// request is killed.
     async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
-        let report = &mut self.reports[usize::from(side == Side::Sink)];
-        let exit = match timeout(GRACE, follow(&mut syncer, report)).await {
-            Ok(exit) => Some(exit?),
-            Err(_) => {
-                syncer.terminate();
-                timeout(GRACE, follow(&mut syncer, report)).await.ok().transpose()?
+        let mut report = self.reports[usize::from(side == Side::Sink)].take();
+        let mut is_told = false;
+        let exit = loop {
+            tokio::select! {
+                exit = follow(&mut syncer, &mut report) => break Some(exit?),
+                () = self.told_to_stop() => syncer.terminate(),
+                () = sleep(GRACE) => {
+                    if is_told {
+                        break None;
+                    }
+                    is_told = true;
+                    syncer.terminate();
+                }
             }
         };
-        Ok(Ending {
-            exit: exit.as_ref().map(Exit::code),
-            report: report.take(),
-            last_words: exit.map(|exit| exit.tail.join("\n")),
-            ..Ending::default()
-        })
+        let last_words = exit.as_ref().map(|exit| exit.tail.join("\n"));
+        Ok(Ending { exit: exit.as_ref().map(Exit::code), report, last_words, ..Ending::default() })
     }
 }
 
-/// Takes note of a report that is still to come, and of the end of the process.
+/// Takes note of a report that is still to come, and of the end of the process. The future may be dropped and
+/// asked for again.
 async fn follow(syncer: &mut Syncer, report: &mut Option<Report>) -> Result<Exit, ProcessError> {
     while let Some(event) = syncer.next_event().await {
         if let Event::Finished(it) = event {
@@ -330,7 +357,7 @@ fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
     if rank(b) > rank(a) { b } else { a }
 }
 
-fn parse_volume(text: &str) -> Result<(String, PathBuf), String> {
+fn parse_volume(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((claim, dir)) if !claim.is_empty() && !dir.is_empty() => Ok((claim.into(), dir.into())),
         _ => Err("expected CLAIM=DIR".into()),

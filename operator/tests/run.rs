@@ -1,0 +1,157 @@
+//! `volferry-operator run` with a `volferry` that is played by a shell script: what is passed on, and what comes back.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const JOB: &str = "
+apiVersion: volferry.dev/v1alpha1
+kind: SyncJob
+metadata: {name: web}
+spec:
+  source: {persistentVolumeClaim: {claimName: a}, path: /in}
+  destination: {persistentVolumeClaim: {claimName: b}}
+  files: {delete: true}
+";
+
+/// Both ends note their command lines. `$finish` ends an end with a report.
+const PRELUDE: &str = r#"#!/bin/sh
+echo "$@" >> "$NOTES"
+finish() {
+  echo "{\"event\":\"finished\",\"run\":\"web-1\",\"result\":\"$1\",\"reason\":\"$2\",\"message\":\"$3\",\"work\":{\"filesScanned\":7}}"
+  exit "$4"
+}
+listen() { echo '{"event":"listening","address":"127.0.0.1:4711"}'; }
+"#;
+
+struct Stage {
+    dir: TempDir,
+}
+
+impl Stage {
+    fn new(script: &str) -> Self {
+        let stage = Self { dir: tempfile::tempdir().unwrap() };
+        fs::write(stage.path("volferry"), format!("{PRELUDE}{script}")).unwrap();
+        fs::set_permissions(stage.path("volferry"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(stage.path("job.yaml"), JOB).unwrap();
+        stage
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_volferry-operator"));
+        command.arg("run").arg(self.path("job.yaml")).args(["--volume", "a=/srv/a", "--volume", "b=/srv/b"]);
+        command.arg("--volferry").arg(self.path("volferry"));
+        command.env("NOTES", self.path("notes")).env("TMPDIR", self.dir.path()).output().unwrap()
+    }
+
+    fn notes(&self) -> String {
+        fs::read_to_string(self.path("notes")).unwrap()
+    }
+}
+
+fn status(output: &Output) -> Value {
+    let shown: Value = serde_saphyr::from_str(&String::from_utf8(output.stdout.clone()).unwrap()).unwrap();
+    shown["status"].clone()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_status() {
+    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "from $1" 0"#);
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let notes = stage.notes();
+    assert!(notes.contains("receive /srv/b --listen=127.0.0.1:0 --once"), "{notes}");
+    assert!(notes.contains("send /srv/a/in --connect=127.0.0.1:4711"), "{notes}");
+    assert_eq!(notes.matches("--delete --run=web-1").count(), 2, "{notes}");
+    let status = status(&output);
+    assert_eq!(status["phase"], "Succeeded");
+    assert_eq!(status["lastRun"]["message"], "from receive");
+    assert!(stderr(&output).contains("web: Succeeded  7 entries"), "{}", stderr(&output));
+}
+
+#[test]
+fn nothing_is_left_in_the_folder_for_temporary_files() {
+    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    stage.run();
+    let mut names: Vec<_> =
+        fs::read_dir(stage.dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["job.yaml", "notes", "volferry"]);
+}
+
+#[test]
+fn a_guards_refusal_is_the_exit_status_and_the_reason() {
+    let stage =
+        Stage::new(r#"[ "$1" = receive ] && listen; finish Failed SourceEmpty "The source is empty." 4"#);
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(4));
+    assert_eq!(status(&output)["lastRun"]["reason"], "SourceEmpty");
+    assert!(stderr(&output).contains("web: Failed (SourceEmpty)"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_sink_that_never_listens_ends_the_run_with_its_last_words() {
+    let stage = Stage::new("echo no space left >&2; exit 1");
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!stage.notes().contains("send"));
+    let message = status(&output)["lastRun"]["message"].clone();
+    assert!(message.as_str().unwrap().contains("no space left"), "{message}");
+}
+
+#[test]
+fn a_run_is_ended_at_its_timeout_and_the_programs_with_it() {
+    let stage = Stage::new(r#"echo $$ >> "$NOTES"; [ "$1" = receive ] && listen; exec sleep 600"#);
+    fs::write(stage.path("job.yaml"), format!("{JOB}  limits: {{timeout: 1s}}\n")).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(status(&output)["lastRun"]["reason"], "TimedOut");
+    for pid in stage.notes().lines().filter_map(|line| line.parse::<u32>().ok()) {
+        assert!(!PathBuf::from(format!("/proc/{pid}/exe")).exists(), "process {pid} is still there");
+    }
+}
+
+#[test]
+fn several_jobs_run_one_after_another_and_the_worst_exit_status_counts() {
+    let stage = Stage::new(
+        r#"[ "$1" = receive ] && listen; case "$*" in *bad-1*) finish Failed x y 3 ;; *) finish Succeeded "" "" 0 ;; esac"#,
+    );
+    let bad = JOB.replace("name: web", "name: bad");
+    fs::write(stage.path("job.yaml"), format!("{bad}---{JOB}")).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(3));
+    let shown: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    let phases: Vec<&Value> = shown.iter().map(|it| &it["status"]["phase"]).collect();
+    assert_eq!(phases, ["PartiallyFailed", "Succeeded"]);
+}
+
+#[test]
+fn nothing_runs_if_one_of_the_documents_is_wrong() {
+    let stage = Stage::new("exit 0");
+    fs::write(stage.path("job.yaml"), format!("{JOB}---{}", JOB.replace("delete: true", "delete: maybe")))
+        .unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!stage.path("notes").exists() && output.stdout.is_empty());
+    assert!(
+        stderr(&output).contains("document 2") && stderr(&output).contains("spec.files.delete"),
+        "{}",
+        stderr(&output)
+    );
+}
