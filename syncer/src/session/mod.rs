@@ -168,15 +168,20 @@ fn finish(
     result: &Result<Report, SessionError>,
     waits: bool,
 ) -> (Port, Option<TransportError>) {
+    let control = &peer.control;
     match result {
-        Ok(_) => (connection.close(waits, code::DONE), None),
+        Ok(_) => (connection.close(waits.then_some(control), code::DONE), None),
+        // The transport says so to the peer, and sees the connection closed.
+        Err(SessionError::Transport(TransportError::Canceled)) => {
+            (connection.close(Some(control), code::CANCELED), None)
+        }
         Err(SessionError::Transport(_)) => {
-            let cause = peer.control.last_word();
-            (connection.close(false, code::FAILED), cause)
+            let cause = control.last_word();
+            (connection.close(None, code::FAILED), cause)
         }
         Err(error) => {
-            let told = peer.control.send(&Message::Refuse(error.refusal()));
-            (connection.close(told.is_ok(), code::FAILED), None)
+            let told = control.send(&Message::Refuse(error.refusal()));
+            (connection.close(told.is_ok().then_some(control), code::FAILED), None)
         }
     }
 }

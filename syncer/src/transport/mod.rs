@@ -134,6 +134,15 @@ impl Control {
         }
     }
 
+    /// Waits until the peer does not listen any more: it has gone, or refused as well and waits for the same.
+    pub(super) async fn peer_is_done(&self) {
+        while let Ok(message) = self.incoming.recv().await {
+            if matches!(message, Message::Refuse(_)) {
+                return;
+            }
+        }
+    }
+
     /// Why the peer stopped, if it said so among what it sent before the connection was lost.
     pub fn last_word(&self) -> Option<TransportError> {
         while let Ok(message) = self.incoming.try_recv() {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_channel::{Receiver, Sender, bounded};
+use async_channel::{Receiver, Sender, WeakSender, bounded};
 use bytes::Bytes;
 use contract::{Identity, Side};
 use quinn::{
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     monitor::Monitor,
-    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, code, data::MAX_FRAME_BYTES, read_header},
+    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
 };
 
 /// A peer that says nothing for this long is lost. Keep-alives make an idle but living peer speak up.
@@ -38,6 +38,9 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// How long a close may take to leave this machine.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long a peer that is told that this end stops may take to close the connection.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Unread data that one stream, and all streams of a connection, may hold.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
@@ -202,7 +205,9 @@ impl Link {
         let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit)));
         let control = pump_control(connection.clone(), dialled, control_queue, message_in, pace.clone());
         pumps.spawn_on(watch(control, connection.clone(), fault.clone()), handle);
-        pumps.spawn_on(stop_when(monitor.until_cancelled(), connection.clone(), fault.clone()), handle);
+        let stop =
+            stop_when(monitor.until_cancelled(), control_out.downgrade(), connection.clone(), fault.clone());
+        pumps.spawn_on(stop, handle);
         let mut senders = Vec::new();
         match end.side {
             Side::Sink => {
@@ -238,8 +243,9 @@ impl Link {
         stats.udp_tx.bytes + stats.udp_rx.bytes
     }
 
-    /// Closes the connection. An end that spoke last waits for the peer to close first, so that its words arrive.
-    pub fn close(mut self, spoke_last: bool, exit_code: u32) -> Port {
+    /// Closes the connection. An end that spoke last gives its control stream, and waits for the peer to close first or to be done
+    /// otherwise, so that its words arrive.
+    pub fn close(mut self, spoke_last: Option<&Control>, exit_code: u32) -> Port {
         let Self { port, connection, pumps, .. } = &mut self;
         let path = connection.stats().path;
         tracing::debug!(
@@ -252,13 +258,12 @@ impl Link {
             "the path of the connection"
         );
         port.runtime.block_on(async {
-            if spoke_last {
-                let _ = tokio::time::timeout(IDLE_TIMEOUT, connection.closed()).await;
+            if let Some(control) = spoke_last {
+                let _ = tokio::time::timeout(IDLE_TIMEOUT, control.peer_is_done()).await;
             }
             if connection.close_reason().is_none() {
-                let sent = connection.stats().udp_tx.datagrams;
                 connection.close(VarInt::from_u32(exit_code), b"");
-                let _ = tokio::time::timeout(CLOSE_PATIENCE, close_is_sent(connection, sent)).await;
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, close_is_sent(connection)).await;
             }
             pumps.shutdown().await;
         });
@@ -266,17 +271,35 @@ impl Link {
     }
 }
 
-/// Waits until the peer was told of the close: without it, the peer would wait for its time-out. After a close nothing else is sent,
-/// so one more datagram than the `sent` ones is it.
-async fn close_is_sent(connection: &quinn::Connection, sent: u64) {
+/// Waits until the peer was told of a close that was just made: without it, the peer would wait for its time-out. After a close nothing
+/// else is sent, so the next datagram is it. (Counted from before the close, it could be data.)
+async fn close_is_sent(connection: &quinn::Connection) {
+    let sent = connection.stats().udp_tx.datagrams;
     while connection.stats().udp_tx.datagrams == sent {
         tokio::task::yield_now().await;
     }
 }
 
-async fn stop_when(canceled: impl Future<Output = ()>, connection: quinn::Connection, fault: Fault) {
+/// Says on the control stream that this end stops, and leaves the close to the peer: a close of this end would wait behind its data for
+/// the congestion window, which no acknowledgement opens any more once a connection is closed.
+async fn stop_when(
+    canceled: impl Future<Output = ()>,
+    control: WeakSender<Vec<u8>>,
+    connection: quinn::Connection,
+    fault: Fault,
+) {
     canceled.await;
     fault.set(TransportError::Canceled);
+    let mut word = Vec::new();
+    Message::Refuse(Refusal::canceled()).encode(&mut word);
+    let stopped = async {
+        if let Some(control) = control.upgrade()
+            && control.send(word).await.is_ok()
+        {
+            connection.closed().await;
+        }
+    };
+    let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
     connection.close(VarInt::from_u32(code::CANCELED), b"stopped on request");
 }
 
@@ -329,17 +352,21 @@ fn enlarge_buffers(socket: &UdpSocket) {
     let _ = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);
 }
 
-/// Runs a pump; its error is the connection's.
+/// Runs a pump; its error is the connection's. A peer that breaks the protocol, or stops, need not be listened to any longer.
 async fn watch(
     pump: impl Future<Output = Result<(), TransportError>>,
     connection: quinn::Connection,
     fault: Fault,
 ) {
     if let Err(error) = pump.await {
-        let protocol = matches!(error, TransportError::Protocol(_));
+        let code = match error {
+            TransportError::Protocol(_) => Some(code::PROTOCOL),
+            TransportError::Refused(_) => Some(code::FAILED),
+            _ => None,
+        };
         fault.set(error);
-        if protocol {
-            connection.close(VarInt::from_u32(code::PROTOCOL), b"protocol");
+        if let Some(code) = code {
+            connection.close(VarInt::from_u32(code), b"");
         }
     }
 }
@@ -395,8 +422,17 @@ async fn write_paced(
 
 async fn read_messages(mut stream: RecvStream, messages: Sender<Message>) -> Result<(), TransportError> {
     while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
-        if messages.send(Message::decode(kind, &body)?).await.is_err() {
+        let message = Message::decode(kind, &body)?;
+        let refusal = match &message {
+            Message::Refuse(refusal) => Some(refusal.clone()),
+            _ => None,
+        };
+        if messages.send(message).await.is_err() {
             return Ok(());
+        }
+        // Whoever waits for data would not read it.
+        if let Some(refusal) = refusal {
+            return Err(TransportError::Refused(Box::new(refusal)));
         }
     }
     Ok(())

@@ -82,6 +82,13 @@ pub struct Refusal {
     pub message: String,
 }
 
+impl Refusal {
+    /// Of an end that was told to stop.
+    pub fn canceled() -> Self {
+        Self { exit: ExitCode::Failed, reason: "Canceled".into(), message: "stopped on request".into() }
+    }
+}
+
 /// A message on the control stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
