@@ -66,11 +66,12 @@ pub struct PodSecurity {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub run_as_user: Option<i64>,
-    /// The primary group. Absent: that of the user.
+    /// The primary group. Absent: 65532, and for root its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub run_as_group: Option<i64>,
-    /// The group that owns the volumes' files, where the volume's kind supports that.
+    /// The group that owns the destination's files, where the volume's kind supports that. Absent: 65532, and none
+    /// for root.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub fs_group: Option<i64>,

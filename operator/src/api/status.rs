@@ -190,13 +190,13 @@ pub struct Run {
     /// When the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Wall time of each phase, in milliseconds.
+    /// Wall time of each phase, in milliseconds. Tries that failed, and the pauses after them, count as `queue`.
     #[serde(default)]
     pub timings: Timings,
     /// What the run looked at and changed.
     #[serde(default)]
     pub work: Work,
-    /// Speeds.
+    /// Speeds, over the time that both ends ran.
     #[serde(default)]
     pub rates: Rates,
     /// CPU and memory.
