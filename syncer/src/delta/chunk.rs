@@ -1,0 +1,389 @@
+//! Content-defined chunking: cutting bytes where their content says so, so that the same bytes are cut the same
+//! way wherever they are found, and an insertion moves the cuts after it without changing them.
+//!
+//! Cuts are chosen as FastCDC chooses them: none before a minimum, by a strict limit up to a normal size, by a
+//! loose one after it, and at a maximum in any case. In the last quarter before the maximum whatever passes the
+//! filter is a cut, so that data with few places to cut is still cut by content. What is compared with the limits is
+//! [`filter`]'s business.
+//!
+//! A cut depends on the bytes between it and the cut before and on no byte after it. So a chunk that is found
+//! again ends in a cut again, whatever follows it.
+//!
+//! [`filter`]: super::filter
+
+use thiserror::Error;
+
+use super::filter::{FILTER_RATE, WINDOW, find};
+
+const KIB: u32 = 1024;
+const MIB: u32 = 1024 * KIB;
+
+/// The longest chunk there may be, in bytes: what each end must be ready to hold.
+pub const MAX_CHUNK: u32 = 16 * MIB;
+/// Below this normal size the loose limit would be below the filter's own rate.
+const LEAST_NORMAL: u32 = 2 * FILTER_RATE as u32;
+
+/// Sizes that cannot be cut to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("nothing is cut to chunks of {min}, {normal}, {max} bytes")]
+pub struct ChunkSizesError {
+    min: u32,
+    normal: u32,
+    max: u32,
+}
+
+/// What decides the cuts, in bytes: `min <= normal <= max`.
+///
+/// The same bytes cut to other sizes give other chunks, so lists are only worth comparing when these are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkSizes {
+    min: u32,
+    normal: u32,
+    max: u32,
+}
+
+impl ChunkSizes {
+    /// No content-defined cuts, but blocks of 1 MiB at fixed offsets. A file of up to 1 MiB is one chunk, and a larger
+    /// one can be compared with an older version in which nothing has moved, at no cost beyond that of its hash.
+    pub const BLOCKS: Self = Self { min: MIB, normal: MIB, max: MIB };
+    /// For looking inside a chunk that changed: see [`refine`](super::refine).
+    pub const FINE: Self = Self::with_mean(4 * KIB);
+
+    /// Checks sizes that came from outside. Three times the same power of two stands for blocks.
+    ///
+    /// # Errors
+    /// When they are out of order, or beyond what this module cuts to.
+    pub const fn new(min: u32, normal: u32, max: u32) -> Result<Self, ChunkSizesError> {
+        let ordered = min <= normal && normal <= max;
+        let blocks = min < max || max.is_power_of_two();
+        if ordered && blocks && min as usize >= WINDOW && normal >= LEAST_NORMAL && max <= MAX_CHUNK {
+            Ok(Self { min, normal, max })
+        } else {
+            Err(ChunkSizesError { min, normal, max })
+        }
+    }
+
+    /// Sizes whose chunks of random bytes are `mean` bytes long on average.
+    ///
+    /// The three ratios are the best of those simulated: a lower minimum or a stricter first limit makes cuts
+    /// take longer to fall back into step after an edit. `doc/delta.md` has the table.
+    const fn with_mean(mean: u32) -> Self {
+        Self { min: mean / 8 * 3, normal: mean / 4 * 3, max: mean * 3 }
+    }
+
+    /// The sizes for a file of `len` bytes that is to be found again even where bytes have moved.
+    ///
+    /// Larger files have larger chunks: the list stays below 1/5,000 of its file, and below 1 million names up to
+    /// 1 TiB. The steps are few and far apart, because only files on the same step share chunks.
+    #[must_use]
+    pub const fn for_len(len: u64) -> Self {
+        match len.saturating_sub(1) >> 20 {
+            0 => Self::BLOCKS,
+            1..64 => Self::with_mean(64 * KIB),
+            64..16_384 => Self::with_mean(256 * KIB),
+            16_384..1_048_576 => Self::with_mean(MIB),
+            _ => Self::with_mean(4 * MIB),
+        }
+    }
+
+    /// The sizes for looking once more at `len` bytes in which something changed: see [`refine`](super::refine).
+    #[must_use]
+    pub const fn for_hole(len: u64) -> Self {
+        match len {
+            0..0x40_0000 => Self::FINE,
+            0x40_0000..0x4000_0000 => Self::with_mean(64 * KIB),
+            _ => Self::for_len(len),
+        }
+    }
+
+    /// The sizes for a file of `len` bytes whose older version was cut to `basis`: the same, so that chunks can be
+    /// found again, unless the file is by now four times away from where they suit it. Blocks suit any length.
+    #[must_use]
+    pub fn for_update(len: u64, basis: Self) -> Self {
+        let suits = [len / 4, len, len.saturating_mul(4)].map(Self::for_len).contains(&basis);
+        if suits || basis.is_blocks() { basis } else { Self::for_len(len) }
+    }
+
+    /// Whether they are blocks at fixed offsets.
+    #[must_use]
+    pub const fn is_blocks(self) -> bool {
+        self.min == self.max
+    }
+
+    /// No chunk but a file's last is shorter.
+    #[must_use]
+    pub const fn min(self) -> u32 {
+        self.min
+    }
+
+    /// Where the limit changes from strict to loose.
+    #[must_use]
+    pub const fn normal(self) -> u32 {
+        self.normal
+    }
+
+    /// No chunk is longer.
+    #[must_use]
+    pub const fn max(self) -> u32 {
+        self.max
+    }
+}
+
+/// Finds where chunks end, one after the other.
+///
+/// The caller holds the bytes since the last cut in one slice and offers it again, longer, when it was too short.
+/// The cuts are the same however the bytes arrive, and after a cut nothing before it matters: two chunkers that
+/// have one cut in common have all later ones in common.
+#[derive(Clone, Debug)]
+pub struct Chunker {
+    sizes: ChunkSizes,
+    /// A judgement below this is a cut before, or after the normal size.
+    strict: u64,
+    loose: u64,
+    /// Positions since the last cut that have been looked at.
+    looked: usize,
+}
+
+impl Chunker {
+    /// A chunker at the start of a file, or at any cut.
+    #[must_use]
+    pub fn new(sizes: ChunkSizes) -> Self {
+        let strict = limit(2 * u64::from(sizes.normal));
+        let loose = limit(u64::from(sizes.normal) / 2);
+        Self { sizes, strict, loose, looked: 0 }
+    }
+
+    /// The sizes that it cuts to.
+    #[must_use]
+    pub fn sizes(&self) -> ChunkSizes {
+        self.sizes
+    }
+
+    /// The length of the chunk that `bytes` begin with, and the chunker stands at its end.
+    ///
+    /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most
+    /// until there are [`ChunkSizes::max`] of them; with `last`, only an empty slice gives `None`.
+    pub fn next_cut(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
+        let max = self.sizes.max as usize;
+        let seen = bytes.len().min(max);
+        let cut = self.look(&bytes[..seen]).or_else(|| (seen == max || last && seen > 0).then_some(seen));
+        self.looked = if cut.is_some() { 0 } else { seen };
+        cut
+    }
+
+    fn look(&self, bytes: &[u8]) -> Option<usize> {
+        let from = (self.looked + 1).max(self.sizes.min as usize);
+        if self.sizes.is_blocks() || from > bytes.len() {
+            return None;
+        }
+        let normal = self.sizes.normal as usize;
+        let any = normal.max((self.sizes.max - self.sizes.max / 4) as usize);
+        find(bytes, from, |at, judgement| match at {
+            at if at < normal => judgement < self.strict,
+            at if at < any => judgement < self.loose,
+            _ => true,
+        })
+    }
+}
+
+/// The limit that one position in `rate` is judged below, the filter's rate included.
+fn limit(rate: u64) -> u64 {
+    u64::MAX / rate * FILTER_RATE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::super::testing::{noise, text};
+    use super::*;
+
+    const STEPS: [ChunkSizes; 3] =
+        [ChunkSizes::FINE, ChunkSizes::with_mean(64 * KIB), ChunkSizes::with_mean(256 * KIB)];
+
+    fn split(mut bytes: &[u8], sizes: ChunkSizes) -> Vec<&[u8]> {
+        let mut chunker = Chunker::new(sizes);
+        let mut chunks = Vec::new();
+        while let Some(len) = chunker.next_cut(bytes, true) {
+            let (chunk, rest) = bytes.split_at(len);
+            chunks.push(chunk);
+            bytes = rest;
+        }
+        chunks
+    }
+
+    fn lens(bytes: &[u8], sizes: ChunkSizes) -> Vec<usize> {
+        split(bytes, sizes).iter().map(|chunk| chunk.len()).collect()
+    }
+
+    /// The lengths when the bytes arrive in pieces, and then all that are left.
+    fn lens_in_pieces(
+        bytes: &[u8],
+        sizes: ChunkSizes,
+        pieces: impl IntoIterator<Item = usize>,
+    ) -> Vec<usize> {
+        let (mut chunker, mut lens) = (Chunker::new(sizes), Vec::new());
+        let (mut start, mut end) = (0, 0);
+        for piece in pieces.into_iter().chain([bytes.len()]) {
+            end = bytes.len().min(end + piece);
+            while let Some(len) = chunker.next_cut(&bytes[start..end], end == bytes.len()) {
+                lens.push(len);
+                start += len;
+            }
+        }
+        lens
+    }
+
+    /// Bytes in the chunks of `new` that are not among those of `old`.
+    fn unknown(old: &[u8], new: &[u8], sizes: ChunkSizes) -> usize {
+        let old = split(old, sizes).into_iter().collect::<HashSet<_>>();
+        split(new, sizes).into_iter().filter(|chunk| !old.contains(chunk)).map(<[u8]>::len).sum()
+    }
+
+    #[test]
+    fn the_cuts_of_known_bytes_never_change() {
+        let bytes = [noise(1, 3 << 20), text(2, 3 << 20), vec![0; 1 << 20]].concat();
+        let golden = STEPS.map(|sizes| {
+            let lens = lens(&bytes, sizes);
+            let digest =
+                blake3::hash(&lens.iter().flat_map(|&len| (len as u32).to_le_bytes()).collect::<Vec<_>>());
+            (lens.len(), lens[0], lens[1], digest.to_hex().to_string())
+        });
+        assert_eq!(
+            golden,
+            GOLDEN.map(|(chunks, first, second, digest)| (chunks, first, second, digest.to_owned()))
+        );
+    }
+
+    const GOLDEN: [(usize, usize, usize, &str); 3] = [
+        (1645, 5577, 8014, "5e041b185085a9bb0e1699dfc04e0fdd0762b165d43f6c874acdffc00e13bea5"),
+        (110, 49469, 78069, "8326c231da8d518994b7c8f0ac2d503731f6c0d0515710a76f97e23b04b21525"),
+        (26, 301102, 183956, "92a94ed79923874787895721e5c5219cc4c4e4c9902f2f6b2229aacdb7891f19"),
+    ];
+
+    #[test]
+    fn chunks_are_as_long_as_asked_for() {
+        for (sizes, mean) in STEPS.into_iter().zip([4 << 10, 64 << 10, 256 << 10]) {
+            for bytes in [noise(3, 96 * mean), text(4, 48 * mean)] {
+                let lens = lens(&bytes, sizes);
+                let found = bytes.len() / lens.len();
+                assert!(found.abs_diff(mean) < mean / 5, "chunks of {found} bytes for {mean}");
+                let (last, others) = lens.split_last().unwrap();
+                assert!(others.iter().all(|&len| (sizes.min..=sizes.max).contains(&(len as u32))));
+                assert!(*last <= sizes.max as usize);
+                assert_eq!(lens.iter().sum::<usize>(), bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_without_any_place_to_cut_are_cut_at_the_maximum() {
+        let sizes = ChunkSizes::FINE;
+        let max = sizes.max as usize;
+        assert_eq!(lens(&vec![0; 2 * max + 5], sizes), [max, max, 5]);
+    }
+
+    #[test]
+    fn blocks_are_cut_at_fixed_offsets() {
+        let bytes = noise(5, (1 << 20) + 1);
+        assert_eq!(lens(&bytes[..1 << 20], ChunkSizes::BLOCKS), [1 << 20]);
+        assert_eq!(lens(&bytes, ChunkSizes::BLOCKS), [1 << 20, 1]);
+        assert!(lens(&[], ChunkSizes::BLOCKS).is_empty());
+    }
+
+    #[test]
+    fn an_insertion_costs_about_a_chunk_and_what_was_inserted() {
+        let old = noise(6, 4 << 20);
+        let sizes = ChunkSizes::with_mean(64 * KIB);
+        let new =
+            old.chunks(500_000).zip(100..).flat_map(|(part, seed)| [part, &noise(seed, 10_000)].concat());
+        let cost = unknown(&old, &new.collect::<Vec<_>>(), sizes) / old.len().div_ceil(500_000);
+        assert!(cost < 10_000 + (128 << 10), "{cost} bytes for an insertion of 10,000");
+    }
+
+    #[test]
+    fn repeated_records_are_cut_by_content_too() {
+        let record = noise(8, 3_000);
+        let old = record.repeat(2_000);
+        let new = [b"one line more", &old[..]].concat();
+        for sizes in STEPS {
+            let cost = unknown(&old, &new, sizes);
+            assert!(cost <= 4 * sizes.max as usize, "{cost} bytes with {sizes:?}");
+        }
+    }
+
+    #[test]
+    fn larger_files_have_larger_chunks_and_bounded_lists() {
+        let steps = [(1_u64 << 20, 1 << 20), (64 << 20, 3 << 16), (16 << 30, 3 << 18), (1 << 40, 3 << 20)];
+        for ((len, max), larger) in steps.into_iter().zip([3 << 16, 3 << 18, 3 << 20, 3 << 22]) {
+            assert_eq!(ChunkSizes::for_len(len).max(), max, "a file of {len} bytes");
+            assert_eq!(ChunkSizes::for_len(len + 1).max(), larger, "a file of {len} bytes and one");
+        }
+        assert_eq!(ChunkSizes::for_len(0), ChunkSizes::BLOCKS);
+        for len in (21..=40).map(|bits| 1_u64 << bits) {
+            let mean = u64::from(ChunkSizes::for_len(len).normal()) * 4 / 3;
+            assert!(len / mean <= 1 << 20, "a file of {len} bytes has {} names", len / mean);
+        }
+    }
+
+    #[test]
+    fn a_hole_of_any_size_is_cut_by_content() {
+        for len in (0..50).map(|bits| 1_u64 << bits) {
+            let sizes = ChunkSizes::for_hole(len);
+            assert!(!sizes.is_blocks(), "a hole of {len} bytes");
+            let names = len / u64::from(sizes.normal / 3 * 4);
+            assert!(names <= 1 << 20 || len > 1 << 40, "{names} names for a hole of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_sizes_while_it_grows_a_little_and_gets_others_when_it_grows_a_lot() {
+        let large = ChunkSizes::for_len(65 << 20);
+        assert_eq!(ChunkSizes::for_update(63 << 20, large), large);
+        assert_eq!(ChunkSizes::for_update(u64::MAX, large), ChunkSizes::for_len(u64::MAX));
+        assert_eq!(ChunkSizes::for_update(u64::MAX, ChunkSizes::BLOCKS), ChunkSizes::BLOCKS);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_cut_to_are_refused() {
+        for (min, normal, max) in [
+            (0, 4096, 8192),
+            (175, 4096, 8192),
+            (5000, 4096, 8192),
+            (1024, 9000, 8192),
+            (1024, 2047, 8192),
+            (5000, 5000, 5000),
+        ] {
+            assert_eq!(ChunkSizes::new(min, normal, max), Err(ChunkSizesError { min, normal, max }));
+        }
+        assert!(ChunkSizes::new(1024, 4096, MAX_CHUNK).is_ok());
+        assert!(ChunkSizes::new(1024, 4096, MAX_CHUNK + 1).is_err());
+        assert_eq!(ChunkSizes::new(1 << 20, 1 << 20, 1 << 20), Ok(ChunkSizes::BLOCKS));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        #[test]
+        fn the_cuts_are_the_same_however_the_bytes_arrive(
+            seed in 0_u64..8,
+            len in 0_usize..200_000,
+            pieces in prop::collection::vec(1_usize..20_000, 0..60),
+        ) {
+            let bytes = if seed % 2 == 0 { noise(seed, len) } else { text(seed, len) };
+            let sizes = ChunkSizes::FINE;
+            prop_assert_eq!(lens_in_pieces(&bytes, sizes, pieces), lens(&bytes, sizes));
+        }
+
+        #[test]
+        fn a_chunker_that_starts_at_a_cut_finds_the_later_ones(seed in 0_u64..1_000, skipped in 0_usize..40) {
+            let bytes = noise(seed, 200_000);
+            let all = lens(&bytes, ChunkSizes::FINE);
+            let skipped = skipped.min(all.len());
+            let start = all[..skipped].iter().sum::<usize>();
+            prop_assert_eq!(&lens(&bytes[start..], ChunkSizes::FINE), &all[skipped..]);
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The chunks of one file, in order: what an index keeps of it, what crosses the wire in place of its bytes, and
+//! what its [`Root`] is made from.
+//!
+//! # Encoding
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 1 | length of a name: 8 or 16 |
+//! | 4, 4, 4 | [`ChunkSizes`]: min, normal, max; little-endian, as are all numbers |
+//! | rest | one record a chunk: its name, then its length in as many bytes as max needs |
+//!
+//! There is one encoding of a list and no padding, so equal lists are equal bytes. The number of chunks follows from
+//! the number of bytes, and the file's length from the chunks'.
+
+use thiserror::Error;
+
+use super::chunk::{ChunkSizes, ChunkSizesError, Chunker};
+use super::digest::{Part, RootHasher, hash_chunk};
+use super::marks::Marks;
+use super::name::{ChunkName, Name, ShortName};
+
+const HEADER: usize = 13;
+/// Bytes that are not a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ListError {
+    /// The header is cut off.
+    #[error("a chunk list of {0} bytes has no room for its header")]
+    NoHeader(usize),
+    /// The names are of another length than the reader asked for.
+    #[error("names of {found} bytes in a chunk list that should have names of {expected}")]
+    NameLength {
+        /// Bytes of a name as the header has it.
+        found: u8,
+        /// Bytes of a name as the reader wants it.
+        expected: usize,
+    },
+    /// Sizes that nothing is cut to.
+    #[error(transparent)]
+    Sizes(#[from] ChunkSizesError),
+    /// The last record is cut off.
+    #[error("{0} bytes left over after the last whole record of a chunk list")]
+    PartialRecord(usize),
+    /// A chunk that is empty, longer than the maximum, or shorter than the minimum and not the last.
+    #[error("chunk {ordinal} of a list is {len} bytes long")]
+    ChunkLength {
+        /// Which chunk, from 0.
+        ordinal: usize,
+        /// Its length in bytes.
+        len: u32,
+    },
+}
+
+/// One chunk of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk<N = ChunkName> {
+    /// What it is called.
+    pub name: N,
+    /// Its length in bytes, never 0.
+    pub len: u32,
+}
+
+/// The chunks that a file consists of, end to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkList<N = ChunkName> {
+    sizes: ChunkSizes,
+    chunks: Vec<Chunk<N>>,
+    marks: Marks,
+    len: u64,
+}
+
+/// What stands for a file's bytes as a whole: equal for two files cut to the same sizes only if their bytes are equal.
+///
+/// Of a file in [blocks](ChunkSizes::BLOCKS) it is the BLAKE3 hash of its bytes, the one that `b3sum` prints. Of a file in
+/// several content-defined chunks it is a hash of their 32-byte hashes and their lengths. Either is made from the hashes
+/// that both ends need anyway, in the same single pass over the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root(pub blake3::Hash);
+
+impl<N: Name> ChunkList<N> {
+    /// The sizes that the file was cut to.
+    #[must_use]
+    pub fn sizes(&self) -> ChunkSizes {
+        self.sizes
+    }
+
+    /// The chunks, in the file's order.
+    #[must_use]
+    pub fn chunks(&self) -> &[Chunk<N>] {
+        &self.chunks
+    }
+
+    /// The file's length in bytes.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.len
+    }
+
+    /// The chunk that starts exactly `offset` bytes into the file; the number of chunks, if that is where it ends.
+    #[must_use]
+    pub fn starting_at(&self, offset: u64) -> Option<usize> {
+        self.marks.after(offset, self.chunks.len(), |index| self.chunks[index].len)
+    }
+
+    /// Appends the encoding to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let width = len_width(self.sizes);
+        out.reserve(HEADER + self.chunks.len() * (N::LEN + width));
+        out.push(N::LEN as u8);
+        for size in [self.sizes.min(), self.sizes.normal(), self.sizes.max()] {
+            out.extend_from_slice(&size.to_le_bytes());
+        }
+        for chunk in &self.chunks {
+            out.extend_from_slice(chunk.name.as_bytes());
+            out.extend_from_slice(&chunk.len.to_le_bytes()[..width]);
+        }
+    }
+
+    /// Reads a list that is all of `bytes`, from a peer or a disk that may not be trusted.
+    ///
+    /// # Errors
+    /// When `bytes` are not what [`Self::encode`] writes. No more is allocated than twice the length of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ListError> {
+        let Some((header, records)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(ListError::NoHeader(bytes.len()));
+        };
+        if usize::from(header[0]) != N::LEN {
+            return Err(ListError::NameLength { found: header[0], expected: N::LEN });
+        }
+        let size =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let sizes = ChunkSizes::new(size(1), size(5), size(9))?;
+        Self::decode_records(sizes, records)
+    }
+
+    fn decode_records(sizes: ChunkSizes, records: &[u8]) -> Result<Self, ListError> {
+        let width = len_width(sizes);
+        let records = records.chunks_exact(N::LEN + width);
+        if !records.remainder().is_empty() {
+            return Err(ListError::PartialRecord(records.remainder().len()));
+        }
+        let count = records.len();
+        let mut list = Self::empty(sizes);
+        list.chunks.reserve_exact(count);
+        for (ordinal, record) in records.enumerate() {
+            let (name, len) = record.split_at(N::LEN);
+            let len = len.iter().rev().fold(0, |len, &byte| len << 8 | u32::from(byte));
+            let least = if ordinal + 1 == count { 1 } else { sizes.min() };
+            let name = N::from_prefix(name).filter(|_| (least..=sizes.max()).contains(&len));
+            list.push(Chunk { name: name.ok_or(ListError::ChunkLength { ordinal, len })?, len });
+        }
+        Ok(list)
+    }
+
+    fn empty(sizes: ChunkSizes) -> Self {
+        Self { sizes, chunks: Vec::new(), marks: Marks::new(), len: 0 }
+    }
+
+    fn push(&mut self, chunk: Chunk<N>) {
+        self.len += u64::from(chunk.len);
+        self.chunks.push(chunk);
+        self.marks.push(self.chunks.len(), self.len);
+    }
+}
+
+impl ChunkList {
+    /// The list as it crosses the wire.
+    #[must_use]
+    pub fn short(&self) -> ChunkList<ShortName> {
+        let chunks = self.chunks.iter().map(|chunk| Chunk { name: chunk.name.into(), len: chunk.len });
+        let marks = self.marks.clone();
+        ChunkList { sizes: self.sizes, chunks: chunks.collect(), marks, len: self.len }
+    }
+
+    /// The list of a file of at most [1 MiB](ChunkSizes::BLOCKS) of which no more is known than its hash.
+    #[must_use]
+    pub fn of_whole(hash: &blake3::Hash, len: u64) -> Option<Self> {
+        let len = u32::try_from(len).ok().filter(|&len| len <= ChunkSizes::BLOCKS.max())?;
+        let mut list = Self::empty(ChunkSizes::BLOCKS);
+        (len > 0).then(|| list.push(Chunk { name: ChunkName::of(hash), len }));
+        Some(list)
+    }
+}
+
+/// Bytes that hold any length up to the maximum.
+fn len_width(sizes: ChunkSizes) -> usize {
+    (u32::BITS - sizes.max().leading_zeros()).div_ceil(8) as usize
+}
+
+/// Makes a list, and its root, from chunks whose hashes are known.
+#[derive(Debug)]
+pub struct ListBuilder {
+    list: ChunkList,
+    root: RootHasher,
+}
+
+impl ListBuilder {
+    /// An empty list.
+    #[must_use]
+    pub fn new(sizes: ChunkSizes) -> Self {
+        Self { list: ChunkList::empty(sizes), root: RootHasher::new(sizes) }
+    }
+
+    /// Appends a chunk of `len` bytes, which must not be 0.
+    pub fn push(&mut self, hash: &blake3::Hash, len: u32) {
+        debug_assert!(len > 0, "a chunk is never empty");
+        self.root.push(hash, len);
+        self.list.push(Chunk { name: ChunkName::of(hash), len });
+    }
+
+    /// Bytes in all chunks so far.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.list.len
+    }
+
+    /// The list, and the root of the file.
+    #[must_use]
+    pub fn finish(self) -> (ChunkList, Root) {
+        (self.list, Root(self.root.finish()))
+    }
+}
+
+/// Cuts a file that comes as a stream, and lists its chunks.
+#[derive(Debug)]
+pub struct Lister {
+    chunker: Chunker,
+    builder: ListBuilder,
+}
+
+impl Lister {
+    /// At the start of a file.
+    #[must_use]
+    pub fn new(sizes: ChunkSizes) -> Self {
+        Self { chunker: Chunker::new(sizes), builder: ListBuilder::new(sizes) }
+    }
+
+    /// Adds the chunk that `bytes` begin with and returns its length; arguments and `None` as in
+    /// [`Chunker::next_cut`].
+    pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
+        let cut = self.chunker.next_cut(bytes, last)?;
+        let offset = self.builder.file_len();
+        let part = Part::of_stream(offset, cut, bytes, last);
+        self.builder.push(&hash_chunk(self.chunker.sizes(), offset, &bytes[..cut], part), cut as u32);
+        Some(cut)
+    }
+
+    /// The list, and the root of the file.
+    #[must_use]
+    pub fn finish(self) -> (ChunkList, Root) {
+        self.builder.finish()
+    }
+}
+
+/// The list and the root of a file that is at hand as a whole.
+#[must_use]
+pub fn list(mut bytes: &[u8], sizes: ChunkSizes) -> (ChunkList, Root) {
+    let mut lister = Lister::new(sizes);
+    while let Some(len) = lister.next(bytes, true) {
+        bytes = &bytes[len..];
+    }
+    lister.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{noise, text};
+    use super::*;
+
+    const SIZES: ChunkSizes = ChunkSizes::FINE;
+
+    fn encoded<N: Name>(list: &ChunkList<N>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        list.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_list_names_the_bytes_between_the_cuts() {
+        let bytes = text(1, 300_000);
+        let (list, _) = list(&bytes, SIZES);
+        let mut rest = &bytes[..];
+        for chunk in list.chunks() {
+            let (bytes, behind) = rest.split_at(chunk.len as usize);
+            assert_eq!(chunk.name, ChunkName::of(&blake3::hash(bytes)));
+            rest = behind;
+        }
+        assert_eq!((rest.len(), list.file_len()), (0, 300_000));
+    }
+
+    #[test]
+    fn a_file_in_blocks_has_the_root_that_b3sum_prints() {
+        let bytes = noise(2, 5_000_000);
+        assert_eq!(list(&bytes, ChunkSizes::BLOCKS).1, Root(blake3::hash(&bytes)));
+        for len in [0, 1, 4096, 1 << 20] {
+            let bytes = noise(2, len);
+            let (listed, root) = list(&bytes, ChunkSizes::for_len(len as u64));
+            assert_eq!(root, Root(blake3::hash(&bytes)));
+            assert_eq!(Some(listed), ChunkList::of_whole(&root.0, len as u64));
+        }
+    }
+
+    #[test]
+    fn a_file_too_large_to_be_one_chunk_has_no_list_made_from_its_hash() {
+        let hash = blake3::hash(b"");
+        assert_eq!(ChunkList::of_whole(&hash, (1 << 20) + 1), None);
+        assert_eq!(ChunkList::of_whole(&hash, u64::MAX), None);
+    }
+
+    #[test]
+    fn the_root_changes_with_every_byte_with_the_cuts_and_with_the_sizes() {
+        let bytes = noise(3, 50_000);
+        let (_, root) = list(&bytes, SIZES);
+        for at in (0..bytes.len()).step_by(97) {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_ne!(list(&other, SIZES).1, root, "byte {at}");
+        }
+        assert_ne!(list(&bytes[..49_999], SIZES).1, root);
+        assert_ne!(list(&bytes, ChunkSizes::for_len(2 << 20)).1, root);
+        let (mut one, mut two) = (ListBuilder::new(SIZES), ListBuilder::new(SIZES));
+        let hash = blake3::hash(b"chunk");
+        [3, 4].into_iter().for_each(|len| one.push(&hash, len));
+        [4, 3].into_iter().for_each(|len| two.push(&hash, len));
+        assert_ne!(one.finish().1, two.finish().1);
+    }
+
+    /// Frozen: header, two records, and the root of the list.
+    #[test]
+    fn the_encoding_and_the_root_never_change() {
+        let mut builder = ListBuilder::new(SIZES);
+        builder.push(&blake3::hash(b"abc"), 0x1234);
+        builder.push(&blake3::hash(b""), 3);
+        let (list, root) = builder.finish();
+        let records = [
+            "08",
+            "00060000",
+            "000c0000",
+            "00300000", // names of 8 bytes; 1536, 3072, 12288
+            "6437b3ac38465133",
+            "3412", // the first 8 bytes of BLAKE3("abc")
+            "af1349b9f5f9a1a6",
+            "0300", // and of BLAKE3("")
+        ];
+        assert_eq!(hex(&encoded(&list.short())), records.concat());
+        assert_eq!(
+            root.0.to_hex().as_str(),
+            "19eb27206c03b13439b79954139a6f76f5ca896c5c8a68a0452f62ece1e6881e"
+        );
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn a_list_that_is_not_well_formed_is_refused_by_its_first_fault() {
+        let (list, _) = list(&noise(4, 20_000), SIZES);
+        let good = encoded(&list);
+        let decode = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = good.clone();
+            change(&mut bytes);
+            ChunkList::<ChunkName>::decode(&bytes).map(drop)
+        };
+        assert_eq!(decode(&|_| ()), Ok(()));
+        assert_eq!(decode(&|bytes| bytes.truncate(12)), Err(ListError::NoHeader(12)));
+        assert_eq!(decode(&|bytes| bytes[0] = 8), Err(ListError::NameLength { found: 8, expected: 16 }));
+        assert!(matches!(decode(&|bytes| bytes[12] = 0xff), Err(ListError::Sizes(_))));
+        assert_eq!(decode(&|bytes| bytes.truncate(good.len() - 1)), Err(ListError::PartialRecord(17)));
+        let len = |len: u16| move |bytes: &mut Vec<u8>| bytes[29..31].copy_from_slice(&len.to_le_bytes());
+        assert_eq!(decode(&len(0)), Err(ListError::ChunkLength { ordinal: 0, len: 0 }));
+        assert_eq!(decode(&len(1535)), Err(ListError::ChunkLength { ordinal: 0, len: 1535 }));
+        assert_eq!(decode(&len(12_289)), Err(ListError::ChunkLength { ordinal: 0, len: 12_289 }));
+        assert_eq!(decode(&len(1536)), Ok(()));
+    }
+
+    #[test]
+    fn only_the_last_chunk_may_be_short() {
+        let (list, _) = list(&noise(5, 20_000), SIZES);
+        let mut bytes = encoded(&list);
+        let last = bytes.len() - 2;
+        bytes[last..].copy_from_slice(&1_u16.to_le_bytes());
+        assert!(ChunkList::<ChunkName>::decode(&bytes).is_ok());
+        bytes.extend_from_within(bytes.len() - 18..);
+        assert!(matches!(ChunkList::<ChunkName>::decode(&bytes), Err(ListError::ChunkLength { len: 1, .. })));
+    }
+
+    #[test]
+    fn every_chunk_is_found_by_its_offset_and_nothing_between() {
+        let (list, _) = list(&noise(6, 1 << 20), SIZES);
+        let mut offset = 0;
+        for (index, chunk) in list.chunks().iter().enumerate() {
+            assert_eq!(list.starting_at(offset), Some(index));
+            assert_eq!(list.starting_at(offset + 1), None);
+            offset += u64::from(chunk.len);
+        }
+        assert_eq!(list.starting_at(offset), Some(list.chunks().len()));
+        assert_eq!(list.starting_at(offset + 1), None);
+        assert_eq!(list.starting_at(u64::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(len in 0_usize..200_000, seed in 0_u64..50) {
+            let (list, _) = list(&noise(seed, len), SIZES);
+            prop_assert_eq!(&ChunkList::decode(&encoded(&list)).unwrap(), &list);
+            let short = list.short();
+            prop_assert_eq!(&ChunkList::decode(&encoded(&short)).unwrap(), &short);
+        }
+
+        #[test]
+        fn whatever_is_decoded_is_encoded_to_the_same_bytes(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            lens in prop::collection::vec(0_u16..13_000, 0..20),
+        ) {
+            let mut forged = encoded(&ListBuilder::new(SIZES).finish().0.short());
+            for len in lens {
+                forged.extend_from_slice(&[7; 8]);
+                forged.extend_from_slice(&len.to_le_bytes());
+            }
+            for bytes in [&bytes, &forged, &[&forged, &bytes[..]].concat()] {
+                if let Ok(list) = ChunkList::<ShortName>::decode(bytes) {
+                    prop_assert_eq!(&encoded(&list), bytes);
+                }
+            }
+        }
+    }
+}
