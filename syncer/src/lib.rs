@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod cli;
 pub mod codec;
+pub mod delta;
 pub mod entry;
 pub mod filter;
 pub mod hash;
