@@ -1,4 +1,4 @@
-//! Counters, failures and phase timings of a run, gathered by many threads → the [`Report`].
+//! Counters, failures and phase timings of a run, gathered by many threads → the report.
 
 use std::{
     fmt::Display,

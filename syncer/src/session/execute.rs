@@ -96,7 +96,7 @@ impl Context<'_> {
     }
 }
 
-/// Applies a plan, in the order that [`apply`] documents.
+/// Applies a plan, in the order of its methods.
 pub(super) struct Executor<'a> {
     context: Context<'a>,
     sink: &'a Tree,

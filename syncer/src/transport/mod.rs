@@ -1,4 +1,4 @@
-//! Framed streams between a source and a sink: over quinn ([`quic`]), or within one process ([`memory`]).
+//! Framed streams between a source and a sink: over quinn ([`quic`]), or, in tests, within one process.
 //!
 //! A session is plain blocking code on threads of its own. It sees a [`Peer`]: channels whose other ends are pumped by the
 //! transport. All channels are bounded, so a slow end slows the other down instead of filling memory.
