@@ -67,6 +67,8 @@ pub enum Kind<'a> {
         /// Major and minor as `st_rdev` has them.
         rdev: u64,
     },
+    /// A socket, which is never sent: only the listings of a sink have it, so that it can be deleted or give way.
+    Socket,
 }
 
 impl Kind<'_> {
@@ -83,6 +85,7 @@ impl Kind<'_> {
             Self::Fifo => 3,
             Self::CharDevice { .. } => 4,
             Self::BlockDevice { .. } => 5,
+            Self::Socket => SOCKET,
         }
     }
 }
@@ -97,6 +100,9 @@ pub struct Entry<'a> {
     /// Mode, time and owner.
     pub meta: Meta,
 }
+
+/// The kind that no peer sends.
+const SOCKET: u8 = 6;
 
 const KIND_BITS: u8 = 0b0000_0111;
 const SAME_MODE: u8 = 0b0000_1000;
@@ -193,6 +199,9 @@ impl Listing {
         for _ in 0..self.len {
             let entry = entries.next()?;
             owners.next()?;
+            if entry.kind == Kind::Socket {
+                return Err(DecodeError::Invalid("a socket was sent"));
+            }
             if last.is_some_and(|last| last >= entry.name) {
                 return Err(DecodeError::Invalid("a listing's names are not in order"));
             }
@@ -254,7 +263,7 @@ impl ListingBuilder {
             Kind::File { size } => put_varint(out, size),
             Kind::Symlink { target } => put_bytes(out, target),
             Kind::CharDevice { rdev } | Kind::BlockDevice { rdev } => put_varint(out, rdev),
-            Kind::Dir | Kind::Fifo => {}
+            Kind::Dir | Kind::Fifo | Kind::Socket => {}
         }
         (self.last_mode, self.last_seconds) = (mode, mtime.seconds);
         self.len += 1;
@@ -379,6 +388,7 @@ fn read_kind<'a>(code: u8, reader: &mut Reader<'a>) -> Result<Kind<'a>, DecodeEr
         3 => Kind::Fifo,
         4 => Kind::CharDevice { rdev: reader.varint()? },
         5 => Kind::BlockDevice { rdev: reader.varint()? },
+        SOCKET => Kind::Socket,
         _ => return Err(DecodeError::Invalid("an entry is of a kind that this version does not know")),
     })
 }
@@ -468,6 +478,13 @@ mod tests {
         let mut out = Vec::new();
         listing.encode(&mut out);
         out
+    }
+
+    #[test]
+    fn a_socket_is_listed_at_home_and_refused_from_a_peer() {
+        let listing = listing(&[Entry { name: b"s", kind: Kind::Socket, meta: meta(0o755, 1, 1, 1) }]);
+        assert_eq!(listing.iter().next().unwrap().kind, Kind::Socket);
+        assert!(Listing::decode(&mut Reader::new(&encoded(&listing))).is_err());
     }
 
     #[test]

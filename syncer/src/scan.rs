@@ -81,8 +81,10 @@ pub struct ScanOptions {
     pub filter: Filter,
     /// Leave modes out of the comparison.
     pub ignore_permissions: bool,
-    /// Leave out pipes and devices.
+    /// Leave out pipes, devices and sockets.
     pub ignore_specials: bool,
+    /// List sockets, which are else counted and left out.
+    pub list_sockets: bool,
 }
 
 /// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
@@ -323,7 +325,8 @@ impl Walk<'_> {
                 *target = read_link(fd, name)?;
                 Kind::Symlink { target }
             }
-            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice
+            FileType::Socket if !self.options.list_sockets => return Ok(Found::Socket),
+            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket
                 if self.options.ignore_specials =>
             {
                 return Ok(Found::Excluded);
@@ -331,7 +334,8 @@ impl Walk<'_> {
             FileType::Fifo => Kind::Fifo,
             FileType::CharacterDevice => Kind::CharDevice { rdev: rdev() },
             FileType::BlockDevice => Kind::BlockDevice { rdev: rdev() },
-            _ => return Ok(Found::Socket),
+            FileType::Socket => Kind::Socket,
+            FileType::Unknown => return Ok(Found::Socket),
         };
         Ok(Found::Entry(Entry { name: name.to_bytes(), kind, meta: meta_of(&stat, self.options) }))
     }

@@ -33,7 +33,7 @@ fn create(dir: BorrowedFd<'_>, name: &[u8], kind: &Kind<'_>) -> io::Result<()> {
         Kind::Fifo => node(FileType::Fifo, 0)?,
         Kind::CharDevice { rdev } => node(FileType::CharacterDevice, rdev)?,
         Kind::BlockDevice { rdev } => node(FileType::BlockDevice, rdev)?,
-        Kind::File { .. } | Kind::Dir => return Err(Errno::INVAL.into()),
+        Kind::File { .. } | Kind::Dir | Kind::Socket => return Err(Errno::INVAL.into()),
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io, os::fd::AsFd as _, path::Path};
 
 use async_channel::{Receiver, Sender};
-use contract::{Phase, Report, RunParams, Usage};
+use contract::{Phase, Report, RunParams, Side, Usage};
 
 use super::{
     SessionError,
@@ -35,8 +35,8 @@ pub(super) fn run(
     let destination = Destination::open(to, Settings::resolve(&params.preserve)?)?;
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
-        let source = scope.spawn(|| scan_tree(from, &root, params, &failures));
-        let sink = scan_tree(to, destination.root(), params, &failures);
+        let source = scope.spawn(|| scan_tree(from, &root, params, Side::Source, &failures));
+        let sink = scan_tree(to, destination.root(), params, Side::Sink, &failures);
         let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
         Ok::<_, SessionError>((source?, sink?))
     })?;

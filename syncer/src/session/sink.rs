@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use contract::{Phase, Report, RunParams, RunResult, Work};
+use contract::{Phase, Report, RunParams, RunResult, Side, Work};
 
 use super::{
     SessionError,
@@ -48,7 +48,7 @@ pub(super) fn run(
     run.clone_from(&params.run);
     let failures = Failures::default();
     let destination = Destination::open(path, Settings::resolve(&params.preserve)?)?;
-    let sink = scan_tree(path, destination.root(), &params, &failures)?;
+    let sink = scan_tree(path, destination.root(), &params, Side::Sink, &failures)?;
     let mut source = RemoteTree::new(control);
     let head = source.head()?;
     failures.merge(head.source.failed, head.source.failures.clone());
@@ -111,17 +111,19 @@ pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
     Policy { delete: params.delete, owners: settings.owners, times: settings.times }
 }
 
-/// Scans the tree at `root`, as the parameters ask.
+/// Scans the tree at `root` for one side of a run, as the parameters ask.
 pub(super) fn scan_tree(
     path: &Path,
     root: &crate::root::Root,
     params: &RunParams,
+    side: Side,
     failures: &Failures,
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
         filter: Filter::new(&params.include, &params.exclude)?,
         ignore_permissions: !params.preserve.permissions,
         ignore_specials: !params.preserve.specials,
+        list_sockets: side == Side::Sink,
     };
     scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
 }

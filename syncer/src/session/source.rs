@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, path::Path};
 
-use contract::{Compression, Phase, Report, RunParams, Usage};
+use contract::{Compression, Phase, Report, RunParams, Side, Usage};
 
 use super::{SessionError, feed::Feed, sink::scan_tree};
 use crate::{
@@ -30,7 +30,7 @@ pub(super) fn run(
     let failures = Failures::default();
     let unreadable = |source| SessionError::Scan { path: path.into(), source };
     let root = Root::open(path).map_err(unreadable)?;
-    let tree = scan_tree(path, &root, params, &failures)?;
+    let tree = scan_tree(path, &root, params, Side::Source, &failures)?;
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,
