@@ -80,13 +80,24 @@ impl Stage {
 
     /// Starts a controller for this namespace, with the operator's rights.
     pub async fn controller(&self, cut: Cut) -> Result<Controller> {
+        self.start(cut, &["--leader-elect=false"]).await
+    }
+
+    /// Starts one of several controllers for this namespace, of which the one that holds the Lease works.
+    pub async fn replica(&self, identity: &str) -> Result<Controller> {
+        let lease = ["--lease-name=volferry-operator", "--lease-namespace", &self.namespace];
+        self.start(Cut::Never, &[&lease[..], &["--identity", identity]].concat()).await
+    }
+
+    async fn start(&self, cut: Cut, more: &[&str]) -> Result<Controller> {
         let line = CutLine::new(self.server.client(User::Operator).await?, cut).await?;
         let kubeconfig = self.log.with_extension("kubeconfig");
         std::fs::write(&kubeconfig, kubeconfig_of(&line.url(), &self.namespace))?;
         let mut command = Command::new(programs::of_workspace("volferry-operator")?);
         command
-            .args(["controller", "--image=volferry.test/volferry:1", "--leader-elect=false"])
-            .args(["--listen=127.0.0.1:0", "--watch-namespace", &self.namespace])
+            .args(["controller", "--image=volferry.test/volferry:1", "--listen=127.0.0.1:0"])
+            .args(["--watch-namespace", &self.namespace])
+            .args(more)
             .env("KUBECONFIG", &kubeconfig)
             .env("RUST_LOG", "info,operator=debug");
         Ok(Controller { _process: Supervised::start(&mut command, &self.log)?, line })
