@@ -1,0 +1,15 @@
+//! What the tests of whole runs share: trees and edits of them, the program's processes, and an oracle that judges results
+//! without any of the engine's code.
+
+#![allow(dead_code, unreachable_pub)] // each test program uses a part of it, and a program has no users
+
+pub mod edit;
+pub mod expect;
+pub mod oracle;
+pub mod pair;
+pub mod process;
+pub mod relay;
+pub mod rng;
+pub mod scratch;
+pub mod tree;
+pub mod watch;

@@ -1,0 +1,247 @@
+//! What a tree is, read with the standard library only: no code of the engine decides here whether the engine was right.
+//!
+//! Looks at kind, mode, owner, modification time to the nanosecond, link target, size, content and device number of every
+//! entry, the root among them. A folder `.volferry` at the root is not part of a tree. Directories are reached through
+//! `/proc/self/fd`, so paths may be longer than the kernel takes at once.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fmt::Write as _,
+    fs::{self, File, Metadata},
+    os::{
+        fd::AsRawFd as _,
+        unix::{
+            ffi::{OsStrExt as _, OsStringExt as _},
+            fs::{FileTypeExt as _, MetadataExt as _},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+/// Volferry's own folder, at the root of a destination.
+const OWN_DIR: &[u8] = b".volferry";
+
+/// How many differences are printed; thousands say no more.
+const MAX_SHOWN: usize = 40;
+
+/// What an entry is, with what only its kind has.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Kind {
+    File(Vec<u8>),
+    Dir,
+    Symlink(Vec<u8>),
+    Fifo,
+    Socket,
+    CharDevice(u64),
+    BlockDevice(u64),
+}
+
+impl Kind {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Dir => "directory",
+            Self::Symlink(_) => "symbolic link",
+            Self::Fifo => "pipe",
+            Self::Socket => "socket",
+            Self::CharDevice(_) => "character device",
+            Self::BlockDevice(_) => "block device",
+        }
+    }
+}
+
+/// One entry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Node {
+    pub kind: Kind,
+    /// The twelve permission bits.
+    pub mode: u32,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Seconds and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Inode number and change time: what differs after any write, whatever was written.
+    pub touched: (u64, i64, i64),
+}
+
+/// Which attributes two trees are compared by, beside kind, content and link targets.
+#[derive(Debug, Clone, Copy)]
+pub struct Aspects {
+    pub modes: bool,
+    pub owners: bool,
+    pub times: bool,
+    /// The root's own metadata.
+    pub root: bool,
+    /// Whether an entry is the very same one and was not even written to.
+    pub touched: bool,
+}
+
+/// Everything that a copy has in common with its original.
+pub const COPY: Aspects = Aspects { modes: true, owners: true, times: true, root: true, touched: false };
+
+/// Everything that a tree has in common with itself when nobody wrote to it.
+pub const UNTOUCHED: Aspects = Aspects { touched: true, ..COPY };
+
+/// A tree as it was at one moment, by the bytes of paths; the root is the empty path.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot(BTreeMap<Vec<u8>, Node>);
+
+impl Snapshot {
+    /// Reads the tree at `root`.
+    pub fn of(root: &Path) -> Self {
+        let mut nodes = BTreeMap::new();
+        let metadata = fs::metadata(root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
+        nodes.insert(Vec::new(), Node::new(Kind::Dir, &metadata));
+        read_dir(&File::open(root).unwrap(), b"", &mut nodes);
+        Self(nodes)
+    }
+
+    pub fn at(&self, path: &[u8]) -> Option<&Node> {
+        self.0.get(path)
+    }
+
+    /// All entries but the root, in the order of their paths.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Node)> {
+        self.0.iter().map(|(path, node)| (path.as_slice(), node)).filter(|(path, _)| !path.is_empty())
+    }
+
+    /// The content of every file.
+    pub fn files(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries().filter_map(|(path, node)| match &node.kind {
+            Kind::File(content) => Some((path, content.as_slice())),
+            _ => None,
+        })
+    }
+
+    /// Every way in which `other` is not like this, one a line, by path.
+    pub fn differences(&self, other: &Self, aspects: Aspects) -> Vec<String> {
+        let mut found = Vec::new();
+        for (path, node) in &self.0 {
+            match other.0.get(path) {
+                None => found.push(format!("{}: missing ({})", show(path), node.kind.name())),
+                Some(_) if path.is_empty() && !aspects.root => {}
+                Some(there) => node.compare(there, path, aspects, &mut found),
+            }
+        }
+        let surplus = other.0.iter().filter(|(path, _)| !self.0.contains_key(*path));
+        found.extend(surplus.map(|(path, node)| format!("{}: surplus ({})", show(path), node.kind.name())));
+        found
+    }
+
+    /// Panics with all differences, where there are any.
+    #[track_caller]
+    pub fn assert_like(&self, expected: &Self, aspects: Aspects, what: &str) {
+        let found = expected.differences(self, aspects);
+        if found.is_empty() {
+            return;
+        }
+        let mut text = format!("{what}: {} differences", found.len());
+        found.iter().take(MAX_SHOWN).for_each(|line| {
+            let _ = write!(text, "\n  {line}");
+        });
+        panic!("{text}");
+    }
+}
+
+/// Panics unless `copy` is like `original` in all that a copy keeps.
+#[track_caller]
+pub fn assert_copy(copy: &Path, original: &Path, what: &str) {
+    Snapshot::of(copy).assert_like(&Snapshot::of(original), COPY, what);
+}
+
+/// The bytes of a path, on one line.
+pub fn show(path: &[u8]) -> String {
+    match path {
+        [] => ".".into(),
+        path => path.escape_ascii().to_string(),
+    }
+}
+
+impl Node {
+    fn new(kind: Kind, metadata: &Metadata) -> Self {
+        Self {
+            kind,
+            mode: metadata.mode() & 0o7777,
+            owner: (metadata.uid(), metadata.gid()),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            touched: (metadata.ino(), metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    fn compare(&self, there: &Self, path: &[u8], aspects: Aspects, found: &mut Vec<String>) {
+        let mut differ = |different: bool, text: &dyn Fn() -> String| {
+            if different {
+                found.push(format!("{}: {}", show(path), text()));
+            }
+        };
+        differ(self.kind != there.kind, &|| self.kind.difference(&there.kind));
+        // The kernel gives every link the mode 0777.
+        let modes = aspects.modes && !matches!(self.kind, Kind::Symlink(_));
+        differ(modes && self.mode != there.mode, &|| format!("mode {:o}, not {:o}", there.mode, self.mode));
+        differ(aspects.owners && self.owner != there.owner, &|| {
+            format!("owner {:?}, not {:?}", there.owner, self.owner)
+        });
+        differ(aspects.times && self.mtime != there.mtime, &|| {
+            format!("mtime {:?}, not {:?}", there.mtime, self.mtime)
+        });
+        differ(aspects.touched && self.touched != there.touched, &|| {
+            format!("inode and ctime {:?}, not {:?}", there.touched, self.touched)
+        });
+    }
+}
+
+impl Kind {
+    fn difference(&self, there: &Self) -> String {
+        match (self, there) {
+            (Self::File(a), Self::File(b)) if a.len() != b.len() => {
+                format!("{} bytes, not {}", b.len(), a.len())
+            }
+            (Self::File(a), Self::File(b)) => {
+                let at = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len());
+                format!("content differs from byte {at} on")
+            }
+            (Self::Symlink(a), Self::Symlink(b)) => format!("points to {}, not {}", show(b), show(a)),
+            (Self::CharDevice(a), Self::CharDevice(b)) | (Self::BlockDevice(a), Self::BlockDevice(b)) => {
+                format!("device {b:#x}, not {a:#x}")
+            }
+            _ => format!("a {}, not a {}", there.name(), self.name()),
+        }
+    }
+}
+
+fn read_dir(dir: &File, path: &[u8], nodes: &mut BTreeMap<Vec<u8>, Node>) {
+    let here = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    let entries = fs::read_dir(&here).unwrap_or_else(|error| panic!("{}: {error}", show(path)));
+    for entry in entries {
+        let name = entry.unwrap().file_name().into_vec();
+        if path.is_empty() && name == OWN_DIR {
+            continue;
+        }
+        let at = here.join(OsStr::from_bytes(&name));
+        let path = if path.is_empty() { name } else { [path, b"/", &name].concat() };
+        let metadata = fs::symlink_metadata(&at).unwrap();
+        let kind = read_kind(&at, &metadata).unwrap_or_else(|error| panic!("{}: {error}", show(&path)));
+        if kind == Kind::Dir {
+            read_dir(
+                &File::open(&at).unwrap_or_else(|error| panic!("{}: {error}", show(&path))),
+                &path,
+                nodes,
+            );
+        }
+        nodes.insert(path, Node::new(kind, &metadata));
+    }
+}
+
+fn read_kind(at: &Path, metadata: &Metadata) -> std::io::Result<Kind> {
+    let kind = metadata.file_type();
+    Ok(match () {
+        () if kind.is_file() => Kind::File(fs::read(at)?),
+        () if kind.is_dir() => Kind::Dir,
+        () if kind.is_symlink() => Kind::Symlink(fs::read_link(at)?.into_os_string().into_vec()),
+        () if kind.is_fifo() => Kind::Fifo,
+        () if kind.is_socket() => Kind::Socket,
+        () if kind.is_char_device() => Kind::CharDevice(metadata.rdev()),
+        () => Kind::BlockDevice(metadata.rdev()),
+    })
+}

@@ -1,0 +1,147 @@
+//! A link between two ends that holds everything back after a number of bytes: a point in the middle of a run that does not
+//! depend on how fast the machine is.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+};
+
+use super::process::PATIENCE;
+
+/// The largest payload of a UDP datagram.
+const DATAGRAM_BYTES: usize = 65_536;
+
+/// How many datagrams are held at most; a sender whose peer is silent soon stops sending.
+const MAX_HELD: usize = 20_000;
+
+/// Carries datagrams between whoever dials [`Relay::address`] and its target.
+#[derive(Debug)]
+pub struct Relay {
+    shared: Arc<Shared>,
+    holds: mpsc::Receiver<()>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    front: UdpSocket,
+    back: UdpSocket,
+    target: SocketAddr,
+    state: Mutex<State>,
+    stop: AtomicBool,
+    tell: mpsc::Sender<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Who dialled last.
+    client: Option<SocketAddr>,
+    /// Bytes that may still pass, both directions together.
+    left: u64,
+    held: Vec<(Towards, Vec<u8>)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Towards {
+    Target,
+    Client,
+}
+
+impl Relay {
+    /// A relay to `target` that carries about `bytes`, then nothing.
+    pub fn start(target: SocketAddr, bytes: u64) -> Self {
+        let (tell, holds) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            front: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            back: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            target,
+            state: Mutex::new(State { client: None, left: bytes, held: Vec::new() }),
+            stop: AtomicBool::new(false),
+            tell,
+        });
+        let start = |towards| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.carry(towards))
+        };
+        let threads = vec![start(Towards::Target), start(Towards::Client)];
+        Self { shared, holds, threads }
+    }
+
+    /// Where to dial.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.front.local_addr().unwrap()
+    }
+
+    /// Waits until nothing passes any more.
+    #[track_caller]
+    pub fn wait_holding(&self) {
+        self.holds.recv_timeout(PATIENCE).expect("fewer bytes crossed than the link carries");
+    }
+
+    /// Lets everything pass, first what was held, in its order.
+    pub fn release(&self) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.left = u64::MAX;
+        let held = std::mem::take(&mut state.held);
+        held.iter().for_each(|(towards, datagram)| self.shared.send(*towards, &state, datagram));
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        let wake = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for socket in [&self.shared.front, &self.shared.back] {
+            let _ = wake.send_to(&[], socket.local_addr().unwrap());
+        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Shared {
+    fn carry(&self, towards: Towards) {
+        let socket = match towards {
+            Towards::Target => &self.front,
+            Towards::Client => &self.back,
+        };
+        let mut buffer = vec![0; DATAGRAM_BYTES];
+        // An error is the kernel's word that nobody listens at the other side yet, or any more.
+        while !self.stop.load(SeqCst) {
+            if let Ok((len, from)) = socket.recv_from(&mut buffer) {
+                self.pass(towards, from, &buffer[..len]);
+            }
+        }
+    }
+
+    fn pass(&self, towards: Towards, from: SocketAddr, datagram: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        if let Towards::Target = towards {
+            state.client = Some(from);
+        }
+        let len = datagram.len() as u64;
+        let passes = state.left >= len;
+        // Once a datagram was too large, smaller ones do not pass either.
+        state.left = state.left.saturating_sub(len);
+        if passes {
+            self.send(towards, &state, datagram);
+            return;
+        }
+        if state.held.len() < MAX_HELD {
+            state.held.push((towards, datagram.to_vec()));
+        }
+        let _ = self.tell.send(());
+    }
+
+    fn send(&self, towards: Towards, state: &State, datagram: &[u8]) {
+        let _ = match (towards, state.client) {
+            (Towards::Target, _) => self.back.send_to(datagram, self.target),
+            (Towards::Client, Some(client)) => self.front.send_to(datagram, client),
+            (Towards::Client, None) => Ok(0),
+        };
+    }
+}

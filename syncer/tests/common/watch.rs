@@ -1,0 +1,35 @@
+//! Waiting for something to happen in a directory, told by the kernel.
+
+use std::{mem::MaybeUninit, path::Path, sync::mpsc, thread};
+
+use rustix::fs::inotify;
+
+use super::process::PATIENCE;
+
+/// Tells of the first entry that appears in a directory.
+#[derive(Debug)]
+pub struct FirstEntry(mpsc::Receiver<()>);
+
+impl FirstEntry {
+    /// Watches `dir` from now on.
+    pub fn of(dir: &Path) -> Self {
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        let appeared = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+        inotify::add_watch(&events, dir, appeared).unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let own = c".volferry";
+            let mut reader = inotify::Reader::new(events, &mut buffer);
+            while reader.next().is_ok_and(|event| event.file_name() == Some(own)) {}
+            let _ = tell.send(());
+        });
+        Self(told)
+    }
+
+    /// Returns once there is one. Volferry's own folder does not count.
+    #[track_caller]
+    pub fn wait(self) {
+        self.0.recv_timeout(PATIENCE).expect("nothing appeared");
+    }
+}

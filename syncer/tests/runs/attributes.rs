@@ -1,0 +1,145 @@
+//! Which attributes are kept is the user's to say, and what is not kept is not compared either.
+
+use std::{fs, os::unix::fs::chown};
+
+use contract::ExitCode;
+
+use crate::common::{
+    oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
+    pair::{Pair, Way},
+    rng::Rng,
+    scratch,
+    tree::{self, Shape},
+};
+
+/// Runs twice with `flag`: the copy is like its original in `aspects`, and the second run does nothing.
+#[track_caller]
+fn assert_kept(flag: &str, aspects: Aspects) {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::random(&pair.source, &mut Rng::new(9), 80, Shape::Everything);
+        for turn in ["first", "second"] {
+            let run = pair.run(&["--delete", flag]);
+            run.assert_exit(ExitCode::Done);
+            let (copy, original) = (Snapshot::of(&pair.destination), Snapshot::of(&pair.source));
+            copy.assert_like(&original, aspects, &format!("{way:?}, {flag}, {turn} run"));
+            let work = run.report().work;
+            let changed = work.files_created + work.files_updated + work.files_deleted;
+            assert!((turn == "first") == (changed > 0), "{way:?}, {flag}, {turn} run: {work:?}");
+        }
+    }
+}
+
+#[test]
+fn owners_are_left_alone_where_they_are_not_wanted() {
+    assert_kept("--ownership=never", Aspects { owners: false, ..COPY });
+}
+
+#[test]
+fn modes_are_left_alone_where_they_are_not_wanted() {
+    assert_kept("--no-permissions", Aspects { modes: false, ..COPY });
+}
+
+#[test]
+fn without_times_what_has_content_is_taken_anew_and_nothing_else() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::random(&pair.source, &mut Rng::new(10), 80, Shape::Everything);
+        let original = Snapshot::of(&pair.source);
+        let files = original.files().count() as u64;
+        for turn in ["first", "second"] {
+            let run = pair.run(&["--delete", "--no-times"]);
+            run.assert_exit(ExitCode::Done);
+            let aspects = Aspects { times: false, ..COPY };
+            Snapshot::of(&pair.destination).assert_like(&original, aspects, &format!("{way:?}, {turn} run"));
+            let work = run.report().work;
+            let counts = (work.files_created, work.files_updated, work.files_deleted);
+            assert_eq!(
+                counts,
+                if turn == "first" { (80, 0, 0) } else { (0, files, 0) },
+                "{way:?}, {turn} run"
+            );
+        }
+        tree::file(&pair.source.join("new"), b"content");
+        let before = Snapshot::of(&pair.destination);
+        pair.run(&["--delete", "--no-times"]).assert_exit(ExitCode::Done);
+        let new = Snapshot::of(&pair.destination).at(b"new").unwrap().mtime;
+        assert!(new > before.at(b"").unwrap().mtime, "{way:?}: it has the time at which it was written");
+    }
+}
+
+#[test]
+fn modes_that_are_not_wanted_leave_those_that_the_destination_has() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for dir in ["changes", "locked"] {
+            fs::create_dir(pair.source.join(dir)).unwrap();
+        }
+        for file in ["same", "changes/new content", "locked/gone"] {
+            tree::file(&pair.source.join(file), b"content");
+        }
+        pair.sync("before");
+        let modes = [("same", 0o600), ("changes/new content", 0o640), ("changes", 0o2700), ("locked", 0o555)];
+        modes.iter().for_each(|(path, mode)| tree::set_mode(&pair.destination.join(path), *mode));
+        tree::file(&pair.source.join("changes/new content"), b"other content");
+        fs::remove_file(pair.source.join("locked/gone")).unwrap();
+        pair.run(&["--delete", "--no-permissions"]).assert_exit(ExitCode::Done);
+        let there = Snapshot::of(&pair.destination);
+        for (path, mode) in modes {
+            let now = there.at(path.as_bytes()).unwrap().mode;
+            assert_eq!(now, mode, "{way:?}: {path} has {now:o}, not {mode:o}");
+        }
+        assert_eq!(fs::read(pair.destination.join("changes/new content")).unwrap(), b"other content");
+        assert!(there.at(b"locked/gone").is_none());
+    }
+}
+
+#[test]
+fn owners_that_are_not_wanted_are_not_set_on_what_did_not_change() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        pair.sync("before");
+        chown(pair.destination.join("file"), Some(7), Some(7)).unwrap();
+        let before = Snapshot::of(&pair.destination);
+        pair.run(&["--delete", "--ownership=never"]).assert_exit(ExitCode::Done);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "another's file");
+    }
+}
+
+#[test]
+fn pipes_and_devices_are_left_out_where_they_are_not_wanted() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::pipe(&pair.source.join("new"));
+        tree::file(&pair.source.join("file"), b"content");
+        tree::pipe(&pair.destination.join("theirs"));
+        let run = pair.run(&["--delete", "--no-specials"]);
+        run.assert_exit(ExitCode::Done);
+        assert!(!pair.destination.join("new").exists(), "{way:?}");
+        assert!(pair.destination.join("theirs").exists(), "{way:?}: what is left out is not deleted either");
+        assert!(pair.destination.join("file").exists());
+    }
+}
+
+#[test]
+fn a_mode_with_set_user_id_survives_a_change_of_owner() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        let file = pair.source.join("program");
+        tree::file(&file, b"content");
+        tree::set_mode(&file, 0o6755);
+        pair.sync("before");
+        // Which takes the bits away at the source, too.
+        chown(&file, Some(1234), Some(1234)).unwrap();
+        tree::set_mode(&file, 0o6755);
+        let report = pair.sync("after a change of owner");
+        assert_eq!(report.work.bytes_changed, 0, "{way:?}");
+    }
+}

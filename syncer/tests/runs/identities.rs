@@ -1,0 +1,116 @@
+//! Nobody but the pinned peer gets as far as a byte of a tree.
+
+use std::net::UdpSocket;
+
+use contract::{ExitCode, IdentityPair};
+use rustix::process::Signal;
+
+use crate::common::{
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Way, text},
+    process::Running,
+    tree,
+};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// A pair in step, whose source then changed, and the folder of another pair of identities.
+fn with_strangers(way: Way) -> (Pair, String) {
+    let pair = Pair::new(way);
+    tree::file(&pair.source.join("file"), b"content");
+    pair.sync("before");
+    tree::file(&pair.source.join("file"), b"changed");
+    let strangers = pair.dir().join("strangers");
+    IdentityPair::generate().unwrap().write(&strangers).unwrap();
+    let strangers = text(&strangers).to_owned();
+    (pair, strangers)
+}
+
+fn send(pair: &Pair, identity: &str, link: [&str; 2]) -> Running {
+    let end = ["send", text(&pair.source), "--progress=json", "--delete", "--identity", identity];
+    pair.start(&[&end[..], &link].concat())
+}
+
+fn receive(pair: &Pair, identity: &str, link: [&str; 2]) -> Running {
+    let end = ["receive", text(&pair.destination), "--once", "--progress=json", "--identity", identity];
+    pair.start(&[&end[..], &link].concat())
+}
+
+#[test]
+fn a_wrong_key_at_either_end_is_refused_and_the_listener_waits_on() {
+    for (way, wrong) in [
+        (Way::SinkListens, "source"),
+        (Way::SinkListens, "sink"),
+        (Way::SourceListens, "source"),
+        (Way::SourceListens, "sink"),
+    ] {
+        let (pair, strangers) = with_strangers(way);
+        let before = Snapshot::of(&pair.destination);
+        let key = |side: &str| match side == wrong {
+            true => format!("{strangers}/{side}"),
+            false => text(&pair.key(side)).to_owned(),
+        };
+        let (listener, dialler) = match way {
+            Way::SinkListens => {
+                let mut sink = receive(&pair, &key("sink"), ["--listen", ANY_PORT]);
+                let address = sink.listening().to_string();
+                (sink, send(&pair, &key("source"), ["--connect", &address]))
+            }
+            _ => {
+                let mut source = send(&pair, &key("source"), ["--listen", ANY_PORT]);
+                let address = source.listening().to_string();
+                (source, receive(&pair, &key("sink"), ["--connect", &address]))
+            }
+        };
+        let dialler = dialler.wait();
+        dialler.assert_exit(ExitCode::Identity);
+        assert_eq!(dialler.reason(), "IdentityRefused", "{way:?}, wrong at the {wrong}");
+        listener.signal(Signal::TERM);
+        assert_eq!(listener.wait().reason(), "Canceled", "{way:?}, wrong at the {wrong}: it did not wait on");
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "after a stranger");
+    }
+}
+
+#[test]
+fn a_listener_serves_its_peer_after_strangers_and_noise() {
+    for way in Way::NETWORK {
+        let (pair, strangers) = with_strangers(way);
+        let (own, other) = match way {
+            Way::SinkListens => ("sink", "source"),
+            _ => ("source", "sink"),
+        };
+        let start = |identity: &str, side: &str, link| match side {
+            "sink" => receive(&pair, identity, link),
+            _ => send(&pair, identity, link),
+        };
+        let mut listener = start(text(&pair.key(own)), own, ["--listen", ANY_PORT]);
+        let address = listener.listening().to_string();
+        let noise = UdpSocket::bind(ANY_PORT).unwrap();
+        for len in [0, 1, 20, 1200, 1500] {
+            noise.send_to(&vec![0xc5; len], &address).unwrap();
+        }
+        let stranger = start(&format!("{strangers}/{other}"), other, ["--connect", &address]).wait();
+        stranger.assert_exit(ExitCode::Identity);
+        let peer = start(text(&pair.key(other)), other, ["--connect", &address]).wait();
+        peer.assert_exit(ExitCode::Done);
+        listener.wait().assert_exit(ExitCode::Done);
+        pair.assert_copy("after strangers and noise");
+    }
+}
+
+#[test]
+fn the_file_of_one_end_does_not_serve_at_the_other() {
+    let (pair, _) = with_strangers(Way::SinkListens);
+    let before = Snapshot::of(&pair.destination);
+    let ends = [
+        send(&pair, text(&pair.key("sink")), ["--listen", ANY_PORT]),
+        receive(&pair, text(&pair.key("source")), ["--listen", ANY_PORT]),
+    ];
+    for end in ends {
+        let end = end.wait();
+        end.assert_exit(ExitCode::Identity);
+        assert_eq!(end.reason(), "IdentityOfOtherSide");
+        assert_eq!(end.events.len(), 1, "it never listened: {:?}", end.events);
+    }
+    Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "after the wrong file");
+}

@@ -1,0 +1,239 @@
+//! Runs that are cut off in the middle: killed, stopped, or met by another. Whenever it happens, every file at the
+//! destination is wholly old or wholly new, and the next run gets to the end.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use contract::{ExitCode, RunResult};
+use rustix::process::Signal;
+
+use crate::common::{
+    oracle::{Kind, Snapshot, show},
+    pair::{Pair, Way, text},
+    process::{Ended, Running},
+    relay::Relay,
+    rng::Rng,
+    tree,
+    watch::FirstEntry,
+};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// After how many bytes on the wire the link stands still, in runs of more than 5 MB: about when the trees are compared, then when
+/// small files, then when large ones arrive.
+const CUTS: [u64; 3] = [40_000, 400_000, 3_000_000];
+
+/// How long a peer may take to be found lost; a little more than the 10 s that are promised, for a busy machine.
+const LOST_WITHIN: Duration = Duration::from_secs(14);
+
+/// What is promised to be quick, on a busy machine; less than it takes to find a peer lost.
+const QUICK: Duration = Duration::from_secs(6);
+
+/// A destination in step with what the source was; everything at the source is new.
+fn all_changed(way: Way, seed: u64) -> Pair {
+    let pair = Pair::new(way);
+    let mut rng = Rng::new(seed);
+    let mut fill = || {
+        tree::many(&pair.source, 200, 4000);
+        for i in 0..5 {
+            tree::file(&pair.source.join(format!("large{i}")), &rng.bytes(1_200_000 + i * 7));
+        }
+        let dirs = fs::read_dir(&pair.source).unwrap().count();
+        (0..20).for_each(|i| tree::file(&pair.source.join(format!("small{i}")), &rng.bytes(900 + dirs)));
+    };
+    fill();
+    pair.sync("before");
+    fs::remove_dir_all(&pair.source).unwrap();
+    fs::create_dir(&pair.source).unwrap();
+    tree::file(&pair.source.join("small0"), b"becomes one of many");
+    fs::create_dir(pair.source.join("small1 is a directory")).unwrap();
+    let mut rng = Rng::new(seed + 1);
+    for number in 0..200 {
+        let dir = pair.source.join(format!("d{:04}", number / 100));
+        fs::create_dir_all(&dir).unwrap();
+        tree::file(&dir.join(format!("f{number:06}")), &rng.bytes(4000));
+    }
+    (0..5).for_each(|i| tree::file(&pair.source.join(format!("large{i}")), &rng.bytes(1_300_000)));
+    pair
+}
+
+/// Both ends of a run, over a link that stands still after `bytes`.
+fn start_over(pair: &Pair, bytes: u64) -> (Running, Running, Relay) {
+    let flags = ["--delete", "--force"];
+    match pair.way {
+        Way::SinkListens => {
+            let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
+            let relay = Relay::start(sink.listening(), bytes);
+            let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
+            (source, sink, relay)
+        }
+        _ => {
+            let mut source = pair.start_send(&["--listen", ANY_PORT], &flags);
+            let relay = Relay::start(source.listening(), bytes);
+            let sink = pair.start_receive(&["--once", "--connect", &relay.address().to_string()]);
+            (source, sink, relay)
+        }
+    }
+}
+
+/// Panics unless each file is as it was before the run or as it is at the source.
+#[track_caller]
+fn assert_old_or_new(pair: &Pair, old: &Snapshot, what: &str) {
+    let new = Snapshot::of(&pair.source);
+    for (path, node) in Snapshot::of(&pair.destination).entries() {
+        let known = [old.at(path), new.at(path)].into_iter().flatten().any(|there| there.kind == node.kind);
+        assert!(known, "{what}: {} is neither old nor new", show(path));
+    }
+    for (path, node) in old.entries() {
+        let gone = fs::symlink_metadata(pair.destination.join(show(path))).is_err();
+        let meant = new.at(path).is_none() || node.kind == Kind::Dir;
+        assert!(!gone || meant, "{what}: {} is gone", show(path));
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Source,
+    Sink,
+}
+
+fn kill_in_mid_run(way: Way, victim: Victim, cut: u64) {
+    let what = format!("{way:?}, {victim:?} killed after {cut} bytes");
+    let pair = all_changed(way, cut);
+    let old = Snapshot::of(&pair.destination);
+    let (source, sink, relay) = start_over(&pair, cut);
+    relay.wait_holding();
+    let (killed, survivor) = match victim {
+        Victim::Source => (source, sink),
+        Victim::Sink => (sink, source),
+    };
+    killed.signal(Signal::KILL);
+    let killed_at = Instant::now();
+    assert_eq!(killed.wait().exit, None, "{what}");
+    let survivor = survivor.wait();
+    assert!(killed_at.elapsed() < LOST_WITHIN, "{what}: noticed after {:?}", killed_at.elapsed());
+    survivor.assert_exit(ExitCode::PeerLost);
+    assert_eq!((survivor.reason(), survivor.report().result), ("PeerLost", RunResult::Failed), "{what}");
+    assert_old_or_new(&pair, &old, &what);
+    let report = pair.sync(&format!("after: {what}"));
+    assert!(report.work.files_created + report.work.files_updated > 0, "{what}: the run was over before");
+    pair.sync_unchanged(&what);
+}
+
+#[test]
+fn an_end_that_is_killed_leaves_each_file_old_or_new_and_the_next_run_gets_to_the_end() {
+    // Most of the time is spent in waiting for a peer that is gone, so all wait at once.
+    thread::scope(|scope| {
+        for (cut, ways) in
+            CUTS.into_iter().zip([Way::NETWORK, [Way::SourceListens, Way::SinkListens]].iter().cycle())
+        {
+            for (victim, way) in [Victim::Source, Victim::Sink].into_iter().zip(*ways) {
+                scope.spawn(move || kill_in_mid_run(way, victim, cut));
+            }
+        }
+    });
+}
+
+/// The rest of a run whose end was asked to stop.
+#[track_caller]
+fn assert_canceled(end: &Ended, asked: Instant, what: &str) {
+    assert!(asked.elapsed() < QUICK, "{what}: it took {:?}", asked.elapsed());
+    assert_eq!((end.report().result, end.reason()), (RunResult::Canceled, "Canceled"), "{what}");
+    end.assert_exit(ExitCode::Failed);
+}
+
+#[test]
+fn an_end_that_is_told_to_stop_stops_at_once_in_order_and_so_does_its_peer() {
+    for (way, victim) in [
+        (Way::SinkListens, Victim::Sink),
+        (Way::SinkListens, Victim::Source),
+        (Way::SourceListens, Victim::Sink),
+        (Way::SourceListens, Victim::Source),
+    ] {
+        let what = format!("{way:?}, {victim:?} stopped");
+        let pair = all_changed(way, 1);
+        let old = Snapshot::of(&pair.destination);
+        let (source, sink, relay) = start_over(&pair, 2_000_000);
+        relay.wait_holding();
+        let (stopped, other) = match victim {
+            Victim::Source => (source, sink),
+            Victim::Sink => (sink, source),
+        };
+        relay.release();
+        stopped.signal(Signal::TERM);
+        let asked = Instant::now();
+        assert_canceled(&stopped.wait(), asked, &what);
+        let other = other.wait();
+        assert_canceled(&other, asked, &format!("{what}, its peer"));
+        assert_old_or_new(&pair, &old, &what);
+        pair.assert_staging_empty();
+        pair.sync(&format!("after: {what}"));
+    }
+}
+
+#[test]
+fn a_local_run_that_is_told_to_stop_stops_at_once_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let pair = Pair::new(Way::Local);
+        tree::many(&pair.source, 8_000, 100);
+        let old = Snapshot::of(&pair.destination);
+        let first = FirstEntry::of(&pair.destination);
+        let run = pair.start_sync(&["--delete"]);
+        first.wait();
+        run.signal(signal);
+        let asked = Instant::now();
+        assert_canceled(&run.wait(), asked, "a local run");
+        assert_old_or_new(&pair, &old, "a local run");
+        pair.assert_staging_empty();
+        pair.sync("after a local run that was stopped");
+    }
+}
+
+#[test]
+fn a_destination_in_mid_run_is_refused_to_others_and_the_run_goes_on() {
+    let pair = all_changed(Way::SinkListens, 3);
+    let (source, sink, relay) = start_over(&pair, 2_000_000);
+    relay.wait_holding();
+    let other =
+        pair.start(&["sync", text(&pair.source), text(&pair.destination), "--progress=json", "--force"]);
+    let other = other.wait();
+    other.assert_exit(ExitCode::Failed);
+    assert_eq!(other.reason(), "DestinationBusy");
+    relay.release();
+    [source, sink].into_iter().for_each(|end| end.wait().assert_exit(ExitCode::Done));
+    pair.assert_copy("after another was refused");
+    pair.assert_staging_empty();
+}
+
+#[test]
+fn an_end_that_serves_outlives_a_peer_that_is_killed() {
+    let pair = all_changed(Way::SinkListens, 5);
+    let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
+    let address = sink.listening();
+    let relay = Relay::start(address, 2_000_000);
+    let flags = ["--delete", "--force"];
+    let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
+    relay.wait_holding();
+    source.signal(Signal::KILL);
+    // Dials while the sink still waits for the one that is gone.
+    pair.start_send(&["--connect", &address.to_string()], &flags).wait().assert_exit(ExitCode::Done);
+    let told = [sink.finished(), sink.finished()].map(|report| report.reason);
+    assert_eq!(told, [Some("PeerLost".into()), None]);
+    pair.assert_copy("after the second run");
+    pair.assert_staging_empty();
+    sink.signal(Signal::TERM);
+    sink.wait().assert_exit(ExitCode::Done);
+}
+
+#[test]
+fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
+    let pair = all_changed(Way::SinkListens, 4);
+    let (source, sink, relay) = start_over(&pair, 3_000_000);
+    relay.wait_holding();
+    [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
+    drop([source.wait(), sink.wait()]);
+    tree::file(&pair.destination.join(".volferry/staging/left over"), b"of another version");
+    pair.sync("after both ends were killed");
+}

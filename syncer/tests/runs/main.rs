@@ -1,0 +1,22 @@
+//! Whole runs of the program, by every way that there is: what arrives, what is counted, how the ends say how it went, and
+//! what is left when they are cut off.
+//!
+//! One program for all of it, because each would link the whole engine again; one module a behaviour.
+
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attributes;
+mod changing_source;
+mod copies;
+mod filters;
+mod guards;
+mod identities;
+mod interrupted;
+mod judge;
+mod library;
+mod refusals;
+mod serving;
+mod unprivileged;

@@ -1,0 +1,115 @@
+//! Runs that cannot begin: nothing is changed, and both ends say why.
+
+use std::fs;
+
+use contract::ExitCode;
+
+use crate::common::{
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Way, text},
+    tree,
+};
+
+fn in_step(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    tree::file(&pair.source.join("file"), b"content");
+    pair.sync("before");
+    pair
+}
+
+#[test]
+fn a_source_that_is_no_directory_is_named() {
+    for way in Way::ALL {
+        let mut pair = in_step(way);
+        let missing = pair.dir().join("missing");
+        for source in [missing, pair.source.join("file")] {
+            pair.source = source;
+            let run = pair.refuse(&["--delete"], ExitCode::Failed, "TreeUnreadable");
+            for end in run.ends() {
+                let message = &end.report().message;
+                assert!(message.contains(text(&pair.source)), "{message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_destination_that_is_no_directory_is_named_and_not_made() {
+    for way in Way::ALL {
+        let mut pair = in_step(way);
+        let missing = pair.dir().join("missing");
+        let file = pair.dir().join("file");
+        tree::file(&file, b"not a directory");
+        for destination in [missing, file.clone()] {
+            pair.destination = destination;
+            let run = pair.run(&["--delete"]);
+            run.assert_exit(ExitCode::Failed);
+            for end in run.ends() {
+                assert_eq!(end.reason(), "DestinationUnusable");
+                assert!(end.report().message.contains(text(&pair.destination)), "{}", end.report().message);
+            }
+        }
+        assert!(!pair.dir().join("missing").exists());
+        assert_eq!(fs::read(file).unwrap(), b"not a directory");
+    }
+}
+
+#[test]
+fn a_destination_that_another_run_holds_is_refused_as_busy() {
+    for way in Way::ALL {
+        let pair = in_step(way);
+        tree::file(&pair.source.join("new"), b"new");
+        let lock = fs::File::open(pair.destination.join(".volferry/lock")).unwrap();
+        lock.lock().unwrap();
+        pair.refuse(&["--delete"], ExitCode::Failed, "DestinationBusy");
+        drop(lock);
+        pair.sync("once the other is gone");
+    }
+}
+
+#[test]
+fn a_tree_is_not_synced_onto_itself_nor_into_itself() {
+    let mut pair = in_step(Way::Local);
+    let below = pair.source.join("below");
+    fs::create_dir(&below).unwrap();
+    let link = pair.dir().join("link");
+    std::os::unix::fs::symlink(&pair.source, &link).unwrap();
+    let source = pair.source.clone();
+    let before = Snapshot::of(&source);
+    let overlaps =
+        [(&source, &source), (&source, &below), (&below, &source), (&source, &link), (&link, &below)];
+    for (from, to) in overlaps {
+        (pair.source, pair.destination) = (from.clone(), to.clone());
+        let run = pair.run(&["--delete", "--force"]);
+        run.assert_exit(ExitCode::Failed);
+        assert!(run.ends().all(|end| end.reason() == "SameTree"), "{run:?}");
+        Snapshot::of(&source).assert_like(&before, UNTOUCHED, "a tree that was to be synced onto itself");
+        assert!(!to.join(".volferry").exists());
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_named() {
+    let pair = in_step(Way::SinkListens);
+    let end = pair.start_receive(&["--once", "--listen", "192.0.2.1:7400"]).wait();
+    end.assert_exit(ExitCode::Failed);
+    assert_eq!(end.reason(), "AddressUnusable");
+    assert!(end.report().message.contains("192.0.2.1:7400"), "{}", end.report().message);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_given_up_when_the_time_is_over() {
+    let pair = in_step(Way::SinkListens);
+    // Bound, so that nobody else answers there, and never read.
+    let deaf = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = deaf.local_addr().unwrap().to_string();
+    let begin = std::time::Instant::now();
+    let source = pair.start_send(&["--connect", &address, "--connect-timeout=1"], &[]);
+    let sink = pair.start_receive(&["--once", "--connect", &address, "--connect-timeout=1"]);
+    for end in [source.wait(), sink.wait()] {
+        end.assert_exit(ExitCode::PeerLost);
+        assert_eq!(end.reason(), "PeerLost");
+        assert!(end.report().message.contains(&address), "{}", end.report().message);
+    }
+    assert!(begin.elapsed().as_secs() < 6, "it took {:?}", begin.elapsed());
+}

@@ -1,0 +1,189 @@
+//! What an end says while it works and when it is done, and an end that serves run after run.
+
+use std::{
+    fs,
+    time::{Instant, SystemTime},
+};
+
+use contract::{Event, ExitCode, Phase, Progress, Report, RunResult, Timings};
+use rustix::process::Signal;
+
+use crate::common::{
+    pair::{Pair, Way, text},
+    process::Ended,
+    tree::{self, Shape},
+};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+fn sum(timings: &Timings) -> u64 {
+    let Timings { queue, pod_start, connect, scan, plan, delta, transfer, apply, commit, snapshot, total: _ } =
+        *timings;
+    queue + pod_start + connect + scan + plan + delta + transfer + apply + commit + snapshot
+}
+
+#[test]
+fn both_ends_write_the_same_report_and_its_phases_add_up() {
+    for way in Way::NETWORK {
+        let pair = Pair::new(way);
+        tree::gallery(&pair.source, Shape::Everything);
+        let files = ["source.json", "sink.json"].map(|name| pair.dir().join(name));
+        let flags = [format!("--report={}", text(&files[0])), "--run=nightly-7".into(), "--delete".into()];
+        let sink_flag = format!("--report={}", text(&files[1]));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let begin = Instant::now();
+        let (source, sink) = match way {
+            Way::SinkListens => {
+                let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT, &sink_flag]);
+                let address = sink.listening().to_string();
+                (pair.start_send(&["--connect", &address], &flags).wait(), sink.wait())
+            }
+            _ => {
+                let mut source = pair.start_send(&["--listen", ANY_PORT], &flags);
+                let address = source.listening().to_string();
+                let sink = pair.start_receive(&["--once", "--connect", &address, &sink_flag]);
+                (source.wait(), sink.wait())
+            }
+        };
+        let [written, received]: [Report; 2] =
+            files.map(|path| serde_json::from_slice(&fs::read(path).unwrap()).unwrap());
+        assert_eq!(written, received);
+        assert_eq!(&written, source.report());
+        assert_eq!(&received, sink.report());
+        assert_eq!((written.run.as_str(), written.result), ("nightly-7", RunResult::Succeeded));
+        assert_eq!(sum(&written.timings), written.timings.total, "{:?}", written.timings);
+        assert!(written.timings.total <= begin.elapsed().as_millis() as u64, "{:?}", written.timings);
+        assert!(written.timings.total > 0 && written.work.bytes_on_wire > written.work.bytes_changed / 100);
+        assert!(written.start_time < written.completion_time);
+        let usage = written.usage;
+        assert!(usage.source_peak_rss > 0 && usage.sink_peak_rss > 0, "{usage:?}");
+    }
+}
+
+#[test]
+fn a_local_run_reports_too_and_nothing_crosses_a_wire() {
+    let pair = Pair::new(Way::Local);
+    tree::gallery(&pair.source, Shape::Everything);
+    let report = pair.sync("a local run");
+    assert_eq!(sum(&report.timings), report.timings.total);
+    assert_eq!((report.work.bytes_on_wire, report.timings.connect), (0, 0));
+    assert!(report.rates.files_per_second > 0.0 && report.rates.bytes_per_second > 0.0);
+}
+
+#[test]
+fn events_begin_with_the_address_and_end_with_the_report_and_progress_only_grows() {
+    for way in Way::NETWORK {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 3000, 3000);
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Done);
+        for end in run.ends() {
+            let listening = end.events.iter().position(|event| matches!(event, Event::Listening { .. }));
+            let finished = end.events.iter().filter(|event| matches!(event, Event::Finished(_))).count();
+            assert!(listening.is_none_or(|at| at == 0), "{:?}", end.events);
+            assert_eq!(finished, 1);
+            assert!(matches!(end.events.last(), Some(Event::Finished(_))));
+        }
+        run.ends().for_each(assert_progress_grows);
+    }
+}
+
+fn assert_progress_grows(end: &Ended) {
+    let progress: Vec<_> = end
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Progress(progress) => Some(*progress),
+            _ => None,
+        })
+        .collect();
+    for pair in progress.windows(2) {
+        let order = |phase: Phase| phase as usize;
+        assert!(order(pair[0].phase) <= order(pair[1].phase), "{pair:?}");
+        let counts = |p: Progress| [p.files, p.bytes, p.files_total, p.bytes_total];
+        let grow = counts(pair[0]).iter().zip(counts(pair[1])).all(|(before, after)| *before <= after);
+        assert!(grow, "{pair:?}");
+    }
+    for now in progress {
+        assert!(now.files_total <= 3000 && now.bytes_total <= 9_000_000, "{now:?}");
+        assert!(now.files <= now.files_total && now.bytes <= now.bytes_total, "{now:?}");
+    }
+}
+
+#[test]
+fn a_listening_end_prints_one_line_of_json_and_no_more_unless_asked() {
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.source.join("file"), b"content");
+    let identity = pair.key("sink");
+    let mut sink = pair.start(&[
+        "receive",
+        text(&pair.destination),
+        "--once",
+        "--listen",
+        ANY_PORT,
+        "--identity",
+        text(&identity),
+    ]);
+    let address = sink.listening();
+    assert!(address.ip().is_loopback() && address.port() != 0, "{address}");
+    pair.start_send(&["--connect", &address.to_string()], &[]).wait().assert_exit(ExitCode::Done);
+    let sink = sink.wait();
+    sink.assert_exit(ExitCode::Done);
+    assert_eq!(sink.events, [Event::Listening { address: address.to_string() }]);
+}
+
+#[test]
+fn an_end_without_once_serves_run_after_run_until_it_is_told_to_stop() {
+    let pair = Pair::new(Way::SinkListens);
+    let file = pair.dir().join("report.json");
+    let mut sink = pair.start_receive(&["--listen", ANY_PORT, "--report", text(&file)]);
+    let address = sink.listening().to_string();
+    let mut reports = Vec::new();
+    for (run, content) in [("--run=first", "one"), ("--run=second", "two, longer")] {
+        tree::file(&pair.source.join("file"), content.as_bytes());
+        let called = contract::timestamp(SystemTime::now());
+        let source = pair.start_send(&["--connect", &address], &[run, "--delete"]).wait();
+        source.assert_exit(ExitCode::Done);
+        let report = sink.finished();
+        assert_eq!(&report, source.report());
+        assert_eq!(run, format!("--run={}", report.run));
+        assert_eq!(report.work.bytes_changed, content.len() as u64);
+        assert!(report.start_time >= called, "the wait for a peer is counted: {report:?}, called {called}");
+        pair.assert_copy(run);
+        reports.push(report);
+    }
+    sink.signal(Signal::TERM);
+    let sink = sink.wait();
+    sink.assert_exit(ExitCode::Done);
+    let finished: Vec<_> = sink
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Finished(report) => Some(&**report),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(finished, reports.iter().collect::<Vec<_>>(), "a run that never began was told of");
+    let kept: Report = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(kept.run, "second");
+}
+
+#[test]
+fn an_end_that_serves_outlives_a_run_that_is_refused() {
+    let pair = Pair::new(Way::SinkListens);
+    (0..4).for_each(|i| tree::file(&pair.source.join(i.to_string()), b"content"));
+    let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
+    let address = sink.listening().to_string();
+    let send = |flags: &[&str]| pair.start_send(&["--connect", &address], flags).wait();
+    send(&["--delete"]).assert_exit(ExitCode::Done);
+    (0..4).for_each(|i| fs::remove_file(pair.source.join(i.to_string())).unwrap());
+    let refused = send(&["--delete", "--run=emptied"]);
+    refused.assert_exit(ExitCode::Guard);
+    tree::file(&pair.source.join("file"), b"content");
+    send(&["--delete", "--force"]).assert_exit(ExitCode::Done);
+    let told = [sink.finished(), sink.finished(), sink.finished()];
+    assert_eq!(told.each_ref().map(|report| report.reason.as_deref()), [None, Some("SourceEmpty"), None]);
+    assert_eq!((told[1].run.as_str(), &told[1].message), ("emptied", &refused.report().message));
+    sink.signal(Signal::TERM);
+    sink.wait().assert_exit(ExitCode::Done);
+}
