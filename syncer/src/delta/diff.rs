@@ -243,7 +243,7 @@ impl<'b> Differ<'b> {
         let same = self.basis.is_named(ordinal, &hash);
         let ends_here = self.basis.next(ordinal).is_some() || (last && bytes.len() == len);
         if same && ends_here {
-            return Tried::Confirmed(hash);
+            return Tried::Confirmed(hasher.finish(Part::of_stream(self.offset, len, bytes, last)));
         }
         self.begun = Some(Begun { hasher, len, grown: same.then_some(ordinal) });
         Tried::Refuted
@@ -444,6 +444,16 @@ mod tests {
             ops.push(&found, &basis);
         }
         assert_eq!(literal(&ops.finish()), 14_000);
+    }
+
+    #[test]
+    fn in_blocks_an_edit_and_bytes_appended_cost_one_block_and_themselves() {
+        let old = noise(14, 3_500_000);
+        let mut new = [&old[..], &noise(15, 1_000)].concat();
+        new[2_500_000] ^= 1;
+        let (ops, root) = differ(&old, &new, ChunkSizes::BLOCKS);
+        assert_eq!((literal(&ops), root.0), ((1 << 20) + 1_000, blake3::hash(&new)));
+        assert!(matches!(ops[..], [Op::Copy(_), Op::Chunk(_), Op::Chunk(_)]), "{ops:?}");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Sending what changed inside of files, and nothing else.
 //!
-//! The session does not use it yet: a changed file still crosses whole.
-//!
 //! # The idea
 //!
 //! A file is cut into chunks where its content says so ([`chunk`]); a chunk is called by its BLAKE3 hash ([`name`]); the

@@ -587,6 +587,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_block_is_compared_with_its_name_only_at_its_own_offset() {
+        let old = noise(5, 3 * 8192);
+        let (listed, _) = list(&old, SMALL_BLOCKS);
+        for (block, changed, refused) in
+            [(0, false, false), (0, true, true), (1, false, false), (1, true, false)]
+        {
+            let mut assembly = Assembly::new([&listed], 3 * 8192, SMALL_BLOCKS);
+            assembly.admit(Op::Copy(copy(0, block * 8192, 8192))).unwrap();
+            let task = assembly.next_task().unwrap().unwrap();
+            let mut bytes = old[block as usize * 8192..][..8192].to_vec();
+            bytes[9] ^= u8::from(changed);
+            assert_eq!(task.check(&bytes).is_err(), refused, "block {block}, changed: {changed}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_one_block_and_one_of_several_are_made_from_each_other() {
+        let bytes = noise(6, (2 << 20) + 5);
+        let lens = [0, 1, 5_000, 1 << 20, (1 << 20) + 1, bytes.len()];
+        for (old, new) in lens.into_iter().flat_map(|old| lens.map(|new| (&bytes[..old], &bytes[..new]))) {
+            let sizes = ChunkSizes::BLOCKS;
+            let (listed, _) = list(old, sizes);
+            let (ops, root) = diff(new, &Basis::new([&listed.short()]).unwrap(), sizes);
+            let cut = |at: u64, len: u64| &new[at as usize..(at + len) as usize];
+            let made = patch(&[(old, &listed)], &ops, cut, new.len() as u64, sizes, &root).unwrap();
+            assert!(made.0 == new && root.0 == blake3::hash(new), "{} bytes from {}", new.len(), old.len());
+        }
+    }
+
+    #[test]
+    fn a_chunk_of_another_length_than_its_task_is_refused() {
+        let (listed, _) = list(&noise(1, LEN as usize), FINE);
+        let mut assembly = Assembly::new([&listed], LEN, FINE);
+        assembly.admit(Op::Chunk(vec![literal(0, 5_000)])).unwrap();
+        let task = assembly.next_task().unwrap().unwrap();
+        for len in [0, 4_999, 5_001] {
+            let found = task.check(&vec![0; len]).map(drop);
+            assert_eq!(found, Err(PatchError::ChunkLength { offset: 0, len: len as u64 }));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 

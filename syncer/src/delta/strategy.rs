@@ -143,5 +143,7 @@ mod tests {
         assert!(refining_pays(&hole(400_000, 400_000), &WAN));
         assert!(!refining_pays(&hole(1_000, 100_000_000), &LOOPBACK));
         assert!(!refining_pays(&hole(100_000_000, 1_000), &LOOPBACK));
+        let modem = Rates { wire: 1e5, ..WAN };
+        assert!(!refining_pays(&hole(5_000, 1_000_000), &modem), "its list is longer than what it saves");
     }
 }
