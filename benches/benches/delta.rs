@@ -1,0 +1,270 @@
+//! What delta costs per byte: finding cuts, hashing, looking up, putting together, and what the machine's memory
+//! and a Gear hash do beside it. `syncer/doc/delta.md` has figures and what follows from them.
+//!
+//! "cached" goes over 1 MiB again and again, as a session does with what it has just read; "memory" over 128 MiB.
+//! Time is that of the thread on its core, so that whatever else the machine does counts for little.
+
+#![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
+use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+use rustix::time::{ClockId, clock_gettime};
+use syncer::delta::basis::Basis;
+use syncer::delta::chunk::{ChunkSizes, Chunker};
+use syncer::delta::diff::{Extent, Op, diff};
+use syncer::delta::list::{ChunkList, Root, list};
+use syncer::delta::name::ShortName;
+use syncer::delta::patch::Assembly;
+
+const MIB: usize = 1 << 20;
+const CACHED: usize = MIB;
+const MEMORY: usize = 128 * MIB;
+
+/// Bytes without repetition, the same in every run.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// The sizes that matter: within holes, in files of some MiB, in files of some GiB, and blocks.
+fn sizes() -> [(&'static str, ChunkSizes); 4] {
+    [
+        ("4 KiB", ChunkSizes::FINE),
+        ("64 KiB", ChunkSizes::for_len(2 << 20)),
+        ("256 KiB", ChunkSizes::for_len(1 << 30)),
+        ("1 MiB blocks", ChunkSizes::BLOCKS),
+    ]
+}
+
+fn per_byte<'c>(criterion: &'c mut Bench, name: &str, bytes: usize) -> BenchmarkGroup<'c, CpuTime> {
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Bytes(bytes as u64)).sample_size(20);
+    group
+}
+
+fn memory(criterion: &mut Bench) {
+    for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
+        let from = noise(1, len);
+        let mut to = vec![0; len];
+        let mut group = per_byte(criterion, &format!("machine/{place}"), len);
+        group.bench_function("copy", |bencher| {
+            bencher.iter(|| {
+                to.copy_from_slice(black_box(&from));
+                black_box(&mut to);
+            });
+        });
+        group
+            .bench_function("BLAKE3 of the whole", |bencher| bencher.iter(|| blake3::hash(black_box(&from))));
+    }
+}
+
+fn cut(bytes: &[u8], sizes: ChunkSizes) -> usize {
+    let mut chunker = Chunker::new(sizes);
+    let (mut rest, mut chunks) = (bytes, 0);
+    while let Some(len) = chunker.next_cut(rest, true) {
+        rest = &rest[len..];
+        chunks += 1;
+    }
+    chunks
+}
+
+fn chunking(criterion: &mut Bench) {
+    for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
+        let bytes = noise(2, len);
+        let mut group = per_byte(criterion, &format!("cut/{place}"), len);
+        for (name, sizes) in sizes().into_iter().take(3) {
+            group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&bytes), sizes)));
+        }
+        let gear = Gear::new();
+        group.bench_function("64 KiB by Gear, for comparison", |bencher| {
+            bencher.iter(|| gear.cut(black_box(&bytes)));
+        });
+    }
+}
+
+/// What repeated positions cost that pass the filter: the worst that bytes can do.
+fn chunking_at_worst(criterion: &mut Bench) {
+    let bytes = noise(3, 700).repeat(2 * MIB / 700);
+    let mut group = per_byte(criterion, "cut/repetitive", bytes.len());
+    for (name, sizes) in sizes().into_iter().take(3) {
+        group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&bytes), sizes)));
+    }
+}
+
+fn listing(criterion: &mut Bench) {
+    for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
+        let bytes = noise(4, len);
+        let mut group = per_byte(criterion, &format!("cut and hash/{place}"), len);
+        for (name, sizes) in sizes() {
+            group.bench_function(name, |bencher| bencher.iter(|| list(black_box(&bytes), sizes)));
+        }
+    }
+}
+
+/// The source's pass: over what the sink has, over the same with bytes inserted, and over what it does not have.
+fn differing(criterion: &mut Bench) {
+    let old = noise(5, MEMORY);
+    let moved = [&noise(6, MIB)[..], &old].concat();
+    let other = noise(7, MEMORY);
+    for (name, sizes) in sizes() {
+        let known = short(&old, sizes);
+        let basis = Basis::new([&known]).unwrap();
+        let mut group = per_byte(criterion, &format!("diff/{name}"), MEMORY);
+        for (case, bytes) in [("the same", &old), ("1 MiB inserted", &moved), ("nothing in common", &other)] {
+            group.bench_function(case, |bencher| bencher.iter(|| diff(black_box(bytes), &basis, sizes)));
+        }
+    }
+}
+
+/// The sink's pass but for reading and writing: tasks taken, chunks checked, the root compared.
+fn patching(criterion: &mut Bench) {
+    let old = noise(8, MEMORY);
+    let mut group = per_byte(criterion, "patch", MEMORY);
+    for (name, sizes) in sizes() {
+        let (listed, root) = list(&old, sizes);
+        group.bench_function(name, |bencher| bencher.iter(|| assemble(black_box(&old), &listed, &root)));
+    }
+}
+
+fn assemble(bytes: &[u8], listed: &ChunkList, root: &Root) -> ChunkList {
+    let len = bytes.len() as u64;
+    let mut assembly = Assembly::new([listed], len, listed.sizes());
+    assembly.admit(Op::Copy(Extent { basis: 0, offset: 0, len })).unwrap();
+    while let Some(task) = assembly.next_task().unwrap() {
+        let start = task.offset as usize;
+        assembly.accept(&task.check(&bytes[start..start + task.len as usize]).unwrap());
+    }
+    assembly.finish(root).unwrap()
+}
+
+/// Per chunk, with a list of 65,536: 16 GiB in chunks of 256 KiB.
+fn basis_and_list(criterion: &mut Bench) {
+    let bytes = noise(9, 256 * MIB);
+    let known = short(&bytes, ChunkSizes::FINE);
+    let hashes = noise(10, 32 << 16)
+        .as_chunks::<32>()
+        .0
+        .iter()
+        .map(|bytes| blake3::Hash::from_bytes(*bytes))
+        .collect::<Vec<_>>();
+    let mut encoded = Vec::new();
+    known.encode(&mut encoded);
+    let basis = Basis::new([&known]).unwrap();
+
+    let mut group = criterion.benchmark_group("chunks");
+    group.throughput(Throughput::Elements(known.chunks().len() as u64));
+    group.bench_function("basis built", |bencher| bencher.iter(|| Basis::new([black_box(&known)])));
+    group.bench_function("list encoded", |bencher| {
+        bencher.iter_batched_ref(Vec::new, |out| known.encode(out), BatchSize::LargeInput);
+    });
+    group.bench_function("list decoded", |bencher| {
+        bencher.iter(|| ChunkList::<ShortName>::decode(black_box(&encoded)));
+    });
+    group.throughput(Throughput::Elements(hashes.len() as u64));
+    group.bench_function("looked up in vain", |bencher| {
+        bencher.iter(|| hashes.iter().filter(|hash| basis.find(hash, 4096).is_some()).count());
+    });
+}
+
+fn short(bytes: &[u8], sizes: ChunkSizes) -> ChunkList<ShortName> {
+    list(bytes, sizes).0.short()
+}
+
+/// FastCDC over a Gear hash, two bytes a step, as the 2020 paper has it: what the filter is measured against.
+struct Gear {
+    first: [u64; 256],
+    second: [u64; 256],
+}
+
+impl Gear {
+    const MIN: usize = 24 << 10;
+    const NORMAL: usize = 48 << 10;
+    const MAX: usize = 192 << 10;
+
+    fn new() -> Self {
+        let random = noise(0, 8 * 256);
+        let second = std::array::from_fn(|i| u64::from_le_bytes(random.as_chunks().0[i]));
+        Self { first: second.map(|value| value << 1), second }
+    }
+
+    fn cut(&self, bytes: &[u8]) -> usize {
+        let (mut rest, mut chunks) = (bytes, 0);
+        while !rest.is_empty() {
+            rest = &rest[self.next(rest)..];
+            chunks += 1;
+        }
+        chunks
+    }
+
+    fn next(&self, bytes: &[u8]) -> usize {
+        let end = bytes.len().min(Self::MAX);
+        let normal = end.min(Self::NORMAL);
+        let mut hash = 0;
+        // One in 2 x 48 KiB before the normal size, one in 48 / 2 KiB after it, to the next power of two.
+        self.roll(&bytes[..normal], Self::MIN, 17, &mut hash)
+            .or_else(|| self.roll(&bytes[..end], normal, 15, &mut hash))
+            .unwrap_or(end)
+    }
+
+    fn roll(&self, bytes: &[u8], from: usize, bits: u32, hash: &mut u64) -> Option<usize> {
+        let mask = u64::MAX << (63 - bits) >> 1;
+        let (pairs, _) = bytes.get(from..)?.as_chunks::<2>();
+        for (i, [a, b]) in pairs.iter().enumerate() {
+            *hash = (*hash << 2).wrapping_add(self.first[usize::from(*a)]);
+            if *hash & (mask << 1) == 0 {
+                return Some(from + 2 * i + 1);
+            }
+            *hash = hash.wrapping_add(self.second[usize::from(*b)]);
+            if *hash & mask == 0 {
+                return Some(from + 2 * i + 2);
+            }
+        }
+        None
+    }
+}
+
+/// The time that the thread has had a core.
+struct CpuTime;
+
+type Bench = Criterion<CpuTime>;
+
+impl Measurement for CpuTime {
+    type Intermediate = Duration;
+    type Value = Duration;
+
+    fn start(&self) -> Duration {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+
+    fn end(&self, start: Duration) -> Duration {
+        self.start() - start
+    }
+
+    fn add(&self, one: &Duration, other: &Duration) -> Duration {
+        *one + *other
+    }
+
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn to_f64(&self, value: &Duration) -> f64 {
+        value.as_nanos() as f64
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        WallTime.formatter()
+    }
+}
+
+criterion_group! {
+    name = delta;
+    config = Criterion::default().with_measurement(CpuTime);
+    targets = memory, chunking, chunking_at_worst, listing, differing, patching, basis_and_list
+}
+criterion_main!(delta);
