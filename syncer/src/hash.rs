@@ -44,6 +44,24 @@ pub enum BlockHash {
     Part(ChainingValue),
 }
 
+/// The smallest granule: BLAKE3 hashes 16 of its leaves side by side, so that smaller ones cost more to hash.
+pub const MIN_GRANULE_BYTES: usize = 16 << 10;
+
+/// A file has at most this many granules, as long as they are smaller than a block: 2 MiB of their names.
+const MAX_GRANULES: u64 = 1 << 18;
+
+/// How many bytes of a file of `len` bytes are one granule: the grain in which two versions of a file are compared where nothing in
+/// them has moved. A power of two, and so a subtree of the file's hash as a block is.
+pub fn granule_bytes(len: u64) -> usize {
+    let even = len.div_ceil(MAX_GRANULES).next_power_of_two();
+    even.clamp(MIN_GRANULE_BYTES as u64, BLOCK_BYTES as u64) as usize
+}
+
+/// The part that a granule at `offset`, which is never empty, has in the hash of its block.
+pub fn granule_value(bytes: &[u8], offset: u64) -> ChainingValue {
+    blake3::Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root()
+}
+
 impl BlockHash {
     /// The hash of the block at `offset`, a multiple of [`BLOCK_BYTES`], of a file of `file_len` bytes. Every block but the last has
     /// exactly [`BLOCK_BYTES`].
@@ -51,8 +69,23 @@ impl BlockHash {
         if file_len <= BLOCK_BYTES as u64 {
             return Self::Whole(ContentHash::of(block));
         }
-        let mut hasher = blake3::Hasher::new();
-        Self::Part(hasher.set_input_offset(offset).update(block).finalize_non_root())
+        Self::Part(granule_value(block, offset))
+    }
+
+    /// The hash of a block from those of its granules; `None` if it is a file of a single granule, whose hash is another one.
+    pub fn of_granules(values: &[ChainingValue], file_len: u64) -> Option<Self> {
+        match values {
+            [] => None,
+            _ if file_len > BLOCK_BYTES as u64 => Some(Self::Part(subtree(values))),
+            [_] => None,
+            _ => Some(Self::Whole(root(values))),
+        }
+    }
+
+    /// Of a block that is nothing but a hole. It stands for no bytes that could be hashed, so that files with large holes cost what is in
+    /// them; both ends have to agree that it is a hole. Only files of several blocks have such.
+    pub fn of_hole() -> Self {
+        Self::Part(blake3::derive_key("volferry 2026-11-21 a block that is a hole v1", &[]))
     }
 }
 
@@ -87,22 +120,26 @@ impl BlockHashes {
             return self.root;
         }
         let values: Vec<ChainingValue> = self.values.iter().copied().flatten().collect();
-        let (left, right) = values.split_at(left_blocks(values.len()));
-        let root = merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash);
-        Some(ContentHash(*root.as_bytes()))
+        Some(root(&values))
     }
 }
 
+/// The hash of a file from those of its two or more parts.
+fn root(values: &[ChainingValue]) -> ContentHash {
+    let (left, right) = values.split_at(left_parts(values.len()));
+    ContentHash(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
+}
+
 /// BLAKE3 gives the left subtree the largest power of two of leaves that leaves at least one for the right.
-fn left_blocks(blocks: usize) -> usize {
-    1 << (usize::BITS - 1 - (blocks - 1).leading_zeros())
+fn left_parts(parts: usize) -> usize {
+    1 << (usize::BITS - 1 - (parts - 1).leading_zeros())
 }
 
 fn subtree(values: &[ChainingValue]) -> ChainingValue {
     match values {
         [one] => *one,
         _ => {
-            let (left, right) = values.split_at(left_blocks(values.len()));
+            let (left, right) = values.split_at(left_parts(values.len()));
             merge_subtrees_non_root(&subtree(left), &subtree(right), Mode::Hash)
         }
     }
@@ -150,6 +187,37 @@ mod tests {
                 hashes.set(offset, BlockHash::of(block, offset, len as u64));
             }
             assert_eq!(hashes.finish(), Some(ContentHash::of(content)), "{len} bytes");
+        }
+    }
+    #[test]
+    fn granules_give_the_hash_of_their_block() {
+        let content: Vec<u8> = (0..2 * BLOCK_BYTES + 54_321).map(|i| ((i * 37) >> 5) as u8).collect();
+        for len in [MIN_GRANULE_BYTES + 1, 100_000, BLOCK_BYTES, BLOCK_BYTES + 1, content.len()] {
+            let content = &content[..len];
+            let mut hashes = BlockHashes::new(len as u64);
+            for (i, block) in content.chunks(BLOCK_BYTES).enumerate() {
+                let offset = i * BLOCK_BYTES;
+                let granules = block.chunks(MIN_GRANULE_BYTES).enumerate();
+                let values: Vec<_> = granules
+                    .map(|(j, granule)| granule_value(granule, (offset + j * MIN_GRANULE_BYTES) as u64))
+                    .collect();
+                hashes.set(offset as u64, BlockHash::of_granules(&values, len as u64).unwrap());
+            }
+            assert_eq!(hashes.finish(), Some(ContentHash::of(content)), "{len} bytes");
+        }
+        assert!(BlockHash::of_granules(&[granule_value(b"one", 0)], 3).is_none());
+    }
+
+    #[test]
+    fn larger_files_have_larger_granules() {
+        for (len, bytes) in [
+            (0, 16 << 10),
+            (4 << 30, 16 << 10),
+            ((4 << 30) + 1, 32 << 10),
+            (1 << 40, 1 << 20),
+            (1 << 50, 1 << 20),
+        ] {
+            assert_eq!(granule_bytes(len), bytes, "{len} bytes");
         }
     }
 }

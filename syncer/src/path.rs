@@ -68,6 +68,17 @@ impl RelPath {
         Ok(Self(bytes))
     }
 
+    /// The directory that the entry is in, and its name there; `None` for the root.
+    pub fn split_last(&self) -> Option<(Self, &[u8])> {
+        if self.is_root() {
+            return None;
+        }
+        match self.0.iter().rposition(|&b| b == b'/') {
+            Some(slash) => Some((Self(self.0[..slash].to_vec()), &self.0[slash + 1..])),
+            None => Some((Self::root(), &self.0)),
+        }
+    }
+
     /// The path's bytes; empty for the root.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -139,6 +150,14 @@ mod tests {
         ] {
             assert_eq!(RelPath::root().join(name), Err(why));
         }
+    }
+
+    #[test]
+    fn a_path_is_its_directory_and_a_name() {
+        let path = RelPath::root().join(b"a").unwrap();
+        assert_eq!(RelPath::root().split_last(), None);
+        assert_eq!(path.split_last(), Some((RelPath::root(), &b"a"[..])));
+        assert_eq!(path.join(b"b").unwrap().split_last(), Some((path, &b"b"[..])));
     }
 
     #[test]

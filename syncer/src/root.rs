@@ -42,6 +42,13 @@ impl Root {
         self.walk(path, OFlags::PATH)
     }
 
+    /// Opens the file at `path` for reading. What it is has still to be looked at: it may be a pipe.
+    pub fn file(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
+    }
+
     fn walk(&self, path: &RelPath, access: OFlags) -> io::Result<OwnedFd> {
         if path.is_root() {
             return open_beneath(&self.fd, b".", access);

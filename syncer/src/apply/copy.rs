@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use rustix::io::Errno;
+use rustix::{fs::FallocateFlags, io::Errno};
 
 /// Files up to this size are read and written: one system call each, which no other way beats.
 const SMALL_BYTES: u64 = 128 << 10;
@@ -54,6 +54,40 @@ fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Res
         offset += buffer.len() as u64;
     }
     Ok(())
+}
+
+/// Fills `bytes` from `offset` on.
+///
+/// # Errors
+/// `UnexpectedEof` where the file ends before.
+pub fn read_exact_at(from: BorrowedFd<'_>, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pread(from, &mut *bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                bytes = &mut bytes[read..];
+                offset += read as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a range within a file's length a hole, or zeros where the file system has no holes.
+pub(super) fn make_hole(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, offset, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = vec![0; len.min(BUFFER_BYTES as u64) as usize];
+            (offset..offset + len).step_by(zeros.len()).try_for_each(|at| {
+                let left = usize::try_from(offset + len - at).unwrap_or(usize::MAX);
+                write_all(file, &zeros[..left.min(zeros.len())], at)
+            })
+        }
+        result => Ok(result?),
+    }
 }
 
 /// Writes all of `bytes` at `offset`.

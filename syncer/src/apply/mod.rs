@@ -30,6 +30,7 @@ use crate::{
     root::{Root, open_child},
 };
 
+pub use copy::read_exact_at;
 pub use meta::may_change_owners;
 pub use own::OwnDir;
 pub use staged::Staged;
@@ -177,9 +178,14 @@ impl Destination {
         Staged::create(&self.own, dir, replaces)
     }
 
-    /// Begins a file whose content arrives in pieces.
-    pub fn stage_file(&self) -> io::Result<Staged> {
-        Staged::named(&self.own)
+    /// Begins a file whose content arrives in pieces, for this path.
+    pub fn stage_file(&self, path: &RelPath) -> io::Result<Staged> {
+        Staged::part(&self.own, path)
+    }
+
+    /// Opens a file to read from.
+    pub fn open_file(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        self.root.file(path)
     }
 
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
@@ -191,8 +197,8 @@ impl Destination {
     }
 
     /// Gives up a staged file.
-    pub fn discard(&self, staged: Staged) {
-        staged.discard(&self.own);
+    pub fn unstage(&self, staged: &Staged) {
+        staged.unlink(&self.own);
     }
 
     /// How many of the entries that were made or changed would belong to somebody else if this process might give them away.

@@ -16,6 +16,7 @@ use rustix::{
 };
 
 use super::{copy, own::OwnDir};
+use crate::{hash::digest, path::RelPath};
 
 /// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
 #[derive(Debug)]
@@ -49,6 +50,14 @@ impl Staged {
         Ok(Self { fd, name: Some(name) })
     }
 
+    /// A file in staging for content that arrives in pieces, named after the path that it is for.
+    pub fn part(own: &OwnDir, path: &RelPath) -> io::Result<Self> {
+        let name = format!("{}.{}", part_key(path), own.fresh_name());
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Self { fd, name: Some(name) })
+    }
+
     /// The open file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -59,14 +68,30 @@ impl Staged {
         copy::write_all(self.fd(), bytes, offset)
     }
 
+    /// Makes it `len` bytes long; what is added is a hole.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&self.fd, len)?)
+    }
+
+    /// Makes a range within the file's length a hole, or zeros where the file system has no holes.
+    pub fn make_hole(&self, offset: u64, len: u64) -> io::Result<()> {
+        copy::make_hole(self.fd(), offset, len)
+    }
+
+    /// Makes it a clone of another file, which shares its blocks until one of the two is written to. False where the file system does not
+    /// do that.
+    pub fn clone_of(&self, from: BorrowedFd<'_>) -> bool {
+        rustix::fs::ioctl_ficlone(&self.fd, from).is_ok()
+    }
+
     /// Takes over `len` bytes of another file.
     pub fn copy_from(&self, from: BorrowedFd<'_>, len: u64) -> io::Result<()> {
         copy::content(from, self.fd(), len)
     }
 
-    /// Removes the file.
-    pub fn discard(self, own: &OwnDir) {
-        if let Some(name) = self.name {
+    /// Removes the file. Who still writes to it writes to what nobody will see.
+    pub(super) fn unlink(&self, own: &OwnDir) {
+        if let Some(name) = &self.name {
             let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
         }
     }
@@ -81,7 +106,7 @@ impl Staged {
         }
         let result = self.rename(own, dir, name);
         if result.is_err() {
-            self.discard(own);
+            self.unlink(own);
         }
         result
     }
@@ -108,4 +133,9 @@ impl Staged {
         let own_path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         rustix::fs::linkat(CWD, own_path, dir, name, AtFlags::SYMLINK_FOLLOW)
     }
+}
+
+/// What the parts of a path are found by: 32 hexadecimal digits.
+pub(super) fn part_key(path: &RelPath) -> String {
+    digest(&[path.as_bytes()]).iter().map(|byte| format!("{byte:02x}")).collect()
 }

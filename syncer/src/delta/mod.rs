@@ -31,8 +31,9 @@
 pub mod basis;
 pub mod chunk;
 pub mod diff;
-mod digest;
+pub mod digest;
 mod filter;
+pub mod granules;
 pub mod list;
 mod marks;
 pub mod name;

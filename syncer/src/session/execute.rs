@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     io,
+    iter::Peekable,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -10,7 +11,7 @@ use std::{
 use super::{SessionError, compare::PlannedDir};
 use crate::{
     apply::{Destination, Staged, open_dir_in},
-    entry::{Entry, Kind, Meta},
+    entry::{Entries, Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
     plan::Step,
@@ -48,8 +49,21 @@ pub(super) struct Need {
     pub name: Box<[u8]>,
     /// Its metadata when the source was scanned.
     pub meta: Meta,
+    /// Its length in bytes when the source was scanned.
+    pub size: u64,
     /// Whether the destination has something of the name.
     pub replaces: bool,
+    /// A file of the destination that may have some of its content: its older version, or what looks like a copy of it.
+    pub old: Option<Old>,
+}
+
+/// A file of the destination.
+#[derive(Debug, Clone)]
+pub(super) struct Old {
+    /// Where it is.
+    pub path: RelPath,
+    /// Its length in bytes when the destination was scanned.
+    pub len: u64,
 }
 
 impl Need {
@@ -88,6 +102,11 @@ impl Context<'_> {
         self.counters.bytes_changed.fetch_add(len, Relaxed);
         self.monitor.add_files(1);
         Ok(())
+    }
+
+    /// Counts bytes of a file that were here already.
+    pub(super) fn count_reused(&self, bytes: u64) {
+        self.counters.bytes_reused.fetch_add(bytes, Relaxed);
     }
 
     fn count(&self, replaces: bool) {
@@ -190,15 +209,30 @@ impl<'a> Executor<'a> {
         let target = Arc::new(Target { source: dir.source, path: dir.path.clone() });
         let mut needs = Vec::new();
         let mut steps = dir.plan.steps.iter().peekable();
+        let mut there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());
         for (index, entry) in (0..).zip(&dir.listing) {
             let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+            let need = |size, old| Need {
+                dir: Arc::clone(&target),
+                index,
+                name: entry.name.into(),
+                meta: entry.meta,
+                size,
+                replaces: step != Step::Create,
+                old,
+            };
             match (step, entry.kind) {
-                (Step::Create | Step::Update | Step::Replace { was_dir: false }, Kind::File { .. }) => {
-                    let (name, replaces) = (entry.name.into(), step != Step::Create);
-                    let dir = Arc::clone(&target);
-                    needs.push(Need { dir, index, name, meta: entry.meta, replaces });
+                (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) => {
+                    needs.push(need(size, None));
                 }
-                _ => self.apply(dir, opened.as_fd(), &entry, step, &target, index, &mut needs),
+                (Step::Update, Kind::File { size }) => {
+                    let old = there.as_mut().and_then(|there| size_of(there, entry.name));
+                    let path = path_in(&dir.path, entry.name);
+                    needs.push(need(size, old.map(|len| Old { path, len })));
+                }
+                _ if self.apply(dir, opened.as_fd(), &entry, step) => {}
+                (_, Kind::File { size }) => needs.push(need(size, None)),
+                _ => {}
             }
         }
         needs
@@ -223,22 +257,14 @@ impl<'a> Executor<'a> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // the state of one loop, split for its length
-    fn apply(
-        &mut self,
-        dir: &PlannedDir,
-        fd: BorrowedFd<'_>,
-        entry: &Entry<'_>,
-        step: Step,
-        target: &Arc<Target>,
-        index: u32,
-        needs: &mut Vec<Need>,
-    ) {
+    /// Does what takes no content; false where that is all that is missing.
+    fn apply(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) -> bool {
         let path = path_in(&dir.path, entry.name);
         if let Step::Replace { was_dir } = step
             && let Err(error) = self.make_way(dir, fd, entry, was_dir, &path)
         {
-            return self.context.failures.add(&path, "make way", &error);
+            self.context.failures.add(&path, "make way", &error);
+            return true;
         }
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {
@@ -250,18 +276,14 @@ impl<'a> Executor<'a> {
                 self.unfinished.push((path.clone(), entry.meta));
                 self.context.destination.make_dir(fd, entry.name)
             }
-            (_, Kind::File { .. }) => {
-                let dir = Arc::clone(target);
-                let name = entry.name.into();
-                needs.push(Need { dir, index, name, meta: entry.meta, replaces: true });
-                return;
-            }
+            (_, Kind::File { .. }) => return false,
             _ => self.context.destination.make_node(fd, entry),
         };
         match done {
             Ok(()) => self.context.count(step != Step::Create),
             Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
         }
+        true
     }
 
     /// Clears a place that something of another kind holds. A directory takes the place of a file only after the file is gone, and a
@@ -348,6 +370,15 @@ impl<'a> Executor<'a> {
             child += u32::from(entry.kind == Kind::Dir);
         }
         Ok(())
+    }
+}
+
+/// The size of the file of this name in what is left of a listing, which is gone through up to it.
+fn size_of(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<u64> {
+    while there.next_if(|entry| entry.name < name).is_some() {}
+    match there.next_if(|entry| entry.name == name)?.kind {
+        Kind::File { size } => Some(size),
+        _ => None,
     }
 }
 

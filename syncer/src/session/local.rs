@@ -200,7 +200,7 @@ impl Copier<'_> {
         let staged = context.destination.create_file(dir, need.replaces)?;
         staged.copy_from(source.as_fd(), source.len())?;
         if !source.is_unchanged()? {
-            context.destination.discard(staged);
+            context.destination.unstage(&staged);
             return Ok(false);
         }
         context.publish(need, dir, staged, &source.meta(&need.meta), source.len())?;

@@ -10,6 +10,7 @@ mod error;
 mod execute;
 mod feed;
 mod guard;
+mod holes;
 mod local;
 mod read;
 mod remote;

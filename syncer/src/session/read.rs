@@ -69,6 +69,11 @@ impl SourceFile {
         self.stat.st_size as u64
     }
 
+    /// Whether it may have holes.
+    pub(super) fn has_holes(&self) -> bool {
+        has_holes(&self.stat)
+    }
+
     /// Its metadata; the mode is left out where the listing leaves it out.
     pub(super) fn meta(&self, listed: &Meta) -> Meta {
         meta_of(&self.stat, listed)
@@ -95,6 +100,12 @@ pub(super) fn regular(fd: &OwnedFd) -> io::Result<Stat> {
         FileType::RegularFile => Ok(stat),
         _ => Err(io::Error::other("it is no longer a regular file")),
     }
+}
+
+/// Whether so little is allocated for a file that it may have holes.
+pub(super) fn has_holes(stat: &Stat) -> bool {
+    const PAGE: u64 = 4096;
+    stat.st_size as u64 > PAGE && stat.st_blocks as u64 * 512 + PAGE <= stat.st_size as u64
 }
 
 /// The metadata of an open file; the mode is left out where the listing leaves it out.

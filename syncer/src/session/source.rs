@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, path::Path};
 
-use contract::{Compression, Phase, Report, RunParams, Side, Usage};
+use contract::{Phase, Report, RunParams, Side, Usage};
 
 use super::{SessionError, feed::Feed, sink::scan_tree};
 use crate::{
@@ -40,7 +40,7 @@ pub(super) fn run(
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
-    serve(&root, &tree, peer, params.compression, watch)
+    serve(&root, &tree, peer, params, watch)
 }
 
 /// Answers the sink until it sends the report.
@@ -48,26 +48,25 @@ fn serve(
     root: &Root,
     tree: &Tree,
     peer: &Peer,
-    compression: Compression,
+    params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     let monitor = watch.monitor();
     expect_welcome(control)?;
     std::thread::scope(|scope| {
+        let start = |watch: &mut Stopwatch<'_>| {
+            watch.enter(Phase::Transfer);
+            Feed::start(scope, root, tree, peer, params, monitor)
+        };
         let mut feed = None;
         // However this ends, no worker may wait for a sink that does not read any more.
         let _release = Release(peer);
         loop {
             match control.recv()? {
                 Message::Want(dirs) => list(control, tree, &dirs)?,
-                Message::Need(needs) => {
-                    let feed = feed.get_or_insert_with(|| {
-                        watch.enter(Phase::Transfer);
-                        Feed::start(scope, root, tree, peer, compression, monitor)
-                    });
-                    feed.send(&needs)?;
-                }
+                Message::Need(needs) => feed.get_or_insert_with(|| start(watch)).send(&needs)?,
+                Message::Update(update) => feed.get_or_insert_with(|| start(watch)).update(update)?,
                 Message::NeedsEnd => {
                     if let Some(feed) = feed.take() {
                         feed.finish()?;

@@ -1,6 +1,6 @@
 //! Frames on the data streams: small files packed many to a frame, large files in blocks.
 
-use super::{WireError, begin_frame, end_frame};
+use super::{Prefix, WireError, begin_frame, end_frame};
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
     entry::{Meta, put_meta, read_meta},
@@ -13,8 +13,8 @@ pub const MAX_PACKED_BYTES: u64 = 128 << 10;
 /// A pack is sent once it holds this much.
 pub const PACK_BYTES: usize = 256 << 10;
 
-/// The longest body of a data frame.
-pub const MAX_FRAME_BYTES: usize = BLOCK_BYTES + (64 << 10);
+/// The longest body of a data frame: the longest chunk of a file of up to 1 TiB, and what is said of it.
+pub const MAX_FRAME_BYTES: usize = 3 * BLOCK_BYTES + (64 << 10);
 
 /// The longest description of a failure.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -29,6 +29,10 @@ pub const END: u8 = 66;
 const CONTENT: u8 = 0;
 const CONTENT_WITH_META: u8 = 1;
 const FAILED: u8 = 2;
+/// Added to the kind of a content of which the sink has the beginning.
+const KEPT: u8 = 4;
+const KEPT_CONTENT: u8 = CONTENT | KEPT;
+const KEPT_CONTENT_WITH_META: u8 = CONTENT_WITH_META | KEPT;
 
 /// A file's state when its content was read, where that is not what its listing says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +66,9 @@ pub struct Content<'a> {
     pub fresh: Option<Fresh>,
     /// What the source computed over the content.
     pub hash: ContentHash,
-    /// The content.
+    /// How many bytes the content begins with that the sink named as what it has.
+    pub kept: u32,
+    /// The content after those.
     pub bytes: &'a [u8],
 }
 
@@ -91,16 +97,19 @@ impl PackBuilder {
         self.frame.len() == super::HEADER_BYTES
     }
 
-    /// Appends a file of exactly `size` bytes; `fill` writes the content. Where `fill` fails, nothing is appended.
+    /// Appends a file of exactly `size` bytes; `fill` writes the content. Where it begins with `prefix`, only what follows is kept in the pack.
+    /// Where `fill` fails, nothing is appended.
     pub fn push<E>(
         &mut self,
         need: u32,
         fresh: Option<Fresh>,
+        prefix: Option<Prefix>,
         size: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let start = self.frame.len();
         put_varint(&mut self.frame, u64::from(need));
+        let kind_at = self.frame.len();
         self.frame.push(if fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
         if let Some(fresh) = fresh {
             put_meta(&mut self.frame, &fresh.meta);
@@ -113,8 +122,14 @@ impl PackBuilder {
             self.frame.truncate(start);
             return Err(error);
         }
-        let hash = ContentHash::of(&self.frame[content_at..]);
+        let content = &self.frame[content_at..];
+        let hash = ContentHash::of(content);
+        let kept = prefix.filter(|prefix| prefix.begins(content));
         self.frame[hash_at..content_at].copy_from_slice(&hash.0);
+        if let Some(Prefix { len, .. }) = kept {
+            self.frame[kind_at] |= KEPT;
+            self.frame.splice(content_at..content_at + len as usize, len.to_le_bytes());
+        }
         Ok(())
     }
 
@@ -153,10 +168,10 @@ impl<'a> Pack<'a> {
         let reader = &mut self.reader;
         let need = reader.varint32()?;
         let content = match reader.byte()? {
-            CONTENT => Ok(read_content(reader, None)?),
-            CONTENT_WITH_META => {
+            kind @ (CONTENT | KEPT_CONTENT) => Ok(read_content(reader, None, kind & KEPT != 0)?),
+            kind @ (CONTENT_WITH_META | KEPT_CONTENT_WITH_META) => {
                 let meta = read_meta(reader)?;
-                Ok(read_content(reader, Some(Fresh { meta }))?)
+                Ok(read_content(reader, Some(Fresh { meta }), kind & KEPT != 0)?)
             }
             FAILED => Err(read_failed(reader)?),
             _ => return Err(DecodeError::Invalid("a packed file is neither content nor a failure")),
@@ -180,13 +195,19 @@ impl<'a> Iterator for Pack<'a> {
     }
 }
 
-fn read_content<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh>) -> Result<Content<'a>, DecodeError> {
+fn read_content<'a>(
+    reader: &mut Reader<'a>,
+    fresh: Option<Fresh>,
+    has_kept: bool,
+) -> Result<Content<'a>, DecodeError> {
     let size = reader.varint()?;
     if size > MAX_PACKED_BYTES {
         return Err(DecodeError::Invalid("a packed file is larger than a pack may hold"));
     }
     let hash = ContentHash(reader.array()?);
-    Ok(Content { fresh, hash, bytes: reader.take(size as usize)? })
+    let kept = if has_kept { u32::from_le_bytes(reader.array()?) } else { 0 };
+    let rest = size.checked_sub(u64::from(kept)).ok_or(DecodeError::Overflow)?;
+    Ok(Content { fresh, hash, kept, bytes: reader.take(rest as usize)? })
 }
 
 fn read_failed<'a>(reader: &mut Reader<'a>) -> Result<Failed<'a>, DecodeError> {
@@ -327,7 +348,10 @@ fn read_whole(reader: &mut Reader<'_>, fresh: Option<Fresh>) -> Result<Whole, De
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::HEADER_BYTES;
+    use crate::{
+        delta::name::{Name as _, ShortName},
+        wire::HEADER_BYTES,
+    };
 
     fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut [u8]) -> Result<(), &'static str> {
         |out| {
@@ -340,13 +364,13 @@ mod tests {
     fn a_pack_holds_contents_and_failures() {
         let fresh = Fresh { meta: Meta { mode: 0o600, ..Meta::default() } };
         let mut pack = PackBuilder::default();
-        pack.push(7, None, 5, fill(b"hello")).unwrap();
-        pack.push(8, Some(fresh), 0, fill(b"")).unwrap();
+        pack.push(7, None, None, 5, fill(b"hello")).unwrap();
+        pack.push(8, Some(fresh), None, 0, fill(b"")).unwrap();
         pack.push_failed(9, "read", "gone");
-        assert_eq!(pack.push(10, None, 3, |_| Err("unreadable")), Err("unreadable"));
+        assert_eq!(pack.push(10, None, None, 3, |_| Err("unreadable")), Err("unreadable"));
         let frame = pack.finish();
         let items: Vec<_> = Pack::new(&frame[HEADER_BYTES..]).collect::<Result<_, _>>().unwrap();
-        let content = |bytes, fresh| Ok(Content { fresh, hash: ContentHash::of(bytes), bytes });
+        let content = |bytes, fresh| Ok(Content { fresh, hash: ContentHash::of(bytes), kept: 0, bytes });
         assert_eq!(
             items,
             [
@@ -358,9 +382,30 @@ mod tests {
     }
 
     #[test]
+    fn of_a_file_that_has_grown_only_the_rest_is_packed() {
+        let name = |bytes| ShortName::of(&blake3::hash(bytes));
+        let fresh = Some(Fresh { meta: Meta::default() });
+        let mut pack = PackBuilder::default();
+        for (fresh, prefix) in
+            [(fresh, &b"hel"[..]), (None, b"hello"), (None, b"Hello"), (None, b"hello and more")]
+        {
+            let prefix = Prefix { nth: 0, len: prefix.len() as u32, name: name(prefix) };
+            pack.push(1, fresh, Some(prefix), 5, fill(b"hello")).unwrap();
+        }
+        let frame = pack.finish();
+        let contents: Vec<_> =
+            Pack::new(&frame[HEADER_BYTES..]).map(|item| item.unwrap().content.unwrap()).collect();
+        let hash = ContentHash::of(b"hello");
+        assert!(contents.iter().all(|content| content.hash == hash));
+        let kept: Vec<_> = contents.iter().map(|content| (content.kept, content.bytes)).collect();
+        assert_eq!(kept, [(3, &b"lo"[..]), (5, b""), (0, b"hello"), (0, b"hello")]);
+        assert_eq!((contents[0].fresh, contents[1].fresh), (fresh, None));
+    }
+
+    #[test]
     fn a_pack_cut_anywhere_gives_an_error_and_ends() {
         let mut pack = PackBuilder::default();
-        pack.push(7, None, 5, fill(b"hello")).unwrap();
+        pack.push(7, None, None, 5, fill(b"hello")).unwrap();
         let frame = pack.finish();
         for end in HEADER_BYTES + 1..frame.len() {
             let mut items = Pack::new(&frame[HEADER_BYTES..end]);

@@ -4,6 +4,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{WireError, begin_frame, end_frame};
 use crate::{
     codec::{DecodeError, Reader, put_varint},
+    delta::{
+        granules::Granules,
+        list::ChunkList,
+        name::{Name as _, ShortName},
+    },
     entry::{Listing, Meta, put_meta, read_meta},
     hash::TreeDigest,
     scan::{DirId, Totals},
@@ -58,6 +63,48 @@ pub struct Needs {
     pub dir: DirId,
     /// Their places in the directory's listing, ascending.
     pub indices: Vec<u32>,
+    /// What the sink has of some of them, ascending: where the source's file begins with it, only the rest need be sent.
+    pub prefixes: Vec<Prefix>,
+}
+
+/// A small file that the sink has, and that may have grown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Which of the needs of the message.
+    pub nth: u32,
+    /// Its length in bytes.
+    pub len: u32,
+    /// The name of its content.
+    pub name: ShortName,
+}
+
+impl Prefix {
+    /// Whether `content` begins with it.
+    pub fn begins(&self, content: &[u8]) -> bool {
+        content.get(..self.len as usize).is_some_and(|first| ShortName::of(&blake3::hash(first)) == self.name)
+    }
+}
+
+/// A large file whose content the sink asks for, and what it has to make it from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// The number of the need.
+    pub need: u32,
+    /// Where the file is.
+    pub dir: DirId,
+    /// Its place in the directory's listing.
+    pub index: u32,
+    /// What the sink has.
+    pub basis: Basis,
+}
+
+/// The parts of a file of the sink, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Basis {
+    /// Granules end to end: what has not moved can be kept.
+    Granules(Granules),
+    /// Chunks cut by content: found wherever they are.
+    Chunks(ChunkList<ShortName>),
 }
 
 /// The source's part of the report.
@@ -104,6 +151,8 @@ pub enum Message {
     Want(Vec<DirId>),
     /// Sink: send these files.
     Need(Needs),
+    /// Sink: send what this file differs in.
+    Update(Update),
     /// Sink: there are no more needs.
     NeedsEnd,
     /// Source: all that was needed is sent.
@@ -124,6 +173,7 @@ const NEEDS_END: u8 = 7;
 const SOURCE_DONE: u8 = 8;
 const REPORT: u8 = 9;
 const REFUSE: u8 = 10;
+const UPDATE: u8 = 11;
 
 impl Message {
     /// What the message is, for errors.
@@ -135,6 +185,7 @@ impl Message {
             Self::Tree(_) => "Tree",
             Self::Want(_) => "Want",
             Self::Need(_) => "Need",
+            Self::Update(_) => "Update",
             Self::NeedsEnd => "NeedsEnd",
             Self::SourceDone(_) => "SourceDone",
             Self::Report(_) => "Report",
@@ -153,6 +204,7 @@ impl Message {
             Self::Tree(head) => put_tree(out, head),
             Self::Want(dirs) => dirs.iter().for_each(|dir| put_varint(out, u64::from(*dir))),
             Self::Need(needs) => put_needs(out, needs),
+            Self::Update(update) => put_update(out, update),
             Self::SourceDone(done) => put_json(out, done),
             Self::Report(report) => put_json(out, report),
             Self::Refuse(refusal) => put_json(out, refusal),
@@ -174,6 +226,7 @@ impl Message {
             TREE => read_tree(body),
             WANT => read_whole(body, read_ids).map(Self::Want).map_err(binary("Want")),
             NEED => read_whole(body, read_needs).map(Self::Need).map_err(binary("Need")),
+            UPDATE => read_update(body).map(Self::Update),
             NEEDS_END => read_whole(body, |_| Ok(Self::NeedsEnd)).map_err(binary("NeedsEnd")),
             SOURCE_DONE => Ok(Self::SourceDone(json("SourceDone", body)?)),
             REPORT => Ok(Self::Report(json("Report", body)?)),
@@ -190,6 +243,7 @@ impl Message {
             Self::Tree(_) => TREE,
             Self::Want(_) => WANT,
             Self::Need(_) => NEED,
+            Self::Update(_) => UPDATE,
             Self::NeedsEnd => NEEDS_END,
             Self::SourceDone(_) => SOURCE_DONE,
             Self::Report(_) => REPORT,
@@ -279,6 +333,14 @@ fn read_ids(reader: &mut Reader<'_>) -> Result<Vec<DirId>, DecodeError> {
 fn put_needs(out: &mut Vec<u8>, needs: &Needs) {
     put_varint(out, u64::from(needs.first));
     put_varint(out, u64::from(needs.dir));
+    put_varint(out, needs.prefixes.len() as u64);
+    let mut next = 0;
+    for prefix in &needs.prefixes {
+        put_varint(out, u64::from(prefix.nth - next));
+        put_varint(out, u64::from(prefix.len));
+        out.extend_from_slice(prefix.name.as_bytes());
+        next = prefix.nth + 1;
+    }
     let mut next = 0;
     for &index in &needs.indices {
         put_varint(out, u64::from(index - next));
@@ -289,20 +351,98 @@ fn put_needs(out: &mut Vec<u8>, needs: &Needs) {
 fn read_needs(reader: &mut Reader<'_>) -> Result<Needs, DecodeError> {
     let first = reader.varint32()?;
     let dir = reader.varint32()?;
+    let prefixes = read_prefixes(reader)?;
     let mut indices = Vec::new();
-    let mut next: u32 = 0;
+    let mut next = 0;
     while !reader.is_empty() {
-        let index = next.checked_add(reader.varint32()?).ok_or(DecodeError::Overflow)?;
-        indices.push(index);
-        next = index.checked_add(1).ok_or(DecodeError::Overflow)?;
+        indices.push(read_ascending(reader, &mut next)?);
     }
-    Ok(Needs { first, dir, indices })
+    match prefixes.last() {
+        Some(last) if last.nth as usize >= indices.len() => {
+            Err(DecodeError::Invalid("there is a prefix of a file that is not needed"))
+        }
+        _ => Ok(Needs { first, dir, indices, prefixes }),
+    }
+}
+
+fn read_prefixes(reader: &mut Reader<'_>) -> Result<Vec<Prefix>, DecodeError> {
+    let mut prefixes = Vec::new();
+    let mut next = 0;
+    for _ in 0..reader.varint()? {
+        let nth = read_ascending(reader, &mut next)?;
+        let len = reader.varint32()?;
+        prefixes.push(Prefix { nth, len, name: read_name(reader)? });
+    }
+    Ok(prefixes)
+}
+
+/// A number that is not below `next`, which becomes the number after it.
+fn read_ascending(reader: &mut Reader<'_>, next: &mut u32) -> Result<u32, DecodeError> {
+    let number = next.checked_add(reader.varint32()?).ok_or(DecodeError::Overflow)?;
+    *next = number.checked_add(1).ok_or(DecodeError::Overflow)?;
+    Ok(number)
+}
+
+fn read_name(reader: &mut Reader<'_>) -> Result<ShortName, DecodeError> {
+    ShortName::from_prefix(reader.take(ShortName::LEN)?).ok_or(DecodeError::Truncated)
+}
+
+const GRANULES: u8 = 0;
+const CHUNKS: u8 = 1;
+
+fn put_update(out: &mut Vec<u8>, update: &Update) {
+    put_varint(out, u64::from(update.need));
+    put_varint(out, u64::from(update.dir));
+    put_varint(out, u64::from(update.index));
+    match &update.basis {
+        Basis::Granules(granules) => {
+            out.push(GRANULES);
+            put_varint(out, granules.file_len());
+            put_varint(out, granules.bytes() as u64);
+            granules.names().iter().for_each(|name| out.extend_from_slice(name.as_bytes()));
+        }
+        Basis::Chunks(list) => {
+            out.push(CHUNKS);
+            list.encode(out);
+        }
+    }
+}
+
+fn read_update(body: &[u8]) -> Result<Update, WireError> {
+    let mut reader = Reader::new(body);
+    let malformed = |source| WireError::Malformed { what: "Update", source };
+    let mut read = || Ok((reader.varint32()?, reader.varint32()?, reader.varint32()?, reader.byte()?));
+    let (need, dir, index, kind) = read().map_err(malformed)?;
+    let basis = match kind {
+        GRANULES => Basis::Granules(read_granules(&mut reader).map_err(malformed)?),
+        CHUNKS => {
+            let list = reader.take(reader.remaining()).map_err(malformed)?;
+            Basis::Chunks(ChunkList::decode(list).map_err(|error| WireError::List(error.to_string()))?)
+        }
+        _ => {
+            return Err(malformed(DecodeError::Invalid(
+                "the sink has something that this version does not know",
+            )));
+        }
+    };
+    Ok(Update { need, dir, index, basis })
+}
+
+fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
+    let file_len = reader.varint()?;
+    let bytes = reader.varint()?;
+    let mut names = Vec::with_capacity(reader.remaining() / ShortName::LEN);
+    while !reader.is_empty() {
+        names.push(read_name(reader)?);
+    }
+    Granules::new(file_len, bytes, names).ok_or(DecodeError::Invalid("granules do not fit their file"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
+        delta::{chunk::ChunkSizes, list::list},
         entry::{Entry, Kind, ListingBuilder},
         wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
     };
@@ -330,12 +470,39 @@ mod tests {
             Message::Listed(listed()),
             Message::Tree(Box::new(head)),
             Message::Want(vec![0, 1, u32::MAX]),
-            Message::Need(Needs { first: 5, dir: 2, indices: vec![0, 1, 7, 200] }),
+            Message::Need(Needs { first: 5, dir: 2, indices: vec![0, 1, 7, 200], prefixes: prefixes() }),
+            Message::Need(Needs { first: 5, dir: 2, indices: vec![3], prefixes: vec![] }),
+            Message::Update(update(Basis::Granules(granules()))),
+            Message::Update(update(Basis::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0.short()))),
             Message::NeedsEnd,
             Message::SourceDone(Box::default()),
             Message::Report(Box::default()),
             Message::Refuse(refusal),
         ]
+    }
+
+    fn name(byte: u8) -> ShortName {
+        ShortName::from_prefix(&[byte; 8]).unwrap()
+    }
+
+    fn prefixes() -> Vec<Prefix> {
+        vec![Prefix { nth: 1, len: 4096, name: name(1) }, Prefix { nth: 3, len: 0, name: name(2) }]
+    }
+
+    fn granules() -> Granules {
+        Granules::new(100_000, 16 << 10, (0..7).map(name).collect()).unwrap()
+    }
+
+    fn update(basis: Basis) -> Update {
+        Update { need: 9, dir: 4, index: 300, basis }
+    }
+
+    #[test]
+    fn a_prefix_of_no_need_is_refused() {
+        let needs = Needs { first: 5, dir: 2, indices: vec![0, 1, 7], prefixes: prefixes() };
+        let mut frame = Vec::new();
+        Message::Need(needs).encode(&mut frame);
+        assert!(Message::decode(NEED, &frame[HEADER_BYTES..]).is_err());
     }
 
     fn split(frame: &[u8]) -> (u8, &[u8]) {

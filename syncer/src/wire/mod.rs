@@ -7,12 +7,15 @@
 pub mod compress;
 pub mod data;
 mod message;
+pub mod patch;
 
 use thiserror::Error;
 
 use crate::codec::DecodeError;
 
-pub use message::{Hello, Listed, Message, Needs, Refusal, SourceDone, TreeHead, Welcome};
+pub use message::{
+    Basis, Hello, Listed, Message, Needs, Prefix, Refusal, SourceDone, TreeHead, Update, Welcome,
+};
 
 /// The protocol that this program speaks; also the ALPN name of the connection.
 pub const PROTOCOL: &[u8] = b"volferry/1";
@@ -45,6 +48,9 @@ pub enum WireError {
         /// What is wrong with it.
         source: DecodeError,
     },
+    /// A list of chunks that is none.
+    #[error("a malformed list of chunks: {0}")]
+    List(String),
     /// A JSON body that does not hold its fields.
     #[error("a malformed {what}: {error}")]
     Json {

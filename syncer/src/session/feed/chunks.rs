@@ -1,0 +1,164 @@
+//! Large files in which bytes may have moved: cut into chunks, and those sent that the sink does not have.
+
+use std::{io, os::fd::AsFd as _, sync::Arc};
+
+use rustix::io::Errno;
+
+use super::{File, Worker, large::Large};
+use crate::{
+    delta::{
+        basis::Basis,
+        diff::{Differ, Found, Origin},
+        list::{ChunkList, ListBuilder},
+        name::ShortName,
+        window::Window,
+    },
+    hash::ContentHash,
+    path::RelPath,
+    session::read::{CHANGED, SourceFile},
+    transport::TransportError,
+    wire::{
+        data::{End, Fresh, Whole},
+        patch::{ChunksBuilder, Place},
+    },
+};
+
+impl Worker<'_> {
+    /// Sends a file of which the sink has these chunks; where that does not come to an end, all of it.
+    pub(super) fn send_chunks(
+        &mut self,
+        dir: &RelPath,
+        file: &File,
+        list: &ChunkList<ShortName>,
+    ) -> Result<(), TransportError> {
+        match self.try_chunks(dir, file, list)? {
+            Ok(end) => {
+                self.monitor.add_files(1);
+                self.send(end)
+            }
+            Err(error) => {
+                tracing::debug!(%dir, %error, "a file is sent whole");
+                self.help(Arc::new(Large::instead_of_chunks(self.root, dir, file.clone())))
+            }
+        }
+    }
+
+    fn try_chunks(
+        &mut self,
+        dir: &RelPath,
+        file: &File,
+        list: &ChunkList<ShortName>,
+    ) -> Result<io::Result<Vec<u8>>, TransportError> {
+        let basis = match Basis::new([list]) {
+            Ok(basis) => basis,
+            Err(error) => return Ok(Err(io::Error::other(error))),
+        };
+        let opened = match self.root.dir(dir).and_then(|dir| SourceFile::open(dir.as_fd(), &file.name)) {
+            Ok(opened) if self.holes && opened.has_holes() => {
+                return Ok(Err(io::Error::other("it has holes")));
+            }
+            Ok(opened) => opened,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut reading = Reading {
+            differ: Differ::new(&basis, list.sizes()),
+            window: Window::new(list.sizes(), opened.len()),
+            root: ListBuilder::new(list.sizes()),
+            read: 0,
+            opened: &opened,
+        };
+        let mut frame = ChunksBuilder::default();
+        let mut place = Place { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
+        loop {
+            match reading.next() {
+                Ok(Some(found)) => {
+                    let (copied, literal) = parts(&found, &basis, reading.window.bytes());
+                    if !frame.has_room(literal) {
+                        self.send_frame(&mut frame, &mut place)?;
+                    }
+                    frame.push(copied, literal);
+                    reading.window.consume(found.len as usize);
+                }
+                Ok(None) if !frame.is_empty() => self.send_frame(&mut frame, &mut place)?,
+                Ok(None) => return Ok(reading.end(file)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    fn send_frame(&mut self, frame: &mut ChunksBuilder, place: &mut Place) -> Result<(), TransportError> {
+        let frame = std::mem::take(frame);
+        let len = frame.len();
+        self.send(frame.finish(place))?;
+        self.monitor.add_bytes(len);
+        place.offset += len;
+        Ok(())
+    }
+}
+
+/// What of a chunk is copied at the sink, and its other bytes.
+fn parts<'b>(found: &Found, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
+    let chunk = &bytes[..found.len as usize];
+    match found.origin {
+        Origin::New => (None, chunk),
+        Origin::Known(ordinal) => (Some((basis.extent(ordinal).offset, found.len)), &[]),
+        Origin::Grown(ordinal) => {
+            let old = basis.extent(ordinal);
+            (Some((old.offset, old.len as u32)), &chunk[old.len as usize..])
+        }
+    }
+}
+
+/// A file on its way through the window.
+struct Reading<'a> {
+    opened: &'a SourceFile,
+    read: u64,
+    window: Window,
+    differ: Differ<'a>,
+    root: ListBuilder,
+}
+
+impl Reading<'_> {
+    /// The chunk that the window begins with.
+    fn next(&mut self) -> io::Result<Option<Found>> {
+        loop {
+            let last = self.read == self.opened.len();
+            if let Some(found) = self.differ.next(self.window.bytes(), last) {
+                self.root.push(&found.hash, found.len);
+                return Ok(Some(found));
+            }
+            if last {
+                return Ok(None);
+            }
+            self.fill()?;
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let rest = self.opened.len() - self.read;
+        let spare = self.window.spare();
+        let most = usize::try_from(rest).map_or(spare.len(), |rest| rest.min(spare.len()));
+        match rustix::io::pread(self.opened, &mut spare[..most], self.read) {
+            Ok(0) => Err(io::Error::other(CHANGED)),
+            Ok(read) => {
+                self.window.filled(read);
+                self.read += read as u64;
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The frame that ends the file.
+    fn end(self, file: &File) -> io::Result<Vec<u8>> {
+        if !self.opened.is_unchanged()? {
+            return Err(io::Error::other(CHANGED));
+        }
+        let meta = self.opened.meta(&file.meta);
+        let fresh = (meta != file.meta).then_some(Fresh { meta });
+        let (_, root) = self.root.finish();
+        let whole = Whole { file_len: self.opened.len(), hash: ContentHash(*root.0.as_bytes()), fresh };
+        Ok(End { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
+    }
+}

@@ -1,0 +1,348 @@
+//! Large files, in blocks that all workers share: as they are, or, where the sink has a version of the file, in what of each granule
+//! is not the same.
+
+use std::{
+    io,
+    ops::Range,
+    os::fd::AsFd as _,
+    slice,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use rustix::{buffer::spare_capacity, io::Errno};
+
+use super::{File, Worker};
+use crate::{
+    delta::granules::Granules,
+    hash::{BLOCK_BYTES, BlockHash, BlockHashes, granule_value},
+    path::RelPath,
+    root::Root,
+    session::{
+        holes::{DataRanges, is_block_hole},
+        read::{CHANGED, MAX_ATTEMPTS, SourceFile},
+    },
+    transport::TransportError,
+    wire::{
+        data::{Block, End, Failed, Fresh, Whole},
+        patch::{MAX_PARTS, Patch, Place, Segment},
+    },
+};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Worker<'_> {
+    /// Sends blocks of a large file until all are taken by this worker or others. Whoever sends the last one ends the file, or, if
+    /// the file has changed meanwhile, begins it anew.
+    pub(super) fn help(&mut self, large: Arc<Large>) -> Result<(), TransportError> {
+        let mut large = large;
+        while let Some(taken) = large.next_blocks(self.holes) {
+            match large.read(&taken) {
+                Ok(frame) => {
+                    self.monitor.add_bytes(taken.end - taken.start);
+                    frame.map_or(Ok(()), |frame| self.send(frame))?;
+                }
+                Err(error) => large.fail(error),
+            }
+            if large.blocks_done(&taken) {
+                match large.end() {
+                    Ended::Over(frame) => {
+                        self.monitor.add_files(1);
+                        self.send(frame)?;
+                    }
+                    Ended::Changed => large = Arc::new(large.again(self.root)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A large file that is being sent by several workers.
+pub(super) struct Large {
+    path: RelPath,
+    file: File,
+    attempt: u32,
+    opened: io::Result<SourceFile>,
+    len: u64,
+    /// What the sink has; only a first attempt makes use of it.
+    basis: Option<Granules>,
+    /// The first byte that nobody has taken.
+    next: AtomicU64,
+    /// Bytes that are not done with.
+    left: AtomicU64,
+    failed: AtomicBool,
+    state: Mutex<LargeState>,
+}
+
+struct LargeState {
+    hashes: BlockHashes,
+    error: Option<io::Error>,
+}
+
+enum Ended {
+    Over(Vec<u8>),
+    Changed,
+}
+
+/// One block, or several that are holes.
+struct Taken {
+    start: u64,
+    end: u64,
+    /// What of it is not a hole, if anything is one.
+    data: Option<Vec<Range<u64>>>,
+}
+
+impl Large {
+    pub(super) fn begin(root: &Root, dir: &RelPath, file: File, basis: Option<Granules>) -> Self {
+        let opened = root.dir(dir).and_then(|dir| SourceFile::open(dir.as_fd(), &file.name));
+        let len = opened.as_ref().map_or(0, SourceFile::len);
+        Self {
+            path: dir.clone(),
+            file,
+            attempt: 0,
+            opened,
+            len,
+            basis,
+            next: AtomicU64::new(0),
+            left: AtomicU64::new(len.max(1)),
+            failed: AtomicBool::new(false),
+            state: Mutex::new(LargeState { hashes: BlockHashes::new(len), error: None }),
+        }
+    }
+
+    /// A file that was begun in chunks, from its start.
+    pub(super) fn instead_of_chunks(root: &Root, dir: &RelPath, file: File) -> Self {
+        Self { attempt: 1, ..Self::begin(root, dir, file, None) }
+    }
+
+    fn again(&self, root: &Root) -> Self {
+        Self { attempt: self.attempt + 1, ..Self::begin(root, &self.path, self.file.clone(), None) }
+    }
+
+    /// Takes the next block that nobody has taken, or the next blocks that are holes. Even an empty or unreadable file has something to be
+    /// taken, so that somebody ends it.
+    fn next_blocks(&self, holes: bool) -> Option<Taken> {
+        loop {
+            let start = self.next.load(Ordering::Relaxed);
+            if start >= self.len.max(1) {
+                return None;
+            }
+            let taken = self.blocks_at(start, holes);
+            let claimed = self.next.compare_exchange(start, taken.end, Ordering::Relaxed, Ordering::Relaxed);
+            if claimed.is_ok() {
+                return Some(taken);
+            }
+        }
+    }
+
+    fn blocks_at(&self, start: u64, holes: bool) -> Taken {
+        let end = (start + BLOCK).min(self.len.max(1));
+        let Some(opened) = self.opened.as_ref().ok().filter(|opened| holes && opened.has_holes()) else {
+            return Taken { start, end, data: None };
+        };
+        let mut ranges = DataRanges::new(opened.as_fd(), start, self.len);
+        let hole_end = ranges.clone().next().map_or(self.len, |data| data.start);
+        if hole_end >= end {
+            let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % BLOCK };
+            return Taken { start, end: whole, data: Some(Vec::new()) };
+        }
+        let data = ranges.within(end);
+        Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data) }
+    }
+
+    /// Says that what was taken was sent, or failed; true for the last.
+    fn blocks_done(&self, taken: &Taken) -> bool {
+        let len = taken.end - taken.start;
+        self.left.fetch_sub(len, Ordering::AcqRel) == len
+    }
+
+    /// Reads and hashes what was taken. Its frame; of an empty file there is none.
+    fn read(&self, taken: &Taken) -> io::Result<Option<Vec<u8>>> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED.into());
+        }
+        let opened = self.opened.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+        match &taken.data {
+            _ if self.len == 0 => {
+                self.lock().hashes.set(0, BlockHash::of(&[], 0, 0));
+                Ok(None)
+            }
+            Some(data) if data.is_empty() => Ok(Some(self.hole(taken))),
+            data => self.read_block(opened, taken, data.as_deref()).map(Some),
+        }
+    }
+
+    fn hole(&self, taken: &Taken) -> Vec<u8> {
+        let mut state = self.lock();
+        for offset in (taken.start..taken.end).step_by(BLOCK_BYTES) {
+            let len = (taken.end - offset).min(BLOCK);
+            let hash = match is_block_hole(self.len) {
+                true => BlockHash::of_hole(),
+                false => BlockHash::of(&vec![0; len as usize], offset, self.len),
+            };
+            state.hashes.set(offset, hash);
+        }
+        let place = self.place(taken.start);
+        Patch { place, segments: vec![Segment::Hole(taken.end - taken.start)] }.encode()
+    }
+
+    /// `data` is what of the block is not a hole, where it has one.
+    fn read_block(
+        &self,
+        opened: &SourceFile,
+        taken: &Taken,
+        data: Option<&[Range<u64>]>,
+    ) -> io::Result<Vec<u8>> {
+        let (offset, whole) = (taken.start, taken.start..taken.end);
+        let ranges = data.unwrap_or(slice::from_ref(&whole));
+        let mut frame = Vec::with_capacity(Block::PREFIX_BYTES + (taken.end - offset) as usize);
+        for range in ranges {
+            frame.resize(Block::PREFIX_BYTES + (range.start - offset) as usize, 0);
+            read_range(opened, range, &mut frame)?;
+        }
+        frame.resize(frame.capacity(), 0);
+        let bytes = &frame[Block::PREFIX_BYTES..];
+        let mut segments = Segments::default();
+        let hash = match &self.basis {
+            Some(basis) => segments.compare(bytes, offset, self.len, basis, ranges),
+            None => {
+                segments.literal(bytes, offset, ranges);
+                BlockHash::of(bytes, offset, self.len)
+            }
+        };
+        self.lock().hashes.set(offset, hash);
+        match segments.are_literal() || segments.0.len() > MAX_PARTS {
+            true => Ok(Block::seal(frame, self.file.need, self.attempt, self.len, offset)),
+            false => Ok(Patch { place: self.place(offset), segments: segments.0 }.encode()),
+        }
+    }
+
+    fn place(&self, offset: u64) -> Place {
+        Place { need: self.file.need, attempt: self.attempt, file_len: self.len, offset }
+    }
+
+    fn fail(&self, error: io::Error) {
+        // What was given up because something else had failed says nothing.
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            self.lock().error.get_or_insert(error);
+        }
+    }
+
+    /// What comes after the last block.
+    fn end(&self) -> Ended {
+        let mut state = self.lock();
+        let changed = match &self.opened {
+            Ok(opened) => opened.is_unchanged().is_ok_and(|unchanged| !unchanged),
+            Err(_) => false,
+        };
+        if changed && self.attempt + 1 < MAX_ATTEMPTS {
+            return Ended::Changed;
+        }
+        let error = match (&self.opened, state.error.take()) {
+            (Err(error), _) => Some(error.to_string()),
+            (_, Some(error)) => Some(error.to_string()),
+            _ if changed => Some(CHANGED.into()),
+            _ => None,
+        };
+        let outcome = match (&error, state.hashes.finish(), &self.opened) {
+            (None, Some(hash), Ok(opened)) => {
+                let meta = opened.meta(&self.file.meta);
+                let fresh = (meta != self.file.meta).then_some(Fresh { meta });
+                Ok(Whole { file_len: self.len, hash, fresh })
+            }
+            (error, ..) => Err(Failed { operation: "read", error: error.as_deref().unwrap_or(CHANGED) }),
+        };
+        Ended::Over(End { need: self.file.need, attempt: self.attempt, outcome }.encode())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LargeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Appends a range of the file to `out`.
+fn read_range(opened: &SourceFile, range: &Range<u64>, out: &mut Vec<u8>) -> io::Result<()> {
+    let begin = out.len();
+    let len = (range.end - range.start) as usize;
+    out.reserve_exact(len);
+    while out.len() - begin < len {
+        let at = range.start + (out.len() - begin) as u64;
+        match rustix::io::pread(opened, spare_capacity(out), at) {
+            Ok(0) => return Err(io::Error::other(CHANGED)),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    out.truncate(begin + len);
+    Ok(())
+}
+
+/// Segments of one block, with as few of them as there can be.
+#[derive(Default)]
+struct Segments<'a>(Vec<Segment<'a>>);
+
+impl<'a> Segments<'a> {
+    /// Compares a block with what the sink has, granule by granule, and returns the block's hash.
+    fn compare(
+        &mut self,
+        block: &'a [u8],
+        offset: u64,
+        file_len: u64,
+        basis: &Granules,
+        data: &[Range<u64>],
+    ) -> BlockHash {
+        let mut values = Vec::with_capacity(block.len().div_ceil(basis.bytes()));
+        for (granule, at) in block.chunks(basis.bytes()).zip((offset..).step_by(basis.bytes())) {
+            let value = granule_value(granule, at);
+            values.push(value);
+            let kept = basis.kept(granule, at, &value);
+            self.keep(kept as u64);
+            self.literal(&granule[kept..], at + kept as u64, data);
+        }
+        let hash = BlockHash::of_granules(&values, file_len);
+        hash.unwrap_or_else(|| BlockHash::of(block, offset, file_len))
+    }
+
+    fn are_literal(&self) -> bool {
+        self.0.iter().all(|segment| matches!(segment, Segment::Literal(_)))
+    }
+
+    fn keep(&mut self, len: u64) {
+        match self.0.last_mut() {
+            _ if len == 0 => {}
+            Some(Segment::Kept(before)) => *before += len,
+            _ => self.0.push(Segment::Kept(len)),
+        }
+    }
+
+    /// Bytes of the block from `offset` of the file on, of which only `data` is not a hole.
+    fn literal(&mut self, bytes: &'a [u8], offset: u64, data: &[Range<u64>]) {
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        for range in data.iter().filter(|range| range.end > offset && range.start < end) {
+            let range = range.start.max(offset)..range.end.min(end);
+            self.hole(range.start - at);
+            self.bytes(&bytes[(range.start - offset) as usize..(range.end - offset) as usize]);
+            at = range.end;
+        }
+        self.hole(end - at);
+    }
+
+    fn hole(&mut self, len: u64) {
+        match self.0.last_mut() {
+            _ if len == 0 => {}
+            Some(Segment::Hole(before)) => *before += len,
+            _ => self.0.push(Segment::Hole(len)),
+        }
+    }
+
+    /// Two literals in a row are not joined: that would need a copy.
+    fn bytes(&mut self, bytes: &'a [u8]) {
+        if !bytes.is_empty() {
+            self.0.push(Segment::Literal(bytes));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The source's workers: read the files that the sink needs, and send them.
+//!
+//! Small files are packed many to a frame ([`small`]). The blocks of a large file are dealt out to all workers ([`large`]), less what the
+//! sink has of them; where its bytes may have moved, one worker goes through all of it ([`chunks`]). A file that changes while it is
+//! read is read again, a few times; then it fails, and the sink keeps what it has.
+
+mod chunks;
+mod large;
+mod small;
+
+use std::{
+    sync::Arc,
+    thread::{Scope, ScopedJoinHandle},
+    time::Instant,
+};
+
+use async_channel::{Receiver, RecvError, Sender};
+use contract::RunParams;
+
+use self::large::Large;
+use super::read::LastDir;
+use crate::{
+    delta::{granules::Granules, list::ChunkList, name::ShortName},
+    entry::{Entry, Kind, Meta},
+    monitor::Monitor,
+    path::RelPath,
+    root::Root,
+    scan::{Dir, DirId, ROOT, Tree},
+    transport::{DataSender, Peer, TransportError},
+    wire::{
+        Basis, Needs, Prefix, Update,
+        compress::Compressor,
+        data::{MAX_PACKED_BYTES, PACK_BYTES, PackBuilder},
+    },
+};
+
+/// A batch of small files ends at this many, so that a directory of tiny ones is dealt out to all workers.
+const BATCH_FILES: usize = 256;
+
+/// Below this, compressing is faster than sending: about half of what one core compresses at zstd level 3.
+const SLOW_LINK_BYTES_PER_SECOND: f64 = 80e6;
+
+const NO_FILE: TransportError = TransportError::Nonsense("a file was asked for that there is not");
+
+/// The running workers.
+pub(super) struct Feed<'scope> {
+    jobs: Sender<Job>,
+    workers: Vec<ScopedJoinHandle<'scope, Result<(), TransportError>>>,
+    paths: Paths<'scope>,
+    tree: &'scope Tree,
+    root: &'scope Root,
+    monitor: &'scope Monitor,
+    files: u64,
+    bytes: u64,
+}
+
+enum Job {
+    /// Small files of one directory.
+    Pack(Batch),
+    /// A large file; every worker that takes the job helps.
+    Large(Arc<Large>),
+    /// A large file of which the sink has chunks.
+    Chunks(RelPath, File, Box<ChunkList<ShortName>>),
+}
+
+struct Batch {
+    dir: DirId,
+    path: Arc<RelPath>,
+    files: Vec<File>,
+}
+
+/// A file as its listing has it.
+#[derive(Debug, Clone)]
+struct File {
+    need: u32,
+    name: Box<[u8]>,
+    size: u64,
+    meta: Meta,
+    /// What the sink has of a small file.
+    prefix: Option<Prefix>,
+}
+
+impl<'scope> Feed<'scope> {
+    /// Starts one worker for each data stream.
+    pub(super) fn start<'env: 'scope>(
+        scope: &'scope Scope<'scope, 'env>,
+        root: &'env Root,
+        tree: &'env Tree,
+        peer: &'env Peer,
+        params: &RunParams,
+        monitor: &'env Monitor,
+    ) -> Self {
+        let (jobs, queue) = async_channel::bounded(peer.senders.len() * 4);
+        let start = |sender: &'env DataSender| {
+            let queue = queue.clone();
+            let compressor = Compressor::new(params.compression);
+            let (link, dir) = (LinkMeter::start(), LastDir::default());
+            let holes = params.preserve.sparse;
+            let worker = Worker { root, sender, compressor, link, holes, monitor, dir };
+            scope.spawn(move || worker.run(&queue))
+        };
+        let workers = peer.senders.iter().map(start).collect();
+        Self { jobs, workers, paths: Paths::new(tree), tree, root, monitor, files: 0, bytes: 0 }
+    }
+
+    /// Deals out the files of one directory.
+    pub(super) fn send(&mut self, needs: &Needs) -> Result<(), TransportError> {
+        let dir = self.dir(needs.dir)?;
+        let path = Arc::new(self.paths.of(needs.dir));
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut wanted = (0..).zip(&needs.indices).peekable();
+        let mut prefixes = needs.prefixes.iter().copied().peekable();
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let Some((nth, _)) = wanted.next_if(|(_, at)| **at == index) else { continue };
+            let prefix = prefixes.next_if(|prefix| prefix.nth == nth);
+            let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
+            let size = file.size;
+            if size > MAX_PACKED_BYTES {
+                self.send_large(&path, file, None)?;
+                continue;
+            }
+            bytes += size;
+            batch.push(file);
+            if bytes >= PACK_BYTES as u64 || batch.len() >= BATCH_FILES {
+                self.send_batch(needs.dir, &path, std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        self.monitor.set_totals(self.files, self.bytes);
+        match wanted.next() {
+            Some(_) => Err(NO_FILE),
+            None => self.send_batch(needs.dir, &path, batch),
+        }
+    }
+
+    /// Deals out a large file that the sink has something of.
+    pub(super) fn update(&mut self, update: Update) -> Result<(), TransportError> {
+        let dir = self.dir(update.dir)?;
+        let entry = dir.listing.iter().nth(update.index as usize).ok_or(NO_FILE)?;
+        let path = self.paths.of(update.dir);
+        let file = self.file(update.need, &entry, None)?;
+        self.monitor.set_totals(self.files, self.bytes);
+        match update.basis {
+            Basis::Granules(granules) => self.send_large(&path, file, Some(granules)),
+            Basis::Chunks(list) => self.queue(Job::Chunks(path, file, Box::new(list))),
+        }
+    }
+
+    fn dir(&self, id: DirId) -> Result<&'scope Dir, TransportError> {
+        let dir = self.tree.dirs.get(id as usize);
+        dir.ok_or(TransportError::Nonsense("a file was asked for in a directory that there is not"))
+    }
+
+    fn file(&mut self, need: u32, entry: &Entry<'_>, prefix: Option<Prefix>) -> Result<File, TransportError> {
+        let Kind::File { size } = entry.kind else {
+            return Err(TransportError::Nonsense(
+                "the content of something was asked for that is not a file",
+            ));
+        };
+        self.files += 1;
+        self.bytes += size;
+        Ok(File { need, name: entry.name.into(), size, meta: entry.meta, prefix })
+    }
+
+    /// Waits until everything was handed to the transport.
+    pub(super) fn finish(self) -> Result<(), TransportError> {
+        drop(self.jobs);
+        self.workers.into_iter().try_for_each(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(_) => Err(TransportError::Lost("a reading thread failed".into())),
+        })
+    }
+
+    fn send_batch(&self, dir: DirId, path: &Arc<RelPath>, files: Vec<File>) -> Result<(), TransportError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.queue(Job::Pack(Batch { dir, path: Arc::clone(path), files }))
+    }
+
+    fn send_large(&self, path: &RelPath, file: File, basis: Option<Granules>) -> Result<(), TransportError> {
+        let large = Arc::new(Large::begin(self.root, path, file, basis));
+        for _ in 0..self.workers.len() {
+            self.queue(Job::Large(Arc::clone(&large)))?;
+        }
+        Ok(())
+    }
+
+    fn queue(&self, job: Job) -> Result<(), TransportError> {
+        self.jobs.send_blocking(job).map_err(|_| TransportError::Lost("the reading threads ended".into()))
+    }
+}
+
+/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is known of the
+/// last parent serves all its children.
+struct Paths<'a> {
+    tree: &'a Tree,
+    parents: Vec<DirId>,
+    last: Option<Parent>,
+}
+
+/// The path of a directory, and the names of the directories in it.
+struct Parent {
+    id: DirId,
+    path: RelPath,
+    names: Vec<Box<[u8]>>,
+}
+
+impl<'a> Paths<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        let mut parents = vec![ROOT; tree.dirs.len()];
+        for (id, dir) in (0..).zip(&tree.dirs) {
+            let children = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
+            parents[children].fill(id);
+        }
+        Self { tree, parents, last: None }
+    }
+
+    fn of(&mut self, dir: DirId) -> RelPath {
+        if dir == ROOT {
+            return RelPath::root();
+        }
+        let id = self.parents[dir as usize];
+        let parent = match self.last.take().filter(|last| last.id == id) {
+            Some(parent) => parent,
+            None => Parent { id, path: self.of(id), names: self.names_in(id) },
+        };
+        let nth = (dir - self.tree.dirs[id as usize].first_child) as usize;
+        let path = parent.names.get(nth).and_then(|name| parent.path.join(name).ok());
+        self.last = Some(parent);
+        path.unwrap_or_default()
+    }
+
+    fn names_in(&self, dir: DirId) -> Vec<Box<[u8]>> {
+        let listing = &self.tree.dirs[dir as usize].listing;
+        listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name.into()).collect()
+    }
+}
+
+struct Worker<'a> {
+    root: &'a Root,
+    sender: &'a DataSender,
+    compressor: Compressor,
+    link: LinkMeter,
+    /// Whether holes are looked for.
+    holes: bool,
+    monitor: &'a Monitor,
+    dir: LastDir,
+}
+
+impl Worker<'_> {
+    fn run(mut self, queue: &Receiver<Job>) -> Result<(), TransportError> {
+        let mut pack = PackBuilder::default();
+        while let Ok(job) = self.next(queue, &mut pack)? {
+            match job {
+                Job::Pack(batch) => self.pack(&batch, &mut pack)?,
+                Job::Large(large) => self.help(large)?,
+                Job::Chunks(dir, file, list) => self.send_chunks(&dir, &file, &list)?,
+            }
+        }
+        self.flush(&mut pack)
+    }
+
+    /// The next job. Before this thread waits for one, it sends what it has packed.
+    fn next(
+        &mut self,
+        queue: &Receiver<Job>,
+        pack: &mut PackBuilder,
+    ) -> Result<Result<Job, RecvError>, TransportError> {
+        if let Ok(job) = queue.try_recv() {
+            return Ok(Ok(job));
+        }
+        self.flush(pack)?;
+        Ok(queue.recv_blocking())
+    }
+
+    fn flush(&mut self, pack: &mut PackBuilder) -> Result<(), TransportError> {
+        if pack.is_empty() {
+            return Ok(());
+        }
+        self.send(std::mem::take(pack).finish())
+    }
+
+    fn send(&mut self, frame: Vec<u8>) -> Result<(), TransportError> {
+        let frame = self.compressor.seal(frame, self.link.is_slow());
+        let (len, waits) = (frame.len(), self.sender.is_behind());
+        self.sender.send(frame)?;
+        self.link.sent(len, waits);
+        Ok(())
+    }
+}
+
+/// How fast the link takes what one worker sends.
+struct LinkMeter {
+    bytes_per_second: f64,
+    last: Instant,
+}
+
+impl LinkMeter {
+    fn start() -> Self {
+        Self { bytes_per_second: SLOW_LINK_BYTES_PER_SECOND, last: Instant::now() }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.bytes_per_second < SLOW_LINK_BYTES_PER_SECOND
+    }
+
+    /// Takes note of a frame. Only one that had to wait says how fast the link is; one that had not says that it is faster than
+    /// this worker.
+    fn sent(&mut self, len: usize, waited: bool) {
+        let now = Instant::now();
+        let took = (now - self.last).as_secs_f64().max(1e-6);
+        self.last = now;
+        self.bytes_per_second = match waited {
+            true => 0.75 * self.bytes_per_second + 0.25 * len as f64 / took,
+            false => self.bytes_per_second * 1.1,
+        };
+    }
+}

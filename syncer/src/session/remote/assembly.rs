@@ -1,0 +1,236 @@
+//! A large file that is arriving, its parts in any order.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
+};
+
+use blake3::{Hash, hazmat::ChainingValue};
+
+use crate::{
+    apply::{Staged, read_exact_at},
+    delta::{chunk::ChunkSizes, list::ListBuilder},
+    hash::{BLOCK_BYTES, BlockHash, BlockHashes, ContentHash, granule_value},
+    session::{
+        execute::{Context, Need},
+        holes::is_block_hole,
+    },
+    transport::TransportError,
+    wire::{
+        data::Whole,
+        patch::{Chunks, Patch, Segment},
+    },
+};
+
+/// What there is to make a file from, as the source was told.
+pub(super) enum AtHand {
+    /// A staged file that nobody else writes to, and what is in it.
+    Granules(Arc<Staged>, Arc<Kept>),
+    /// A file that is cut to chunks of these sizes.
+    Chunks(Arc<OwnedFd>, ChunkSizes),
+}
+
+/// What the granules of a staged file contribute to its hash.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The file's length when they were hashed.
+    pub len: u64,
+    /// The length of a granule.
+    pub bytes: usize,
+    /// One for each granule.
+    pub values: Vec<ChainingValue>,
+}
+
+impl Kept {
+    /// The value of the granule at `offset`, if it is one of `len` bytes.
+    fn value(&self, offset: u64, len: usize) -> Option<ChainingValue> {
+        let value = self.values.get((offset / self.bytes as u64) as usize)?;
+        let there = usize::try_from(self.len - offset).map_or(self.bytes, |rest| rest.min(self.bytes));
+        (there == len).then_some(*value)
+    }
+}
+
+/// A large file that is arriving.
+pub(super) struct Assembly {
+    pub attempt: u32,
+    pub file_len: u64,
+    pub staged: io::Result<Arc<Staged>>,
+    pub made: Made,
+    /// Bytes that were not sent.
+    pub reused: u64,
+    pub expected: Option<Whole>,
+}
+
+/// How a file is put together, and what has been.
+pub(super) enum Made {
+    Blocks { hashes: BlockHashes, kept: Option<Arc<Kept>> },
+    Chunks(MadeChunks),
+}
+
+/// What the chunks of a file are, by their places.
+pub(super) struct MadeChunks {
+    pub basis: Arc<OwnedFd>,
+    sizes: ChunkSizes,
+    parts: BTreeMap<u64, Vec<(Hash, u32)>>,
+    len: u64,
+}
+
+impl Assembly {
+    /// Begins a file. What is at hand was promised to the first attempt only.
+    pub(super) fn begin(
+        context: Context<'_>,
+        need: &Need,
+        attempt: u32,
+        file_len: u64,
+        at_hand: Option<AtHand>,
+    ) -> Self {
+        let hashes = || BlockHashes::new(file_len);
+        let (staged, made) = match at_hand.filter(|_| attempt == 0) {
+            Some(AtHand::Granules(staged, kept)) => {
+                (Some(staged), Made::Blocks { hashes: hashes(), kept: Some(kept) })
+            }
+            Some(AtHand::Chunks(basis, sizes)) => {
+                (None, Made::Chunks(MadeChunks { basis, sizes, parts: BTreeMap::new(), len: 0 }))
+            }
+            None => (None, Made::Blocks { hashes: hashes(), kept: None }),
+        };
+        let staged = staged.map_or_else(|| context.destination.stage_file(&need.path()).map(Arc::new), Ok);
+        let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
+        Self { attempt, file_len, staged, made, reused: 0, expected: None }
+    }
+
+    /// The hash of what has been put together, once that is all of the file.
+    pub(super) fn hash(&self) -> Option<ContentHash> {
+        match &self.made {
+            Made::Blocks { hashes, .. } => hashes.finish(),
+            Made::Chunks(made) => (made.len == self.file_len).then(|| made.root()),
+        }
+    }
+}
+
+impl MadeChunks {
+    /// Takes note of chunks end to end.
+    ///
+    /// # Errors
+    /// When they, or more than the file can have, were there already.
+    pub(super) fn add(
+        &mut self,
+        offset: u64,
+        chunks: Vec<(Hash, u32)>,
+        file_len: u64,
+    ) -> Result<(), TransportError> {
+        self.len += chunks.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
+        match self.parts.insert(offset, chunks) {
+            None if self.len <= file_len => Ok(()),
+            _ => Err(TransportError::Nonsense("parts of a file came more than once")),
+        }
+    }
+
+    fn root(&self) -> ContentHash {
+        let mut list = ListBuilder::new(self.sizes);
+        self.parts.values().flatten().for_each(|(hash, len)| list.push(hash, *len));
+        let (_, root) = list.finish();
+        ContentHash(*root.0.as_bytes())
+    }
+}
+
+/// Writes a block in segments. Its hashes, each with the block's offset: several where it is a hole of several blocks.
+pub(super) fn write_patch(
+    staged: &Staged,
+    kept: Option<&Kept>,
+    patch: &Patch<'_>,
+) -> io::Result<Vec<(u64, BlockHash)>> {
+    let (start, file_len) = (patch.place.offset, patch.place.file_len);
+    let mut at = start;
+    for segment in &patch.segments {
+        match segment {
+            Segment::Literal(bytes) => staged.write_at(bytes, at)?,
+            // A new file has holes wherever nothing was written.
+            Segment::Hole(len) if kept.is_some() => staged.make_hole(at, *len)?,
+            Segment::Hole(_) | Segment::Kept(_) => {}
+        }
+        at += segment.len();
+    }
+    if patch.is_hole() && is_block_hole(file_len) {
+        return Ok((start..at).step_by(BLOCK_BYTES).map(|offset| (offset, BlockHash::of_hole())).collect());
+    }
+    let len = (at - start) as usize;
+    let granules = kept.and_then(|kept| granule_values(staged, kept, patch, len).transpose()).transpose()?;
+    let hash = match granules.and_then(|values| BlockHash::of_granules(&values, file_len)) {
+        Some(hash) => hash,
+        None => BlockHash::of(&read_back(staged, start, len)?, start, file_len),
+    };
+    Ok(vec![(start, hash)])
+}
+
+/// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read back. `None` where
+/// none was kept.
+fn granule_values(
+    staged: &Staged,
+    kept: &Kept,
+    patch: &Patch<'_>,
+    len: usize,
+) -> io::Result<Option<Vec<ChainingValue>>> {
+    let start = patch.place.offset;
+    let ranges = kept_ranges(patch);
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    let value = |offset: usize| {
+        let size = (len - offset).min(kept.bytes);
+        let is_kept = ranges.iter().any(|&(from, to)| from <= offset && offset + size <= to);
+        match kept.value(start + offset as u64, size).filter(|_| is_kept) {
+            Some(value) => Ok(value),
+            None => {
+                let at = start + offset as u64;
+                Ok(granule_value(&read_back(staged, at, size)?, at))
+            }
+        }
+    };
+    (0..len).step_by(kept.bytes).map(value).collect::<io::Result<Vec<_>>>().map(Some)
+}
+
+/// The ranges of the block that are kept, from its start.
+fn kept_ranges(patch: &Patch<'_>) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut ranges = Vec::new();
+    for segment in &patch.segments {
+        let end = at + segment.len() as usize;
+        if matches!(segment, Segment::Kept(_)) {
+            ranges.push((at, end));
+        }
+        at = end;
+    }
+    ranges
+}
+
+fn read_back(staged: &Staged, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    read_exact_at(staged.fd(), &mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Writes chunks, each made in `buffer`. What they are, in their order.
+pub(super) fn write_chunks(
+    staged: &Staged,
+    basis: &OwnedFd,
+    chunks: &Chunks<'_>,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Vec<(Hash, u32)>> {
+    let mut at = chunks.place.offset;
+    let mut made = Vec::with_capacity(chunks.chunks.len());
+    for chunk in &chunks.chunks {
+        buffer.clear();
+        if let Some((offset, len)) = chunk.copied {
+            buffer.resize(len as usize, 0);
+            read_exact_at(basis.as_fd(), buffer, offset)?;
+        }
+        buffer.extend_from_slice(chunk.literal);
+        staged.write_at(buffer, at)?;
+        made.push((blake3::hash(buffer), buffer.len() as u32));
+        at += buffer.len() as u64;
+    }
+    Ok(made)
+}

@@ -1,0 +1,142 @@
+//! Content over the network: needs go out on the control stream, with what there is to make the files from ([`basis`]); workers take what
+//! comes on the data streams, check it and write it ([`worker`]).
+
+mod assembly;
+mod basis;
+mod table;
+mod worker;
+
+use std::{sync::Arc, thread::ScopedJoinHandle};
+
+use async_channel::Sender;
+
+use self::{
+    basis::{Job, Reader, request},
+    table::{MAX_UNDER_WAY, Table},
+    worker::Worker,
+};
+use super::{
+    SessionError,
+    execute::{Context, Fetch, Need},
+};
+use crate::{
+    transport::Peer,
+    wire::{Message, data::MAX_PACKED_BYTES},
+};
+
+/// Files of one directory are asked for in messages of at most this many, so that the first are sent while the rest is planned.
+const NEEDS_PER_MESSAGE: usize = 4096;
+
+/// Small files that have to be read before they are asked for are dealt out in parts of this many.
+const SMALL_PER_JOB: usize = 64;
+
+/// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still has to say
+/// that it is done.
+pub(super) fn run(
+    context: Context<'_>,
+    peer: &Peer,
+    work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
+) -> Result<bool, SessionError> {
+    let table = Table::default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let (jobs, queue) = async_channel::bounded(16 * threads);
+        let mut readers = Vec::new();
+        for _ in 0..threads {
+            scope.spawn(|| Worker::new(context, &table).run(peer));
+            let queue = queue.clone();
+            let reader = Reader { context, control: &peer.control, table: &table, jobs: jobs.downgrade() };
+            readers.push(scope.spawn(move || reader.run(&queue)));
+        }
+        let mut fetch = RemoteFetch { table: &table, peer, jobs: Some(jobs), readers };
+        let result = work(&mut fetch);
+        drop(fetch);
+        peer.receiver.close();
+        result.map(|()| table.was_used())
+    })
+}
+
+struct RemoteFetch<'a, 'scope> {
+    table: &'a Table,
+    peer: &'a Peer,
+    jobs: Option<Sender<Job>>,
+    readers: Vec<ScopedJoinHandle<'scope, ()>>,
+}
+
+impl Fetch for RemoteFetch<'_, '_> {
+    fn fetch(&mut self, needs: Vec<Need>) -> Result<(), SessionError> {
+        let (mut plain, mut small) = (Vec::new(), Vec::new());
+        for need in needs {
+            let need = Arc::new(need);
+            match way(&need) {
+                Way::Plain => plain.push(need),
+                Way::Small => small.push(need),
+                Way::Large => {
+                    let number = self.add(&[Arc::clone(&need)], true)?;
+                    self.read(Job::Large(number, need))?;
+                }
+            }
+        }
+        for needs in plain.chunks(NEEDS_PER_MESSAGE) {
+            let first = self.add(needs, false)?;
+            self.peer.control.send(&Message::Need(request(first, needs, Vec::new())))?;
+        }
+        for needs in small.chunks(SMALL_PER_JOB) {
+            let first = self.add(needs, false)?;
+            self.read(Job::Small(first, needs.to_vec()))?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SessionError> {
+        self.jobs = None;
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        if self.table.was_used() {
+            self.peer.control.send(&Message::NeedsEnd)?;
+        }
+        self.wait(0)
+    }
+}
+
+/// How a file is asked for.
+enum Way {
+    /// At once, all of it.
+    Plain,
+    /// After a small file was read that it may begin with.
+    Small,
+    /// After a large file was read that it may be made from.
+    Large,
+}
+
+fn way(need: &Need) -> Way {
+    let large = need.size > MAX_PACKED_BYTES;
+    match &need.old {
+        Some(old) if large && old.len > 0 => Way::Large,
+        Some(old) if !large && (1..=need.size).contains(&old.len) => Way::Small,
+        _ => Way::Plain,
+    }
+}
+
+impl RemoteFetch<'_, '_> {
+    fn add(&self, needs: &[Arc<Need>], is_update: bool) -> Result<u32, SessionError> {
+        self.wait(MAX_UNDER_WAY)?;
+        Ok(self.table.add(needs, is_update))
+    }
+
+    fn read(&self, job: Job) -> Result<(), SessionError> {
+        match self.jobs.as_ref().map(|jobs| jobs.send_blocking(job)) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.peer.fault.get().into()),
+        }
+    }
+
+    /// Waits until at most `most` files are under way.
+    fn wait(&self, most: usize) -> Result<(), SessionError> {
+        match self.table.wait(most) {
+            true => Ok(()),
+            false => Err(self.peer.fault.get().into()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The files that are under way, by the number of their need.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use super::assembly::{Assembly, AtHand};
+use crate::{session::execute::Need, transport::TransportError};
+
+/// How many files may be on their way. Each costs the sink about 100 bytes.
+pub(super) const MAX_UNDER_WAY: usize = 32 << 10;
+
+/// How many of them may be updates of large files. Each holds open files, and the names of what the sink has.
+const MAX_UPDATES: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Table {
+    state: Mutex<TableState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct TableState {
+    slots: HashMap<u32, Slot>,
+    /// How many of the slots are updates.
+    updates: usize,
+    /// The first number that nothing was asked for with yet.
+    next: u32,
+    /// How few files somebody waits for.
+    awaited: usize,
+    broken: bool,
+}
+
+struct Slot {
+    need: Arc<Need>,
+    is_update: bool,
+    at_hand: Option<AtHand>,
+    assembly: Option<Arc<Mutex<Assembly>>>,
+}
+
+/// A large file and the need that it answers.
+pub(super) type Arriving = (Arc<Need>, Arc<Mutex<Assembly>>);
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, TableState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes needs, and returns the number of the first; the others follow on.
+    pub(super) fn add(&self, needs: &[Arc<Need>], is_update: bool) -> u32 {
+        let mut state = self.lock();
+        let first = state.next;
+        state.next += needs.len() as u32;
+        state.updates += if is_update { needs.len() } else { 0 };
+        for (number, need) in (first..).zip(needs) {
+            let slot = Slot { need: Arc::clone(need), is_update, at_hand: None, assembly: None };
+            state.slots.insert(number, slot);
+        }
+        first
+    }
+
+    /// Whether anything was asked for.
+    pub(super) fn was_used(&self) -> bool {
+        self.lock().next > 0
+    }
+
+    /// Waits until at most `most` are under way, and not too many updates among them; false when the connection is gone.
+    pub(super) fn wait(&self, most: usize) -> bool {
+        let mut state = self.lock();
+        state.awaited = most;
+        while !state.has_room() && !state.broken {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.has_room()
+    }
+
+    /// Looks at the slot of a need. `None` when the file is done with: each stream keeps its order, but one may be behind another, and
+    /// bring a block of a file that has failed, or of an attempt before the one that succeeded.
+    fn slot<T>(&self, number: u32, look: impl FnOnce(&mut Slot) -> T) -> Result<Option<T>, TransportError> {
+        let mut state = self.lock();
+        let next = state.next;
+        match state.slots.get_mut(&number) {
+            Some(slot) => Ok(Some(look(slot))),
+            None if number < next => Ok(None),
+            None => Err(TransportError::Nonsense("a file came that was not asked for")),
+        }
+    }
+
+    pub(super) fn need(&self, number: u32) -> Result<Option<Arc<Need>>, TransportError> {
+        self.slot(number, |slot| Arc::clone(&slot.need))
+    }
+
+    /// Keeps what there is to make a file from until its first frame comes.
+    pub(super) fn set_at_hand(&self, number: u32, at_hand: AtHand) {
+        if let Some(slot) = self.lock().slots.get_mut(&number) {
+            slot.at_hand = Some(at_hand);
+        }
+    }
+
+    /// The large file that answers this need, begun if this is its first frame.
+    pub(super) fn assembly(
+        &self,
+        number: u32,
+        begin: impl FnOnce(&Need, Option<AtHand>) -> Assembly,
+    ) -> Result<Option<Arriving>, TransportError> {
+        self.slot(number, |slot| {
+            let Slot { need, at_hand, assembly, .. } = slot;
+            let assembly = assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin(need, at_hand.take()))));
+            (Arc::clone(need), Arc::clone(assembly))
+        })
+    }
+
+    pub(super) fn done(&self, number: u32) {
+        let mut state = self.lock();
+        if state.slots.remove(&number).is_some_and(|slot| slot.is_update) {
+            state.updates -= 1;
+        }
+        if state.has_room() {
+            self.changed.notify_all();
+        }
+    }
+
+    pub(super) fn break_off(&self) {
+        self.lock().broken = true;
+        self.changed.notify_all();
+    }
+}
+
+impl TableState {
+    fn has_room(&self) -> bool {
+        self.slots.len() <= self.awaited && self.updates < MAX_UPDATES
+    }
+}

@@ -1,0 +1,304 @@
+//! Takes what the source sends, checks it and writes it.
+
+use std::{
+    io,
+    os::fd::AsFd as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    assembly::{Assembly, AtHand, Made, write_chunks, write_patch},
+    table::{Arriving, Table},
+};
+use crate::{
+    apply::{Staged, read_exact_at},
+    entry::Meta,
+    hash::{BlockHash, ContentHash},
+    session::{
+        execute::{Context, Need},
+        read::LastDir,
+    },
+    transport::{Frame, Peer, TransportError},
+    wire::{
+        WireError, compress,
+        data::{BLOCK, Block, Content, END, End, Failed, PACK, Pack, Packed},
+        patch::{CHUNKS, Chunks, PATCH, Patch, Place},
+    },
+};
+
+/// One of the threads that write.
+pub(super) struct Worker<'a> {
+    context: Context<'a>,
+    table: &'a Table,
+    dir: LastDir,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(context: Context<'a>, table: &'a Table) -> Self {
+        Self { context, table, dir: LastDir::default(), buffer: Vec::new() }
+    }
+
+    pub(super) fn run(mut self, peer: &Peer) {
+        while let Some(frame) = peer.receiver.recv() {
+            if let Err(error) = self.take(frame) {
+                peer.fault.set(error);
+                peer.receiver.close();
+            }
+        }
+        self.table.break_off();
+    }
+
+    /// Takes one frame. Errors are the peer's; what goes wrong with a file is that file's failure.
+    fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
+        let (kind, body) = compress::open(frame.kind, frame.body)?;
+        match kind {
+            PACK => self.take_pack(&body),
+            BLOCK => self.take_block(&Block::decode(&body)?),
+            PATCH => self.take_patch(&Patch::decode(&body)?),
+            CHUNKS => self.take_chunks(&Chunks::decode(&body)?),
+            END => self.take_end(&End::decode(&body)?),
+            unknown => Err(WireError::UnknownKind(unknown).into()),
+        }
+    }
+
+    fn take_pack(&mut self, body: &[u8]) -> Result<(), TransportError> {
+        for packed in Pack::new(body) {
+            let Packed { need: number, content } = packed?;
+            let Some(need) = self.table.need(number)? else { continue };
+            match content {
+                Ok(content) => self.write_small(&need, &content),
+                Err(failed) => self.fail(&need, failed.operation, &failed.error),
+            }
+            self.table.done(number);
+        }
+        Ok(())
+    }
+
+    fn write_small(&mut self, need: &Need, content: &Content<'_>) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let bytes = match self.whole(need, content, &mut buffer) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.fail(need, "read what is there", &error),
+        };
+        if ContentHash::of(bytes) != content.hash {
+            return self.fail(need, "verify", &CORRUPT);
+        }
+        match self.write(need, content, bytes) {
+            Ok(()) => self.context.count_reused(content.kept.into()),
+            Err(error) => self.fail(need, "write", &error),
+        }
+        self.buffer = buffer;
+    }
+
+    /// The content, with the beginning that is here already.
+    fn whole<'b>(&self, need: &Need, content: &Content<'b>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        if content.kept == 0 {
+            return Ok(content.bytes);
+        }
+        let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let file = self.context.destination.open_file(&old.path)?;
+        buffer.clear();
+        buffer.resize(content.kept as usize, 0);
+        read_exact_at(file.as_fd(), buffer, 0)?;
+        buffer.extend_from_slice(content.bytes);
+        Ok(buffer)
+    }
+
+    fn write(&mut self, need: &Need, content: &Content<'_>, bytes: &[u8]) -> io::Result<()> {
+        let meta = content.fresh.map_or(need.meta, |fresh| fresh.meta);
+        let (context, len) = (self.context, bytes.len() as u64);
+        let dir = self.dir.open(context.destination.root(), need.dir.source, &need.dir.path)?;
+        let staged = context.destination.create_file(dir, need.replaces)?;
+        staged.write_at(bytes, 0)?;
+        context.publish(need, dir, staged, &meta, len)?;
+        context.monitor.add_bytes(len);
+        Ok(())
+    }
+
+    fn take_block(&mut self, block: &Block<'_>) -> Result<(), TransportError> {
+        let Some((need, assembly)) = self.assembly(block.need, block.attempt, block.file_len)? else {
+            return Ok(());
+        };
+        let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
+        let written = match staged(&assembly, block.attempt) {
+            Some(staged) => staged.write_at(block.bytes, block.offset),
+            None => return Ok(()),
+        };
+        let written = written.map(|()| vec![(block.offset, hash)]);
+        self.take_hashes(&assembly, block.attempt, written, 0)?;
+        self.context.monitor.add_bytes(block.bytes.len() as u64);
+        self.complete(block.need, &need, &assembly);
+        Ok(())
+    }
+
+    fn take_patch(&mut self, patch: &Patch<'_>) -> Result<(), TransportError> {
+        let Place { need: number, attempt, file_len, .. } = patch.place;
+        let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
+        let kept = match lock_attempt(&assembly, attempt).as_deref() {
+            Some(Assembly { made: Made::Blocks { kept, .. }, .. }) => kept.clone(),
+            _ => None,
+        };
+        if kept.is_none() && patch.kept() > 0 {
+            return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
+        }
+        let Some(staged) = staged(&assembly, attempt) else { return Ok(()) };
+        let written = write_patch(&staged, kept.as_deref(), patch);
+        drop(staged);
+        self.take_hashes(&assembly, attempt, written, patch.kept())?;
+        self.context.monitor.add_bytes(patch.len());
+        self.complete(number, &need, &assembly);
+        Ok(())
+    }
+
+    /// Takes note of blocks that were written, or that they could not be.
+    fn take_hashes(
+        &self,
+        assembly: &Mutex<Assembly>,
+        attempt: u32,
+        written: io::Result<Vec<(u64, BlockHash)>>,
+        reused: u64,
+    ) -> Result<(), TransportError> {
+        let Some(mut assembly) = lock_attempt(assembly, attempt) else { return Ok(()) };
+        assembly.reused += reused;
+        match (written, &mut assembly.made) {
+            (Ok(written), Made::Blocks { hashes, .. }) => {
+                written.into_iter().for_each(|(offset, hash)| hashes.set(offset, hash));
+            }
+            (Err(error), _) => assembly.staged = Err(error),
+            (_, Made::Chunks(_)) => return Err(MIXED),
+        }
+        Ok(())
+    }
+
+    fn take_chunks(&mut self, chunks: &Chunks<'_>) -> Result<(), TransportError> {
+        let Place { need: number, attempt, file_len, offset } = chunks.place;
+        let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
+        let basis = match lock_attempt(&assembly, attempt).as_deref() {
+            Some(Assembly { made: Made::Chunks(made), .. }) => Arc::clone(&made.basis),
+            Some(_) => return Err(MIXED),
+            None => return Ok(()),
+        };
+        let Some(staged) = staged(&assembly, attempt) else { return Ok(()) };
+        let written = write_chunks(&staged, &basis, chunks, &mut self.buffer);
+        drop(staged);
+        if let Some(mut assembly) = lock_attempt(&assembly, attempt) {
+            assembly.reused += chunks.copied();
+            match (written, &mut assembly.made) {
+                (Ok(written), Made::Chunks(made)) => made.add(offset, written, file_len)?,
+                (Err(error), _) => assembly.staged = Err(error),
+                (_, Made::Blocks { .. }) => return Err(MIXED),
+            }
+        }
+        self.context.monitor.add_bytes(chunks.len());
+        self.complete(number, &need, &assembly);
+        Ok(())
+    }
+
+    /// The file that a part or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is done with.
+    fn assembly(&self, number: u32, attempt: u32, file_len: u64) -> Result<Option<Arriving>, TransportError> {
+        let context = self.context;
+        let begin =
+            |need: &Need, at_hand: Option<AtHand>| Assembly::begin(context, need, attempt, file_len, at_hand);
+        let Some((need, assembly)) = self.table.assembly(number, begin)? else { return Ok(None) };
+        {
+            let mut current = lock(&assembly);
+            if attempt < current.attempt {
+                return Ok(None);
+            }
+            if attempt > current.attempt {
+                let old = std::mem::replace(&mut *current, begin(&need, None));
+                old.staged.iter().for_each(|staged| context.destination.unstage(staged));
+            }
+            if file_len != current.file_len {
+                return Err(TransportError::Nonsense("a file has two lengths in one attempt"));
+            }
+        }
+        Ok(Some((need, assembly)))
+    }
+
+    fn take_end(&mut self, end: &End<'_>) -> Result<(), TransportError> {
+        let Some(need) = self.table.need(end.need)? else { return Ok(()) };
+        match end.outcome {
+            Err(Failed { operation, error }) => {
+                self.fail(&need, operation, &error);
+                self.table.done(end.need);
+            }
+            Ok(whole) => {
+                if let Some((need, assembly)) = self.assembly(end.need, end.attempt, whole.file_len)? {
+                    if let Some(mut assembly) = lock_attempt(&assembly, end.attempt) {
+                        assembly.expected = Some(whole);
+                    }
+                    self.complete(end.need, &need, &assembly);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes a large file if all of it is here, or gives it up if it could not be written.
+    fn complete(&mut self, number: u32, need: &Need, assembly: &Mutex<Assembly>) {
+        let mut assembly = lock(assembly);
+        let failed = assembly.staged.is_err();
+        let Some(whole) = assembly.expected else { return };
+        let hash = assembly.hash();
+        if hash.is_none() && !failed {
+            return;
+        }
+        assembly.expected = None;
+        let staged = std::mem::replace(&mut assembly.staged, Err(io::ErrorKind::NotFound.into()));
+        let meta = whole.fresh.map_or(need.meta, |fresh| fresh.meta);
+        let published = match staged {
+            Ok(staged) if hash != Some(whole.hash) => {
+                self.context.destination.unstage(&staged);
+                return self.give_up(number, need, "verify", &CORRUPT);
+            }
+            staged => staged.and_then(|staged| self.publish(need, staged, &meta, whole.file_len)),
+        };
+        match published {
+            Ok(()) => {
+                self.context.count_reused(assembly.reused);
+                self.table.done(number);
+            }
+            Err(error) => self.give_up(number, need, "write", &error),
+        }
+    }
+
+    fn publish(&mut self, need: &Need, staged: Arc<Staged>, meta: &Meta, len: u64) -> io::Result<()> {
+        // A part is noted after it was written, so nobody writes to a file that is complete.
+        let staged = Arc::into_inner(staged).ok_or(io::ErrorKind::ResourceBusy)?;
+        let context = self.context;
+        let dir = self.dir.open(context.destination.root(), need.dir.source, &need.dir.path)?;
+        context.publish(need, dir, staged, meta, len)
+    }
+
+    fn give_up(&self, number: u32, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
+        self.fail(need, operation, error);
+        self.table.done(number);
+    }
+
+    fn fail(&self, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
+        self.context.failures.add(&need.path(), operation, error);
+    }
+}
+
+const CORRUPT: &str = "the content does not have the hash that the source sent; run again";
+
+const MIXED: TransportError = TransportError::Nonsense("a file came in another way than it was begun");
+
+fn lock(assembly: &Mutex<Assembly>) -> MutexGuard<'_, Assembly> {
+    assembly.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file, unless another worker has begun a newer attempt since this one looked.
+fn lock_attempt(assembly: &Mutex<Assembly>, attempt: u32) -> Option<MutexGuard<'_, Assembly>> {
+    Some(lock(assembly)).filter(|assembly| assembly.attempt == attempt)
+}
+
+/// Where to write to, without holding the file's lock, so that several workers write one file.
+fn staged(assembly: &Mutex<Assembly>, attempt: u32) -> Option<Arc<Staged>> {
+    match lock_attempt(assembly, attempt).as_deref() {
+        Some(Assembly { staged: Ok(staged), .. }) => Some(Arc::clone(staged)),
+        _ => None,
+    }
+}
