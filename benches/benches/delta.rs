@@ -14,10 +14,11 @@ use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_grou
 use rustix::time::{ClockId, clock_gettime};
 use syncer::delta::basis::Basis;
 use syncer::delta::chunk::{ChunkSizes, Chunker};
-use syncer::delta::diff::{Extent, Op, diff};
-use syncer::delta::list::{ChunkList, Root, list};
+use syncer::delta::diff::Differ;
+use syncer::delta::granules::{Granules, named};
+use syncer::delta::list::{ChunkList, list};
 use syncer::delta::name::ShortName;
-use syncer::delta::patch::Assembly;
+use syncer::hash::{MIN_GRANULE_BYTES, granule_value};
 
 const MIB: usize = 1 << 20;
 const CACHED: usize = MIB;
@@ -30,13 +31,12 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The sizes that matter: within holes, in files of some MiB, in files of some GiB, and blocks.
-fn sizes() -> [(&'static str, ChunkSizes); 4] {
+/// The sizes that matter: the smallest, those of files of some MiB, and of some GiB.
+fn sizes() -> [(&'static str, ChunkSizes); 3] {
     [
         ("4 KiB", ChunkSizes::FINE),
         ("64 KiB", ChunkSizes::for_len(2 << 20)),
         ("256 KiB", ChunkSizes::for_len(1 << 30)),
-        ("1 MiB blocks", ChunkSizes::BLOCKS),
     ]
 }
 
@@ -76,7 +76,7 @@ fn chunking(criterion: &mut Bench) {
     for (place, len) in [("cached", CACHED), ("memory", MEMORY)] {
         let bytes = noise(2, len);
         let mut group = per_byte(criterion, &format!("cut/{place}"), len);
-        for (name, sizes) in sizes().into_iter().take(3) {
+        for (name, sizes) in sizes() {
             group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&bytes), sizes)));
         }
         let gear = Gear::new();
@@ -90,7 +90,7 @@ fn chunking(criterion: &mut Bench) {
 fn chunking_at_worst(criterion: &mut Bench) {
     let bytes = noise(3, 700).repeat(2 * MIB / 700);
     let mut group = per_byte(criterion, "cut/repetitive", bytes.len());
-    for (name, sizes) in sizes().into_iter().take(3) {
+    for (name, sizes) in sizes() {
         group.bench_function(name, |bencher| bencher.iter(|| cut(black_box(&bytes), sizes)));
     }
 }
@@ -112,33 +112,40 @@ fn differing(criterion: &mut Bench) {
     let other = noise(7, MEMORY);
     for (name, sizes) in sizes() {
         let known = short(&old, sizes);
-        let basis = Basis::new([&known]).unwrap();
+        let basis = Basis::new(&known).unwrap();
         let mut group = per_byte(criterion, &format!("diff/{name}"), MEMORY);
         for (case, bytes) in [("the same", &old), ("1 MiB inserted", &moved), ("nothing in common", &other)] {
-            group.bench_function(case, |bencher| bencher.iter(|| diff(black_box(bytes), &basis, sizes)));
+            group.bench_function(case, |bencher| bencher.iter(|| diff(black_box(bytes), &basis)));
         }
     }
 }
 
-/// The sink's pass but for reading and writing: tasks taken, chunks checked, the root compared.
-fn patching(criterion: &mut Bench) {
-    let old = noise(8, MEMORY);
-    let mut group = per_byte(criterion, "patch", MEMORY);
-    for (name, sizes) in sizes() {
-        let (listed, root) = list(&old, sizes);
-        group.bench_function(name, |bencher| bencher.iter(|| assemble(black_box(&old), &listed, &root)));
+fn diff(bytes: &[u8], basis: &Basis) -> u64 {
+    let mut differ = Differ::new(basis);
+    let (mut rest, mut chunks) = (bytes, 0);
+    while let Some(found) = differ.next(rest, true) {
+        rest = &rest[found.len as usize..];
+        chunks += 1;
     }
+    chunks
 }
 
-fn assemble(bytes: &[u8], listed: &ChunkList, root: &Root) -> ChunkList {
-    let len = bytes.len() as u64;
-    let mut assembly = Assembly::new([listed], len, listed.sizes());
-    assembly.admit(Op::Copy(Extent { basis: 0, offset: 0, len })).unwrap();
-    while let Some(task) = assembly.next_task().unwrap() {
-        let start = task.offset as usize;
-        assembly.accept(&task.check(&bytes[start..start + task.len as usize]).unwrap());
-    }
-    assembly.finish(root).unwrap()
+/// The same in granules, where nothing has moved.
+fn keeping(criterion: &mut Bench) {
+    let old = noise(8, MEMORY);
+    let each = || old.chunks(MIN_GRANULE_BYTES).zip((0..).step_by(MIN_GRANULE_BYTES));
+    let names = each().map(|(bytes, at)| named(&granule_value(bytes, at))).collect();
+    let known = Granules::new(MEMORY as u64, MIN_GRANULE_BYTES as u64, names).unwrap();
+    let mut group = per_byte(criterion, "granules", MEMORY);
+    group.bench_function("hashed", |bencher| {
+        bencher.iter(|| each().map(|(bytes, at)| granule_value(black_box(bytes), at)[0]).max());
+    });
+    group.bench_function("the same", |bencher| {
+        bencher.iter(|| {
+            let kept = |(bytes, at)| known.kept(black_box(bytes), at, &granule_value(bytes, at));
+            each().map(kept).sum::<usize>()
+        });
+    });
 }
 
 /// Per chunk, with a list of 65,536: 16 GiB in chunks of 256 KiB.
@@ -153,11 +160,11 @@ fn basis_and_list(criterion: &mut Bench) {
         .collect::<Vec<_>>();
     let mut encoded = Vec::new();
     known.encode(&mut encoded);
-    let basis = Basis::new([&known]).unwrap();
+    let basis = Basis::new(&known).unwrap();
 
     let mut group = criterion.benchmark_group("chunks");
     group.throughput(Throughput::Elements(known.chunks().len() as u64));
-    group.bench_function("basis built", |bencher| bencher.iter(|| Basis::new([black_box(&known)])));
+    group.bench_function("basis built", |bencher| bencher.iter(|| Basis::new(black_box(&known))));
     group.bench_function("list encoded", |bencher| {
         bencher.iter_batched_ref(Vec::new, |out| known.encode(out), BatchSize::LargeInput);
     });
@@ -265,6 +272,6 @@ impl Measurement for CpuTime {
 criterion_group! {
     name = delta;
     config = Criterion::default().with_measurement(CpuTime);
-    targets = memory, chunking, chunking_at_worst, listing, differing, patching, basis_and_list
+    targets = memory, chunking, chunking_at_worst, listing, differing, keeping, basis_and_list
 }
 criterion_main!(delta);

@@ -1,63 +1,50 @@
-//! Where chunks can be had: the lists of one file or of a whole tree, to be searched by hash.
+//! Where chunks can be had: the list of a file, to be searched by hash.
 
 use thiserror::Error;
 
 use super::chunk::ChunkSizes;
-use super::diff::Extent;
-use super::digest::Part;
 use super::list::ChunkList;
 use super::marks::Marks;
-use super::name::{Name, ShortName};
+use super::name::{Name as _, ShortName};
 
 /// Slots looked at before a name is given up. With half of the slots free, honest names never need as many; names made
 /// to collide make themselves unfindable, and the search no slower.
 const PROBES: usize = 64;
 const FREE: u32 = u32::MAX;
 
-/// More chunks, or more lists, than a [`Basis`] can number.
+/// More chunks than a [`Basis`] can number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a basis of more than {} chunks", FREE)]
 pub struct BasisFull;
 
-/// A chunk of a basis: its number, counted over all lists.
+/// A chunk of a basis: its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ordinal(u32);
 
-/// Chunk lists, searchable. About 21 bytes of memory a chunk, and 24 a list.
+/// The chunks of a file, searchable. About 21 bytes of memory each.
 #[derive(Debug)]
 pub struct Basis {
-    lists: Vec<Member>,
+    sizes: ChunkSizes,
     names: Vec<u64>,
     lens: Vec<u32>,
-    /// Over all lists, end to end.
     marks: Marks,
     /// Ordinals, each at or soon after the slot that its name points to.
     slots: Vec<u32>,
 }
 
-#[derive(Debug)]
-struct Member {
-    first: u32,
-    sizes: ChunkSizes,
-}
-
 impl Basis {
-    /// Takes the lists in; a chunk that occurs more than once is found where it comes first.
+    /// Takes a list; a chunk that occurs more than once is found where it comes first.
     ///
     /// # Errors
     /// When there are 2^32 - 1 chunks or more.
-    pub fn new<'l>(lists: impl IntoIterator<Item = &'l ChunkList<ShortName>>) -> Result<Self, BasisFull> {
-        let mut basis = Self::empty();
+    pub fn new(list: &ChunkList<ShortName>) -> Result<Self, BasisFull> {
+        let mut basis = Self::empty(list.sizes());
         let mut bytes = 0;
-        for list in lists {
-            let first = u32::try_from(basis.names.len()).map_err(|_| BasisFull)?;
-            basis.lists.push(Member { first, sizes: list.sizes() });
-            for chunk in list.chunks() {
-                basis.names.push(chunk.name.number());
-                basis.lens.push(chunk.len);
-                bytes += u64::from(chunk.len);
-                basis.marks.push(basis.names.len(), bytes);
-            }
+        for chunk in list.chunks() {
+            basis.names.push(chunk.name.number());
+            basis.lens.push(chunk.len);
+            bytes += u64::from(chunk.len);
+            basis.marks.push(basis.names.len(), bytes);
         }
         basis.fill_slots()?;
         Ok(basis)
@@ -65,14 +52,20 @@ impl Basis {
 
     /// A basis with nothing in it.
     #[must_use]
-    pub fn empty() -> Self {
-        Self {
-            lists: Vec::new(),
-            names: Vec::new(),
-            lens: Vec::new(),
-            marks: Marks::new(),
-            slots: Vec::new(),
-        }
+    pub fn empty(sizes: ChunkSizes) -> Self {
+        Self { sizes, names: Vec::new(), lens: Vec::new(), marks: Marks::new(), slots: Vec::new() }
+    }
+
+    /// The sizes that the file was cut to.
+    #[must_use]
+    pub fn sizes(&self) -> ChunkSizes {
+        self.sizes
+    }
+
+    /// The chunk that the file begins with.
+    #[must_use]
+    pub fn first(&self) -> Option<Ordinal> {
+        (!self.names.is_empty()).then_some(Ordinal(0))
     }
 
     /// The first chunk with this hash and length.
@@ -98,54 +91,17 @@ impl Basis {
         self.lens[ordinal.index()]
     }
 
-    /// Where its bytes are.
+    /// Where its bytes are: from this offset on.
     #[must_use]
-    pub fn extent(&self, ordinal: Ordinal) -> Extent {
-        let basis = self.list_of(ordinal);
-        let start = self.bytes_before(self.lists[basis].first as usize);
-        let offset = self.bytes_before(ordinal.index()) - start;
-        Extent { basis: basis as u32, offset, len: u64::from(self.len_of(ordinal)) }
+    pub fn offset(&self, ordinal: Ordinal) -> u64 {
+        self.marks.before(ordinal.index(), |index| self.lens[index])
     }
 
-    /// The chunk after it in the same file.
+    /// The chunk after it.
     #[must_use]
     pub fn next(&self, ordinal: Ordinal) -> Option<Ordinal> {
         let next = ordinal.0 + 1;
-        (next < self.end(self.list_of(ordinal))).then_some(Ordinal(next))
-    }
-
-    /// The chunk that starts exactly `offset` bytes into a file.
-    #[must_use]
-    pub fn starting_at(&self, basis: u32, offset: u64) -> Option<Ordinal> {
-        let list = usize::try_from(basis).ok().filter(|&list| list < self.lists.len())?;
-        let chunks = self.lists[list].first as usize..self.end(list) as usize;
-        let bytes = self.bytes_before(chunks.start).checked_add(offset)?;
-        let index = self.marks.after(bytes, chunks.end, |index| self.lens[index])?;
-        chunks.contains(&index).then_some(Ordinal(index as u32))
-    }
-
-    /// Whether it is all of its file.
-    pub(super) fn part(&self, ordinal: Ordinal) -> Part {
-        let list = self.list_of(ordinal);
-        if self.end(list) - self.lists[list].first == 1 { Part::Whole } else { Part::OneOfSeveral }
-    }
-
-    /// The sizes that its file was cut to.
-    #[must_use]
-    pub fn sizes_of(&self, ordinal: Ordinal) -> ChunkSizes {
-        self.lists[self.list_of(ordinal)].sizes
-    }
-
-    fn list_of(&self, ordinal: Ordinal) -> usize {
-        self.lists.partition_point(|list| list.first <= ordinal.0) - 1
-    }
-
-    fn end(&self, list: usize) -> u32 {
-        self.lists.get(list + 1).map_or(self.names.len() as u32, |next| next.first)
-    }
-
-    fn bytes_before(&self, index: usize) -> u64 {
-        self.marks.before(index, |index| self.lens[index])
+        ((next as usize) < self.names.len()).then_some(Ordinal(next))
     }
 
     fn is(&self, ordinal: u32, name: u64, len: u32) -> bool {
@@ -188,54 +144,49 @@ mod tests {
     use super::super::testing::noise;
     use super::*;
 
-    fn lists(files: &[Vec<u8>]) -> Vec<ChunkList<ShortName>> {
-        files.iter().map(|bytes| list(bytes, ChunkSizes::FINE).0.short()).collect()
+    fn listed(bytes: &[u8]) -> ChunkList<ShortName> {
+        list(bytes, ChunkSizes::FINE).0.short()
     }
 
     #[test]
     fn every_chunk_is_found_where_it_lies() {
-        let files = [noise(1, 700_000), vec![], noise(2, 3), noise(3, 300_000)];
-        let lists = lists(&files);
-        let basis = Basis::new(&lists).unwrap();
-        for (number, (bytes, list)) in files.iter().zip(&lists).enumerate() {
-            let (mut offset, mut previous) = (0, None::<Ordinal>);
-            for chunk in list.chunks() {
-                let end = offset + chunk.len as usize;
-                let found = basis.find(&blake3::hash(&bytes[offset..end]), chunk.len).unwrap();
-                let len = u64::from(chunk.len);
-                assert_eq!(basis.extent(found), Extent { basis: number as u32, offset: offset as u64, len });
-                assert_eq!(basis.starting_at(number as u32, offset as u64), Some(found));
-                assert_eq!(basis.starting_at(number as u32, offset as u64 + 1), None);
-                assert_eq!(previous.map(|previous| basis.next(previous)), previous.map(|_| Some(found)));
-                (offset, previous) = (end, Some(found));
-            }
-            assert_eq!(previous.and_then(|last| basis.next(last)), None);
-            assert_eq!(basis.starting_at(number as u32, offset as u64), None);
+        let bytes = noise(1, 700_000);
+        let list = listed(&bytes);
+        let basis = Basis::new(&list).unwrap();
+        let (mut offset, mut expected) = (0, basis.first());
+        for chunk in list.chunks() {
+            let end = offset + chunk.len as usize;
+            let found = basis.find(&blake3::hash(&bytes[offset..end]), chunk.len);
+            assert_eq!(found, expected);
+            assert_eq!(
+                found.map(|found| (basis.offset(found), basis.len_of(found))),
+                Some((offset as u64, chunk.len))
+            );
+            (offset, expected) = (end, found.and_then(|found| basis.next(found)));
         }
-        assert_eq!(basis.starting_at(4, 0), None);
-        assert_eq!(basis.starting_at(0, u64::MAX), None);
+        assert_eq!(expected, None);
+        assert_eq!(Basis::new(&listed(&[])).unwrap().first(), None);
     }
 
     #[test]
     fn what_is_not_there_is_not_found() {
-        let lists = lists(&[noise(1, 700_000)]);
-        let basis = Basis::new(&lists).unwrap();
-        let hash = blake3::hash(&noise(1, 700_000)[..lists[0].chunks()[0].len as usize]);
-        assert!(basis.find(&hash, lists[0].chunks()[0].len).is_some());
-        assert_eq!(basis.find(&hash, lists[0].chunks()[0].len + 1), None);
+        let bytes = noise(1, 700_000);
+        let list = listed(&bytes);
+        let basis = Basis::new(&list).unwrap();
+        let len = list.chunks()[0].len;
+        let hash = blake3::hash(&bytes[..len as usize]);
+        assert!(basis.find(&hash, len).is_some());
+        assert_eq!(basis.find(&hash, len + 1), None);
         assert_eq!(basis.find(&blake3::hash(b"other"), 5), None);
-        assert_eq!(Basis::empty().find(&hash, 5), None);
-        assert_eq!(Basis::empty().starting_at(0, 0), None);
+        assert_eq!(Basis::empty(ChunkSizes::FINE).find(&hash, 5), None);
     }
 
     #[test]
     fn a_chunk_that_occurs_often_is_found_where_it_comes_first() {
-        let bytes = noise(4, 50_000);
-        let lists = lists(&[bytes.clone(), bytes.clone()]);
-        let basis = Basis::new(&lists).unwrap();
-        let len = lists[0].chunks()[0].len;
-        let found = basis.find(&blake3::hash(&bytes[..len as usize]), len).unwrap();
-        assert_eq!(basis.extent(found).basis, 0);
+        let list = listed(&[0; 50_000]);
+        let len = list.chunks()[0].len;
+        let found = Basis::new(&list).unwrap().find(&blake3::hash(&vec![0; len as usize]), len);
+        assert_eq!(found, Some(Ordinal(0)));
     }
 
     /// A list of `count` chunks with names as a hostile sink would choose them: all bound for the same slot.
@@ -253,7 +204,7 @@ mod tests {
     #[test]
     fn names_made_to_collide_take_no_more_than_a_few_looks_each() {
         let list = colliding(1 << 17);
-        let basis = Basis::new([&list]).unwrap();
+        let basis = Basis::new(&list).unwrap();
         let taken = basis.slots.iter().filter(|&&slot| slot != FREE).count();
         assert_eq!(taken, PROBES, "the others are given up, not searched for");
     }
@@ -261,7 +212,7 @@ mod tests {
     #[test]
     fn a_chunk_takes_at_most_24_bytes_of_memory() {
         let list = list(&noise(5, 4 << 20), ChunkSizes::FINE).0.short();
-        let basis = Basis::new([&list]).unwrap();
+        let basis = Basis::new(&list).unwrap();
         let bytes = 8 * basis.names.len() + 4 * basis.lens.len() + 4 * basis.slots.len();
         assert!(bytes <= 24 * list.chunks().len(), "{bytes} bytes for {} chunks", list.chunks().len());
     }

@@ -18,8 +18,8 @@ use super::filter::{FILTER_RATE, WINDOW, find};
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
 
-/// The longest chunk there may be, in bytes: what each end must be ready to hold.
-pub const MAX_CHUNK: u32 = 16 * MIB;
+/// The longest chunk there may be, in bytes: what each end must be ready to hold, and one frame to carry.
+pub const MAX_CHUNK: u32 = 3 * MIB;
 /// Below this normal size the loose limit would be below the filter's own rate.
 const LEAST_NORMAL: u32 = 2 * FILTER_RATE as u32;
 
@@ -43,20 +43,16 @@ pub struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// No content-defined cuts, but blocks of 1 MiB at fixed offsets. A file of up to 1 MiB is one chunk, and a larger
-    /// one can be compared with an older version in which nothing has moved, at no cost beyond that of its hash.
-    pub const BLOCKS: Self = Self { min: MIB, normal: MIB, max: MIB };
-    /// For looking inside a chunk that changed: see [`refine`](super::refine).
+    /// The smallest that are worth their names.
     pub const FINE: Self = Self::with_mean(4 * KIB);
 
-    /// Checks sizes that came from outside. Three times the same power of two stands for blocks.
+    /// Checks sizes that came from outside.
     ///
     /// # Errors
     /// When they are out of order, or beyond what this module cuts to.
     pub const fn new(min: u32, normal: u32, max: u32) -> Result<Self, ChunkSizesError> {
-        let ordered = min <= normal && normal <= max;
-        let blocks = min < max || max.is_power_of_two();
-        if ordered && blocks && min as usize >= WINDOW && normal >= LEAST_NORMAL && max <= MAX_CHUNK {
+        let ordered = min < normal && normal < max;
+        if ordered && min as usize >= WINDOW && normal >= LEAST_NORMAL && max <= MAX_CHUNK {
             Ok(Self { min, normal, max })
         } else {
             Err(ChunkSizesError { min, normal, max })
@@ -71,43 +67,17 @@ impl ChunkSizes {
         Self { min: mean / 8 * 3, normal: mean / 4 * 3, max: mean * 3 }
     }
 
-    /// The sizes for a file of `len` bytes that is to be found again even where bytes have moved.
+    /// The sizes for a file of `len` bytes.
     ///
     /// Larger files have larger chunks: the list stays below 1/5,000 of its file, and below 1 million names up to
     /// 1 TiB. The steps are few and far apart, because only files on the same step share chunks.
     #[must_use]
     pub const fn for_len(len: u64) -> Self {
         match len.saturating_sub(1) >> 20 {
-            0 => Self::BLOCKS,
-            1..64 => Self::with_mean(64 * KIB),
+            0..64 => Self::with_mean(64 * KIB),
             64..16_384 => Self::with_mean(256 * KIB),
-            16_384..1_048_576 => Self::with_mean(MIB),
-            _ => Self::with_mean(4 * MIB),
+            _ => Self::with_mean(MIB),
         }
-    }
-
-    /// The sizes for looking once more at `len` bytes in which something changed: see [`refine`](super::refine).
-    #[must_use]
-    pub const fn for_hole(len: u64) -> Self {
-        match len {
-            0..0x40_0000 => Self::FINE,
-            0x40_0000..0x4000_0000 => Self::with_mean(64 * KIB),
-            _ => Self::for_len(len),
-        }
-    }
-
-    /// The sizes for a file of `len` bytes whose older version was cut to `basis`: the same, so that chunks can be
-    /// found again, unless the file is by now four times away from where they suit it. Blocks suit any length.
-    #[must_use]
-    pub fn for_update(len: u64, basis: Self) -> Self {
-        let suits = [len / 4, len, len.saturating_mul(4)].map(Self::for_len).contains(&basis);
-        if suits || basis.is_blocks() { basis } else { Self::for_len(len) }
-    }
-
-    /// Whether they are blocks at fixed offsets.
-    #[must_use]
-    pub const fn is_blocks(self) -> bool {
-        self.min == self.max
     }
 
     /// No chunk but a file's last is shorter.
@@ -173,7 +143,7 @@ impl Chunker {
 
     fn look(&self, bytes: &[u8]) -> Option<usize> {
         let from = (self.looked + 1).max(self.sizes.min as usize);
-        if self.sizes.is_blocks() || from > bytes.len() {
+        if from > bytes.len() {
             return None;
         }
         let normal = self.sizes.normal as usize;
@@ -286,14 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_cut_at_fixed_offsets() {
-        let bytes = noise(5, (1 << 20) + 1);
-        assert_eq!(lens(&bytes[..1 << 20], ChunkSizes::BLOCKS), [1 << 20]);
-        assert_eq!(lens(&bytes, ChunkSizes::BLOCKS), [1 << 20, 1]);
-        assert!(lens(&[], ChunkSizes::BLOCKS).is_empty());
-    }
-
-    #[test]
     fn an_insertion_costs_about_a_chunk_and_what_was_inserted() {
         let old = noise(6, 4 << 20);
         let sizes = ChunkSizes::with_mean(64 * KIB);
@@ -316,34 +278,15 @@ mod tests {
 
     #[test]
     fn larger_files_have_larger_chunks_and_bounded_lists() {
-        let steps = [(1_u64 << 20, 1 << 20), (64 << 20, 3 << 16), (16 << 30, 3 << 18), (1 << 40, 3 << 20)];
-        for ((len, max), larger) in steps.into_iter().zip([3 << 16, 3 << 18, 3 << 20, 3 << 22]) {
+        for (len, max, larger) in [(64_u64 << 20, 3 << 16, 3 << 18), (16 << 30, 3 << 18, 3 << 20)] {
             assert_eq!(ChunkSizes::for_len(len).max(), max, "a file of {len} bytes");
             assert_eq!(ChunkSizes::for_len(len + 1).max(), larger, "a file of {len} bytes and one");
         }
-        assert_eq!(ChunkSizes::for_len(0), ChunkSizes::BLOCKS);
         for len in (21..=40).map(|bits| 1_u64 << bits) {
             let mean = u64::from(ChunkSizes::for_len(len).normal()) * 4 / 3;
             assert!(len / mean <= 1 << 20, "a file of {len} bytes has {} names", len / mean);
         }
-    }
-
-    #[test]
-    fn a_hole_of_any_size_is_cut_by_content() {
-        for len in (0..50).map(|bits| 1_u64 << bits) {
-            let sizes = ChunkSizes::for_hole(len);
-            assert!(!sizes.is_blocks(), "a hole of {len} bytes");
-            let names = len / u64::from(sizes.normal / 3 * 4);
-            assert!(names <= 1 << 20 || len > 1 << 40, "{names} names for a hole of {len} bytes");
-        }
-    }
-
-    #[test]
-    fn a_file_keeps_its_sizes_while_it_grows_a_little_and_gets_others_when_it_grows_a_lot() {
-        let large = ChunkSizes::for_len(65 << 20);
-        assert_eq!(ChunkSizes::for_update(63 << 20, large), large);
-        assert_eq!(ChunkSizes::for_update(u64::MAX, large), ChunkSizes::for_len(u64::MAX));
-        assert_eq!(ChunkSizes::for_update(u64::MAX, ChunkSizes::BLOCKS), ChunkSizes::BLOCKS);
+        assert!([0, 1, u64::MAX].map(ChunkSizes::for_len).iter().all(|sizes| sizes.max() <= MAX_CHUNK));
     }
 
     #[test]
@@ -360,7 +303,6 @@ mod tests {
         }
         assert!(ChunkSizes::new(1024, 4096, MAX_CHUNK).is_ok());
         assert!(ChunkSizes::new(1024, 4096, MAX_CHUNK + 1).is_err());
-        assert_eq!(ChunkSizes::new(1 << 20, 1 << 20, 1 << 20), Ok(ChunkSizes::BLOCKS));
     }
 
     proptest! {

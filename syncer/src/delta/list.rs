@@ -15,11 +15,13 @@
 use thiserror::Error;
 
 use super::chunk::{ChunkSizes, ChunkSizesError, Chunker};
-use super::digest::{Part, RootHasher, hash_chunk};
-use super::marks::Marks;
 use super::name::{ChunkName, Name, ShortName};
 
 const HEADER: usize = 13;
+
+/// Keeps the root of a list apart from every other use of BLAKE3, the hashes of chunks included.
+const ROOT_CONTEXT: &str = "volferry 2026-11-20 root of a chunk list v1";
+
 /// Bytes that are not a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ListError {
@@ -64,15 +66,13 @@ pub struct Chunk<N = ChunkName> {
 pub struct ChunkList<N = ChunkName> {
     sizes: ChunkSizes,
     chunks: Vec<Chunk<N>>,
-    marks: Marks,
     len: u64,
 }
 
-/// What stands for a file's bytes as a whole: equal for two files cut to the same sizes only if their bytes are equal.
+/// What stands for a file's bytes as a whole: equal for two files only if their bytes are.
 ///
-/// Of a file in [blocks](ChunkSizes::BLOCKS) it is the BLAKE3 hash of its bytes, the one that `b3sum` prints. Of a file in
-/// several content-defined chunks it is a hash of their 32-byte hashes and their lengths. Either is made from the hashes
-/// that both ends need anyway, in the same single pass over the bytes.
+/// It is a hash of the chunks' 32-byte hashes and lengths, which both ends need anyway, so that nothing is hashed twice. Of a file that is
+/// a single chunk it is that chunk's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root(pub blake3::Hash);
 
@@ -93,12 +93,6 @@ impl<N: Name> ChunkList<N> {
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.len
-    }
-
-    /// The chunk that starts exactly `offset` bytes into the file; the number of chunks, if that is where it ends.
-    #[must_use]
-    pub fn starting_at(&self, offset: u64) -> Option<usize> {
-        self.marks.after(offset, self.chunks.len(), |index| self.chunks[index].len)
     }
 
     /// Appends the encoding to `out`.
@@ -152,13 +146,12 @@ impl<N: Name> ChunkList<N> {
     }
 
     fn empty(sizes: ChunkSizes) -> Self {
-        Self { sizes, chunks: Vec::new(), marks: Marks::new(), len: 0 }
+        Self { sizes, chunks: Vec::new(), len: 0 }
     }
 
     fn push(&mut self, chunk: Chunk<N>) {
         self.len += u64::from(chunk.len);
         self.chunks.push(chunk);
-        self.marks.push(self.chunks.len(), self.len);
     }
 }
 
@@ -167,17 +160,7 @@ impl ChunkList {
     #[must_use]
     pub fn short(&self) -> ChunkList<ShortName> {
         let chunks = self.chunks.iter().map(|chunk| Chunk { name: chunk.name.into(), len: chunk.len });
-        let marks = self.marks.clone();
-        ChunkList { sizes: self.sizes, chunks: chunks.collect(), marks, len: self.len }
-    }
-
-    /// The list of a file of at most [1 MiB](ChunkSizes::BLOCKS) of which no more is known than its hash.
-    #[must_use]
-    pub fn of_whole(hash: &blake3::Hash, len: u64) -> Option<Self> {
-        let len = u32::try_from(len).ok().filter(|&len| len <= ChunkSizes::BLOCKS.max())?;
-        let mut list = Self::empty(ChunkSizes::BLOCKS);
-        (len > 0).then(|| list.push(Chunk { name: ChunkName::of(hash), len }));
-        Some(list)
+        ChunkList { sizes: self.sizes, chunks: chunks.collect(), len: self.len }
     }
 }
 
@@ -190,33 +173,34 @@ fn len_width(sizes: ChunkSizes) -> usize {
 #[derive(Debug)]
 pub struct ListBuilder {
     list: ChunkList,
-    root: RootHasher,
+    root: Box<blake3::Hasher>,
+    latest: blake3::Hash,
 }
 
 impl ListBuilder {
     /// An empty list.
     #[must_use]
     pub fn new(sizes: ChunkSizes) -> Self {
-        Self { list: ChunkList::empty(sizes), root: RootHasher::new(sizes) }
+        let mut root = Box::new(blake3::Hasher::new_derive_key(ROOT_CONTEXT));
+        for size in [sizes.min(), sizes.normal(), sizes.max()] {
+            root.update(&size.to_le_bytes());
+        }
+        Self { list: ChunkList::empty(sizes), root, latest: blake3::hash(&[]) }
     }
 
     /// Appends a chunk of `len` bytes, which must not be 0.
     pub fn push(&mut self, hash: &blake3::Hash, len: u32) {
         debug_assert!(len > 0, "a chunk is never empty");
-        self.root.push(hash, len);
+        self.root.update(hash.as_bytes()).update(&len.to_le_bytes());
+        self.latest = *hash;
         self.list.push(Chunk { name: ChunkName::of(hash), len });
-    }
-
-    /// Bytes in all chunks so far.
-    #[must_use]
-    pub fn file_len(&self) -> u64 {
-        self.list.len
     }
 
     /// The list, and the root of the file.
     #[must_use]
     pub fn finish(self) -> (ChunkList, Root) {
-        (self.list, Root(self.root.finish()))
+        let root = if self.list.chunks.len() > 1 { self.root.finalize() } else { self.latest };
+        (self.list, Root(root))
     }
 }
 
@@ -238,9 +222,7 @@ impl Lister {
     /// [`Chunker::next_cut`].
     pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
         let cut = self.chunker.next_cut(bytes, last)?;
-        let offset = self.builder.file_len();
-        let part = Part::of_stream(offset, cut, bytes, last);
-        self.builder.push(&hash_chunk(self.chunker.sizes(), offset, &bytes[..cut], part), cut as u32);
+        self.builder.push(&blake3::hash(&bytes[..cut]), cut as u32);
         Some(cut)
     }
 
@@ -290,22 +272,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_blocks_has_the_root_that_b3sum_prints() {
-        let bytes = noise(2, 5_000_000);
-        assert_eq!(list(&bytes, ChunkSizes::BLOCKS).1, Root(blake3::hash(&bytes)));
-        for len in [0, 1, 4096, 1 << 20] {
+    fn a_single_chunk_is_its_own_root() {
+        for len in [0, 1, 500] {
             let bytes = noise(2, len);
-            let (listed, root) = list(&bytes, ChunkSizes::for_len(len as u64));
-            assert_eq!(root, Root(blake3::hash(&bytes)));
-            assert_eq!(Some(listed), ChunkList::of_whole(&root.0, len as u64));
+            assert_eq!(list(&bytes, SIZES).1, Root(blake3::hash(&bytes)));
         }
-    }
-
-    #[test]
-    fn a_file_too_large_to_be_one_chunk_has_no_list_made_from_its_hash() {
-        let hash = blake3::hash(b"");
-        assert_eq!(ChunkList::of_whole(&hash, (1 << 20) + 1), None);
-        assert_eq!(ChunkList::of_whole(&hash, u64::MAX), None);
     }
 
     #[test]
@@ -384,20 +355,6 @@ mod tests {
         assert!(ChunkList::<ChunkName>::decode(&bytes).is_ok());
         bytes.extend_from_within(bytes.len() - 18..);
         assert!(matches!(ChunkList::<ChunkName>::decode(&bytes), Err(ListError::ChunkLength { len: 1, .. })));
-    }
-
-    #[test]
-    fn every_chunk_is_found_by_its_offset_and_nothing_between() {
-        let (list, _) = list(&noise(6, 1 << 20), SIZES);
-        let mut offset = 0;
-        for (index, chunk) in list.chunks().iter().enumerate() {
-            assert_eq!(list.starting_at(offset), Some(index));
-            assert_eq!(list.starting_at(offset + 1), None);
-            offset += u64::from(chunk.len);
-        }
-        assert_eq!(list.starting_at(offset), Some(list.chunks().len()));
-        assert_eq!(list.starting_at(offset + 1), None);
-        assert_eq!(list.starting_at(u64::MAX), None);
     }
 
     proptest! {

@@ -26,15 +26,4 @@ impl Marks {
         let noted = index / STRIDE;
         self.noted[noted] + (noted * STRIDE..index).map(|index| u64::from(len(index))).sum::<u64>()
     }
-
-    /// The chunk with exactly `bytes` before it; `count`, if they are all chunks' bytes.
-    pub(super) fn after(&self, bytes: u64, count: usize, len: impl Fn(usize) -> u32) -> Option<usize> {
-        let noted = self.noted.partition_point(|&noted| noted <= bytes) - 1;
-        let (mut index, mut before) = (noted * STRIDE, self.noted[noted]);
-        while before < bytes && index < count {
-            before += u64::from(len(index));
-            index += 1;
-        }
-        (before == bytes).then_some(index)
-    }
 }

@@ -2,26 +2,15 @@
 //!
 //! # The idea
 //!
-//! A file is cut into chunks where its content says so ([`chunk`]); a chunk is called by its BLAKE3 hash ([`name`]); the
-//! chunks of a file are its list ([`list`]). The sink has lists of its own files, from its index or from reading
-//! them; the source gets those that matter as a [`basis`], goes through its file and says in steps how to make it
-//! from what is there ([`diff`]); the sink follows the steps and checks what comes of them ([`patch`]). Where
-//! large chunks are too coarse, a second round with small ones looks at the holes only ([`refine`]).
-//! Whether any of it is worth it is a matter of cost ([`strategy`]).
-//!
-//! ```text
-//! sink    ChunkList::short ──────────────▶ Basis          source
-//!                                            │ Differ ◀── bytes of its file, once
-//!         Assembly ◀──── Op, Piece ──────────┘
-//!            │ Task ◀─── literal bytes
-//!            ▼
-//!         the target's ChunkList, if the Root is the source's
-//! ```
+//! Where nothing has moved, a file is compared in [`granules`] of equal size at the offsets that they have. Where bytes may have moved it is
+//! cut into chunks where its content says so ([`chunk`]), which are called by their BLAKE3 hashes ([`name`]); the chunks of a file are its
+//! [`list`]. The sink sends the names of what it has; the source goes through its file and finds what of it that is: by
+//! [`Granules::kept`](granules::Granules::kept), or in a [`basis`] by a [`diff`]. The rest crosses.
 //!
 //! # What holds
 //!
-//! - A file is read and hashed once at each end, by any number of threads. There is no separate hash of the whole file:
-//!   the [`Root`](list::Root) is made from the chunks' hashes, and no target is complete whose root differs.
+//! - A file is read and hashed once at each end. There is no separate hash of the whole file: it is made from those of its granules or
+//!   chunks, and no file is published that does not have the source's.
 //! - The cuts of a file depend on its content and the [`ChunkSizes`](chunk::ChunkSizes) and on nothing else: not on how
 //!   the bytes arrive, on the machine's vector width, or on the basis.
 //! - Everything is bounded by arguments and by the largest chunk. What a peer sends is checked before it is used.
@@ -31,15 +20,11 @@
 pub mod basis;
 pub mod chunk;
 pub mod diff;
-pub mod digest;
 mod filter;
 pub mod granules;
 pub mod list;
 mod marks;
 pub mod name;
-pub mod patch;
-pub mod refine;
-pub mod strategy;
 #[cfg(test)]
 mod testing;
 pub mod window;

@@ -3,6 +3,7 @@
 use super::{Prefix, WireError, begin_frame, end_frame};
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
+    delta::chunk::MAX_CHUNK,
     entry::{Meta, put_meta, read_meta},
     hash::{BLOCK_BYTES, ContentHash},
 };
@@ -13,8 +14,8 @@ pub const MAX_PACKED_BYTES: u64 = 128 << 10;
 /// A pack is sent once it holds this much.
 pub const PACK_BYTES: usize = 256 << 10;
 
-/// The longest body of a data frame: the longest chunk of a file of up to 1 TiB, and what is said of it.
-pub const MAX_FRAME_BYTES: usize = 3 * BLOCK_BYTES + (64 << 10);
+/// The longest body of a data frame: the longest chunk, and what is said of it.
+pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);
 
 /// The longest description of a failure.
 const MAX_TEXT_BYTES: usize = 4096;

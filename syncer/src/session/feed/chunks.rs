@@ -49,7 +49,7 @@ impl Worker<'_> {
         file: &File,
         list: &ChunkList<ShortName>,
     ) -> Result<io::Result<Vec<u8>>, TransportError> {
-        let basis = match Basis::new([list]) {
+        let basis = match Basis::new(list) {
             Ok(basis) => basis,
             Err(error) => return Ok(Err(io::Error::other(error))),
         };
@@ -61,7 +61,7 @@ impl Worker<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let mut reading = Reading {
-            differ: Differ::new(&basis, list.sizes()),
+            differ: Differ::new(&basis),
             window: Window::new(list.sizes(), opened.len()),
             root: ListBuilder::new(list.sizes()),
             read: 0,
@@ -101,10 +101,10 @@ fn parts<'b>(found: &Found, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32
     let chunk = &bytes[..found.len as usize];
     match found.origin {
         Origin::New => (None, chunk),
-        Origin::Known(ordinal) => (Some((basis.extent(ordinal).offset, found.len)), &[]),
+        Origin::Known(ordinal) => (Some((basis.offset(ordinal), found.len)), &[]),
         Origin::Grown(ordinal) => {
-            let old = basis.extent(ordinal);
-            (Some((old.offset, old.len as u32)), &chunk[old.len as usize..])
+            let len = basis.len_of(ordinal);
+            (Some((basis.offset(ordinal), len)), &chunk[len as usize..])
         }
     }
 }
