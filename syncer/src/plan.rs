@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::entry::{Entry, Kind, Listing};
+use crate::{
+    entry::{Entry, Kind, Listing},
+    hash::TreeDigest,
+};
 
 /// What decides whether two entries are the same.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,6 +17,13 @@ pub struct Policy {
     /// Modification times are kept. Where they are not, a file's time still tells whether its content may differ; that of anything else
     /// says nothing.
     pub times: bool,
+}
+
+impl Policy {
+    /// Whether two directories are the same with all that is below them.
+    pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
+        a.entries == b.entries && (!self.owners || a.owners == b.owners)
+    }
 }
 
 /// One thing to do with an entry of the source's listing.
@@ -50,6 +60,8 @@ pub struct DirPlan {
     pub steps: Vec<(u32, Step)>,
     /// Entries of the sink's listing that the source does not have.
     pub deletes: Vec<u32>,
+    /// Those of them that are not deleted, but moved to another directory.
+    pub moved: Vec<u32>,
     /// Directories to look into.
     pub pairs: Vec<Pair>,
 }
@@ -57,7 +69,8 @@ pub struct DirPlan {
 impl DirPlan {
     /// Whether the directory's own entries change, and with them its modification time.
     pub fn changes_entries(&self) -> bool {
-        !self.deletes.is_empty() || self.steps.iter().any(|(_, step)| *step != Step::Meta)
+        !(self.deletes.is_empty() && self.moved.is_empty())
+            || self.steps.iter().any(|(_, step)| *step != Step::Meta)
     }
 }
 

@@ -56,13 +56,15 @@ impl Failures {
 
 /// What the sink did, counted as it is done.
 #[derive(Debug, Default)]
-#[allow(missing_docs)] // each is the field of its name in `Work`
+#[allow(missing_docs)] // each of the others is the field of its name in `Work`
 pub struct Counters {
     pub created: AtomicU64,
     pub updated: AtomicU64,
     pub deleted: AtomicU64,
     pub bytes_changed: AtomicU64,
     pub bytes_reused: AtomicU64,
+    /// Files that turned out to have nothing of what they were taken for a copy of.
+    pub wrong_guesses: AtomicU64,
 }
 
 impl Counters {

@@ -19,7 +19,8 @@ use std::{
 
 use contract::{Ownership, Preserve};
 use rustix::{
-    fs::Mode,
+    fs::{Mode, RenameFlags},
+    io::Errno,
     process::{getegid, geteuid},
 };
 use thiserror::Error;
@@ -141,6 +142,25 @@ impl Destination {
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
         Ok(rustix::fs::mkdirat(dir, name, mode)?)
+    }
+
+    /// Moves the directory at `from`, as it is, to `to`, where nothing is.
+    pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
+        let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        // A directory that changes its parent is written to, as both parents are.
+        let parent_mode = meta::unlock_dir(&self.root, &parent)?;
+        let mode = meta::unlock_dir(&self.root, from)?;
+        let (out_of, into) = (self.root.dir(&parent)?, self.root.dir(&dir)?);
+        let moved = match rustix::fs::renameat_with(&out_of, old, &into, name, RenameFlags::NOREPLACE) {
+            // Not every file system has the flag, and nothing was there when the plan was made.
+            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&out_of, old, &into, name),
+            result => result,
+        };
+        meta::lock_dir(&self.root, &parent, parent_mode)?;
+        meta::lock_dir(&self.root, if moved.is_ok() { to } else { from }, mode)?;
+        Ok(moved?)
     }
 
     /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this

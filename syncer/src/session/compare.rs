@@ -1,6 +1,6 @@
 //! The source's listings against the sink's tree → what to do in each directory.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::{
     entry::{Kind, Listing, Meta},
@@ -12,7 +12,10 @@ use crate::{
     wire::{Listed, TreeHead},
 };
 
-use super::SessionError;
+use super::{
+    SessionError,
+    moves::{Moved, Moves},
+};
 
 /// How many listings are asked for at once.
 const BATCH: usize = 512;
@@ -43,6 +46,15 @@ pub(super) struct PlannedDir {
     pub plan: DirPlan,
 }
 
+/// What a run has to do.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    /// Every directory that differs, parents before children.
+    pub dirs: Vec<PlannedDir>,
+    /// Directories that the sink has elsewhere, by where they go.
+    pub moves: HashMap<RelPath, Moved>,
+}
+
 /// A directory that has to be looked into.
 struct Visit {
     source: DirId,
@@ -51,66 +63,111 @@ struct Visit {
     meta: Meta,
 }
 
-/// Plans every directory that differs, parents before children.
+/// Compares the trees. `may_move` is whether a directory may be moved as it is.
 pub(super) fn compare(
     source: &mut impl SourceTree,
     head: &TreeHead,
     sink: &Tree,
     policy: Policy,
-) -> Result<Vec<PlannedDir>, SessionError> {
-    let same =
-        |a: &TreeDigest, b: &TreeDigest| a.entries == b.entries && (!policy.owners || a.owners == b.owners);
-    if same(&head.digest, &sink.dirs[ROOT as usize].digest) {
-        return Ok(Vec::new());
+    may_move: bool,
+) -> Result<Comparison, SessionError> {
+    if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
+        return Ok(Comparison::default());
     }
-    let nothing = Dir::default();
-    let mut planned = Vec::new();
     let root = Visit { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: head.root_meta };
-    let mut level = VecDeque::from([root]);
-    // Two batches are under way at any time: while one is compared, the next one crosses.
-    let mut asked = 0;
-    while !level.is_empty() {
-        while asked < level.len().min(2 * BATCH) {
-            let batch: Vec<DirId> =
-                level.range(asked..level.len().min(asked + BATCH)).map(|v| v.source).collect();
-            source.request(&batch)?;
-            asked += batch.len();
-        }
-        let Some(visit) = level.pop_front() else { break };
-        asked -= 1;
-        let listed = source.next()?;
-        if listed.dir != visit.source {
-            return Err(TransportError::Nonsense("a directory came that was not asked for").into());
-        }
-        let there = visit.sink.map_or(&nothing, |id| &sink.dirs[id as usize]);
-        let plan = plan_dir(&listed.listing, &there.listing, policy);
-        descend(&mut level, &visit, &listed, there, &plan, |listed, id| {
-            same(listed, &sink.dirs[id as usize].digest)
-        })?;
-        let Visit { source, sink, path, meta } = visit;
-        planned.push(PlannedDir { source, sink, path, meta, listing: listed.listing, plan });
-    }
-    Ok(planned)
+    let moves = Moves::new(sink, policy, may_move);
+    let level = VecDeque::from([root]);
+    let mut walk = Walk { source, sink, policy, level, asked: 0, dirs: Vec::new(), moves, held: Vec::new() };
+    walk.run()?;
+    Ok(Comparison { dirs: walk.dirs, moves: walk.moves.into_made() })
 }
 
-fn descend(
-    level: &mut VecDeque<Visit>,
-    visit: &Visit,
-    listed: &Listed,
-    there: &Dir,
-    plan: &DirPlan,
-    same: impl Fn(&TreeDigest, DirId) -> bool,
-) -> Result<(), SessionError> {
-    let dirs = listed.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-    for (entry, pair) in dirs.zip(&plan.pairs) {
-        let sink = pair.sink.map(|nth| there.first_child + nth);
-        let digest = &listed.children[pair.source as usize];
-        if sink.is_some_and(|id| same(digest, id)) {
-            continue;
+/// A comparison that is under way.
+struct Walk<'a, S> {
+    source: &'a mut S,
+    sink: &'a Tree,
+    policy: Policy,
+    level: VecDeque<Visit>,
+    /// How many of them have been asked for.
+    asked: usize,
+    dirs: Vec<PlannedDir>,
+    moves: Moves<'a>,
+    /// What might have been moved, until it is known what goes.
+    held: Vec<(Visit, TreeDigest)>,
+}
+
+impl<S: SourceTree> Walk<'_, S> {
+    fn run(&mut self) -> Result<(), SessionError> {
+        self.run_level()?;
+        if !self.held.is_empty() {
+            self.moves.look_at(&self.dirs);
+            for (visit, digest) in std::mem::take(&mut self.held) {
+                self.add(visit, &digest);
+            }
         }
-        let path = visit.path.join(entry.name);
-        let path = path.map_err(|_| TransportError::Nonsense("a path is longer than a path can be"))?;
-        level.push_back(Visit { source: listed.first_child + pair.source, sink, path, meta: entry.meta });
+        self.run_level()
     }
-    Ok(())
+
+    fn run_level(&mut self) -> Result<(), SessionError> {
+        let nothing = Dir::default();
+        while !self.level.is_empty() {
+            self.request()?;
+            let Some(visit) = self.level.pop_front() else { break };
+            self.asked -= 1;
+            let listed = self.source.next()?;
+            if listed.dir != visit.source {
+                return Err(TransportError::Nonsense("a directory came that was not asked for").into());
+            }
+            let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
+            let plan = plan_dir(&listed.listing, &there.listing, self.policy);
+            self.descend(&visit, &listed, there, &plan)?;
+            let Visit { source, sink, path, meta } = visit;
+            self.dirs.push(PlannedDir { source, sink, path, meta, listing: listed.listing, plan });
+        }
+        Ok(())
+    }
+
+    /// Two batches are under way at any time: while one is compared, the next one crosses.
+    fn request(&mut self) -> Result<(), SessionError> {
+        while self.asked < self.level.len().min(2 * BATCH) {
+            let end = self.level.len().min(self.asked + BATCH);
+            let batch: Vec<DirId> = self.level.range(self.asked..end).map(|visit| visit.source).collect();
+            self.source.request(&batch)?;
+            self.asked = end;
+        }
+        Ok(())
+    }
+
+    fn descend(
+        &mut self,
+        visit: &Visit,
+        listed: &Listed,
+        there: &Dir,
+        plan: &DirPlan,
+    ) -> Result<(), SessionError> {
+        let dirs = listed.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        for (entry, pair) in dirs.zip(&plan.pairs) {
+            let sink = pair.sink.map(|nth| there.first_child + nth);
+            let digest = &listed.children[pair.source as usize];
+            if sink.is_some_and(|id| self.policy.same(digest, &self.sink.dirs[id as usize].digest)) {
+                continue;
+            }
+            let path = visit.path.join(entry.name);
+            let path = path.map_err(|_| TransportError::Nonsense("a path is longer than a path can be"))?;
+            let source = listed.first_child + pair.source;
+            self.add(Visit { source, sink, path, meta: entry.meta }, digest);
+        }
+        Ok(())
+    }
+
+    /// Has a directory looked into, unless it only has to be moved.
+    fn add(&mut self, visit: Visit, digest: &TreeDigest) {
+        if visit.sink.is_some() || !self.moves.might_have(digest) {
+            self.level.push_back(visit);
+        } else if !self.moves.is_ready() {
+            self.held.push((visit, *digest));
+        } else if !self.moves.take(digest, &visit.path, &mut self.dirs) {
+            self.level.push_back(visit);
+        }
+    }
 }

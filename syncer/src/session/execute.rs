@@ -1,14 +1,14 @@
 //! Planned directories → a changed destination. Content comes from a [`Fetch`].
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io,
     iter::Peekable,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use super::{SessionError, compare::PlannedDir};
+use super::{SessionError, compare::PlannedDir, copies::Copies, moves::Moved};
 use crate::{
     apply::{Destination, Staged, open_dir_in},
     entry::{Entries, Entry, Kind, Meta},
@@ -64,6 +64,8 @@ pub(super) struct Old {
     pub path: RelPath,
     /// Its length in bytes when the destination was scanned.
     pub len: u64,
+    /// It is only of the same length as what is needed.
+    pub is_guess: bool,
 }
 
 impl Need {
@@ -105,8 +107,11 @@ impl Context<'_> {
     }
 
     /// Counts bytes of a file that were here already.
-    pub(super) fn count_reused(&self, bytes: u64) {
+    pub(super) fn count_reused(&self, need: &Need, bytes: u64) {
         self.counters.bytes_reused.fetch_add(bytes, Relaxed);
+        if bytes == 0 && need.old.as_ref().is_some_and(|old| old.is_guess) {
+            self.counters.wrong_guesses.fetch_add(1, Relaxed);
+        }
     }
 
     fn count(&self, replaces: bool) {
@@ -119,7 +124,10 @@ impl Context<'_> {
 pub(super) struct Executor<'a> {
     context: Context<'a>,
     sink: &'a Tree,
+    /// Where directories come from that are there already, by where they go.
+    moves: &'a HashMap<RelPath, Moved>,
     delete: bool,
+    copies: Copies<'a>,
     /// Directories whose own metadata is set at the end.
     unfinished: Vec<(RelPath, Meta)>,
     /// Those of them that were there and whose metadata differs, so that one whose entries change too is not set twice.
@@ -127,8 +135,14 @@ pub(super) struct Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    pub(super) fn new(context: Context<'a>, sink: &'a Tree, delete: bool) -> Self {
-        Self { context, sink, delete, unfinished: Vec::new(), expected: HashSet::new() }
+    pub(super) fn new(
+        context: Context<'a>,
+        sink: &'a Tree,
+        moves: &'a HashMap<RelPath, Moved>,
+        delete: bool,
+    ) -> Self {
+        let copies = Copies::new(sink);
+        Self { context, sink, moves, delete, copies, unfinished: Vec::new(), expected: HashSet::new() }
     }
 
     fn expect(&mut self, path: &RelPath, wanted: Meta) {
@@ -223,12 +237,13 @@ impl<'a> Executor<'a> {
             };
             match (step, entry.kind) {
                 (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) => {
-                    needs.push(need(size, None));
+                    let old = self.copies.find(&entry, size, self.context.counters);
+                    needs.push(need(size, old));
                 }
                 (Step::Update, Kind::File { size }) => {
                     let old = there.as_mut().and_then(|there| size_of(there, entry.name));
                     let path = path_in(&dir.path, entry.name);
-                    needs.push(need(size, old.map(|len| Old { path, len })));
+                    needs.push(need(size, old.map(|len| Old { path, len, is_guess: false })));
                 }
                 _ if self.apply(dir, opened.as_fd(), &entry, step) => {}
                 (_, Kind::File { size }) => needs.push(need(size, None)),
@@ -274,7 +289,10 @@ impl<'a> Executor<'a> {
             (Step::Meta, _) => self.context.destination.set_meta(fd, entry),
             (_, Kind::Dir) => {
                 self.unfinished.push((path.clone(), entry.meta));
-                self.context.destination.make_dir(fd, entry.name)
+                match self.moves.get(&path) {
+                    Some(moved) => self.move_dir(moved, &path),
+                    None => self.context.destination.make_dir(fd, entry.name),
+                }
             }
             (_, Kind::File { .. }) => return false,
             _ => self.context.destination.make_node(fd, entry),
@@ -284,6 +302,16 @@ impl<'a> Executor<'a> {
             Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
         }
         true
+    }
+
+    fn move_dir(&self, moved: &Moved, to: &RelPath) -> io::Result<()> {
+        self.context.destination.move_dir(&moved.from, to)?;
+        let counters = self.context.counters;
+        counters.created.fetch_add(moved.entries, Relaxed);
+        counters.deleted.fetch_add(moved.entries + 1, Relaxed);
+        counters.bytes_changed.fetch_add(moved.bytes, Relaxed);
+        counters.bytes_reused.fetch_add(moved.bytes, Relaxed);
+        Ok(())
     }
 
     /// Clears a place that something of another kind holds. A directory takes the place of a file only after the file is gone, and a
@@ -385,7 +413,7 @@ fn size_of(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<u64> {
 fn operation(step: Step, kind: &Kind<'_>) -> &'static str {
     match (step, kind) {
         (Step::Meta, _) => "set metadata",
-        (_, Kind::Dir) => "make directory",
+        (_, Kind::Dir) => "make or move directory",
         (_, Kind::Symlink { .. }) => "make link",
         _ => "make node",
     }

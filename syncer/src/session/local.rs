@@ -48,8 +48,9 @@ pub(super) fn run(
     };
     watch.enter(Phase::Plan);
     let mut source = LocalTree { tree, asked: VecDeque::new() };
-    let dirs = compare(&mut source, &head, &sink, sink::policy(params, &destination))?;
-    let plan = Planned { dirs, sink };
+    let (policy, may_move) = (sink::policy(params, &destination), sink::may_move(params));
+    let compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    let plan = Planned { dirs: compared.dirs, moves: compared.moves, sink };
     let counters = Counters::default();
     let context = Context {
         destination: &destination,

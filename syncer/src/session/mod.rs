@@ -6,12 +6,15 @@
 //! - The source answers: [`source`] serves listings, [`feed`] reads and sends files.
 
 mod compare;
+mod copies;
 mod error;
 mod execute;
 mod feed;
 mod guard;
 mod holes;
 mod local;
+mod moves;
+mod paths;
 mod read;
 mod remote;
 mod sink;

@@ -11,11 +11,14 @@ use super::{
     SessionError,
     compare::{PlannedDir, SourceTree, compare},
     execute::{Context, Executor},
-    guard, remote, rfc3339,
+    guard,
+    moves::Moved,
+    remote, rfc3339,
 };
 use crate::{
     apply::{Destination, Settings},
     filter::Filter,
+    path::RelPath,
     plan::{Policy, Step},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     scan::{DirId, ScanOptions, Totals, Tree, scan},
@@ -29,6 +32,7 @@ const MAX_PUSHED_ENTRIES: usize = 16 << 10;
 /// How a plan may go ahead once the trees were compared.
 pub(super) struct Planned {
     pub dirs: Vec<PlannedDir>,
+    pub moves: HashMap<RelPath, Moved>,
     pub sink: Tree,
 }
 
@@ -54,8 +58,8 @@ pub(super) fn run(
     failures.merge(head.source.failed, head.source.failures.clone());
 
     watch.enter(Phase::Plan);
-    let dirs = compare(&mut source, &head, &sink, policy(&params, &destination))?;
-    let plan = Planned { dirs, sink };
+    let compared = compare(&mut source, &head, &sink, policy(&params, &destination), may_move(&params))?;
+    let plan = Planned { dirs: compared.dirs, moves: compared.moves, sink };
     let counters = Counters::default();
     let context = Context {
         destination: &destination,
@@ -92,7 +96,7 @@ pub(super) fn apply(
     guard::check(params, &head.totals, &plan.sink, &plan.dirs)?;
     let (files, bytes) = to_transfer(&plan.dirs);
     context.monitor.set_totals(files, bytes);
-    let mut executor = Executor::new(context, &plan.sink, params.delete);
+    let mut executor = Executor::new(context, &plan.sink, &plan.moves, params.delete);
     executor.expect_root(head.root_meta);
     watch.enter(Phase::Transfer);
     transfer(&mut executor)?;
@@ -109,6 +113,11 @@ pub(super) fn apply(
 pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
     let settings = destination.settings();
     Policy { delete: params.delete, owners: settings.owners, times: settings.times }
+}
+
+/// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there.
+pub(super) fn may_move(params: &RunParams) -> bool {
+    params.include.is_empty() && params.exclude.is_empty()
 }
 
 /// Scans the tree at `root` for one side of a run, as the parameters ask.

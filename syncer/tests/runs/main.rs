@@ -18,5 +18,6 @@ mod interrupted;
 mod judge;
 mod library;
 mod refusals;
+mod reuse;
 mod serving;
 mod unprivileged;

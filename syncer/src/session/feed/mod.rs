@@ -18,14 +18,14 @@ use async_channel::{Receiver, RecvError, Sender};
 use contract::RunParams;
 
 use self::large::Large;
-use super::read::LastDir;
+use super::{paths::Paths, read::LastDir};
 use crate::{
     delta::{granules::Granules, list::ChunkList, name::ShortName},
     entry::{Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
     root::Root,
-    scan::{Dir, DirId, ROOT, Tree},
+    scan::{Dir, DirId, Tree},
     transport::{DataSender, Peer, TransportError},
     wire::{
         Basis, Needs, Prefix, Update,
@@ -189,52 +189,6 @@ impl<'scope> Feed<'scope> {
 
     fn queue(&self, job: Job) -> Result<(), TransportError> {
         self.jobs.send_blocking(job).map_err(|_| TransportError::Lost("the reading threads ended".into()))
-    }
-}
-
-/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is known of the
-/// last parent serves all its children.
-struct Paths<'a> {
-    tree: &'a Tree,
-    parents: Vec<DirId>,
-    last: Option<Parent>,
-}
-
-/// The path of a directory, and the names of the directories in it.
-struct Parent {
-    id: DirId,
-    path: RelPath,
-    names: Vec<Box<[u8]>>,
-}
-
-impl<'a> Paths<'a> {
-    fn new(tree: &'a Tree) -> Self {
-        let mut parents = vec![ROOT; tree.dirs.len()];
-        for (id, dir) in (0..).zip(&tree.dirs) {
-            let children = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
-            parents[children].fill(id);
-        }
-        Self { tree, parents, last: None }
-    }
-
-    fn of(&mut self, dir: DirId) -> RelPath {
-        if dir == ROOT {
-            return RelPath::root();
-        }
-        let id = self.parents[dir as usize];
-        let parent = match self.last.take().filter(|last| last.id == id) {
-            Some(parent) => parent,
-            None => Parent { id, path: self.of(id), names: self.names_in(id) },
-        };
-        let nth = (dir - self.tree.dirs[id as usize].first_child) as usize;
-        let path = parent.names.get(nth).and_then(|name| parent.path.join(name).ok());
-        self.last = Some(parent);
-        path.unwrap_or_default()
-    }
-
-    fn names_in(&self, dir: DirId) -> Vec<Box<[u8]>> {
-        let listing = &self.tree.dirs[dir as usize].listing;
-        listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name.into()).collect()
     }
 }
 

@@ -85,7 +85,7 @@ impl<'a> Worker<'a> {
             return self.fail(need, "verify", &CORRUPT);
         }
         match self.write(need, content, bytes) {
-            Ok(()) => self.context.count_reused(content.kept.into()),
+            Ok(()) => self.context.count_reused(need, content.kept.into()),
             Err(error) => self.fail(need, "write", &error),
         }
         self.buffer = buffer;
@@ -257,7 +257,7 @@ impl<'a> Worker<'a> {
         };
         match published {
             Ok(()) => {
-                self.context.count_reused(assembly.reused);
+                self.context.count_reused(need, assembly.reused);
                 self.table.done(number);
             }
             Err(error) => self.give_up(number, need, "write", &error),

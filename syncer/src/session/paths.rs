@@ -1,0 +1,56 @@
+//! From the numbers of directories to their paths.
+
+use crate::{
+    entry::Kind,
+    path::RelPath,
+    scan::{DirId, ROOT, Tree},
+};
+
+/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is known of the
+/// last parent serves all its children.
+#[derive(Debug)]
+pub(super) struct Paths<'a> {
+    tree: &'a Tree,
+    parents: Vec<DirId>,
+    last: Option<Parent>,
+}
+
+/// The path of a directory, and the names of the directories in it.
+#[derive(Debug)]
+struct Parent {
+    id: DirId,
+    path: RelPath,
+    names: Vec<Box<[u8]>>,
+}
+
+impl<'a> Paths<'a> {
+    pub(super) fn new(tree: &'a Tree) -> Self {
+        let mut parents = vec![ROOT; tree.dirs.len()];
+        for (id, dir) in (0..).zip(&tree.dirs) {
+            let children = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
+            parents[children].fill(id);
+        }
+        Self { tree, parents, last: None }
+    }
+
+    /// The path of the directory of this number.
+    pub(super) fn of(&mut self, dir: DirId) -> RelPath {
+        if dir == ROOT {
+            return RelPath::root();
+        }
+        let id = self.parents[dir as usize];
+        let parent = match self.last.take().filter(|last| last.id == id) {
+            Some(parent) => parent,
+            None => Parent { id, path: self.of(id), names: self.names_in(id) },
+        };
+        let nth = (dir - self.tree.dirs[id as usize].first_child) as usize;
+        let path = parent.names.get(nth).and_then(|name| parent.path.join(name).ok());
+        self.last = Some(parent);
+        path.unwrap_or_default()
+    }
+
+    fn names_in(&self, dir: DirId) -> Vec<Box<[u8]>> {
+        let listing = &self.tree.dirs[dir as usize].listing;
+        listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name.into()).collect()
+    }
+}

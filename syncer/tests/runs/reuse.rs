@@ -1,0 +1,203 @@
+//! What the destination has is not sent again: it is kept, cloned, moved or put together anew, and is the source's byte for byte.
+
+use std::{fs, io::Write as _, os::unix::fs::FileExt as _, path::Path};
+
+use contract::Report;
+
+use crate::common::{
+    pair::{Pair, Way},
+    rng::Rng,
+    scratch,
+    tree::file,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Beside content: handshake, listings, frames' heads, acknowledgements.
+const OVERHEAD: u64 = 200 << 10;
+
+fn pairs() -> impl Iterator<Item = Pair> {
+    Way::NETWORK.into_iter().map(Pair::new)
+}
+
+fn random(pair: &Pair, name: &str, len: usize) {
+    write(&pair.source.join(name), &Rng::new(len as u64).bytes(len));
+}
+
+fn write(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    file(path, content);
+}
+
+#[track_caller]
+fn assert_sent(report: &Report, at_most: u64, what: &str) {
+    let sent = report.work.bytes_on_wire;
+    assert!(sent <= at_most + OVERHEAD, "{what}: {sent} bytes on the wire for {at_most} that are new");
+}
+
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(bytes).unwrap();
+}
+
+#[test]
+fn an_edit_in_place_sends_what_it_touched() {
+    for pair in pairs() {
+        for (name, len) in [("large", 20 * MIB + 777), ("block", MIB), ("half", 600_000)] {
+            random(&pair, name, len);
+        }
+        pair.sync("the first run");
+        overwrite(&pair.source.join("large"), 9_999_999, &[1; 50_000]);
+        overwrite(&pair.source.join("large"), 20 * MIB as u64 + 770, &[2; 7]);
+        overwrite(&pair.source.join("block"), 0, &[3; 1]);
+        overwrite(&pair.source.join("half"), 599_999, &[4; 1]);
+        let report = pair.sync("after the edits");
+        assert_sent(&report, 50_000 + 6 * (16 << 10), "edits in place");
+        assert!(report.work.bytes_reused > 21 * MIB as u64, "{:?}", report.work);
+    }
+}
+
+#[test]
+fn what_was_appended_is_all_that_is_sent() {
+    for pair in pairs() {
+        for (name, len) in [("small", 100_000), ("half", 600_000), ("large", 9 * MIB), ("tiny", 3)] {
+            random(&pair, name, len);
+        }
+        pair.sync("the first run");
+        for name in ["small", "half", "large", "tiny"] {
+            append(&pair.source.join(name), b"one line more\n");
+        }
+        assert_sent(&pair.sync("after the lines"), 0, "a line for each of four files");
+    }
+}
+
+#[test]
+fn an_insertion_sends_itself_and_about_a_chunk() {
+    for pair in pairs() {
+        random(&pair, "file", 24 * MIB);
+        pair.sync("the first run");
+        let path = pair.source.join("file");
+        let old = fs::read(&path).unwrap();
+        let inserted = Rng::new(1).bytes(300_000);
+        fs::write(&path, [&old[..5_000_000], &inserted, &old[5_000_000..]].concat()).unwrap();
+        assert_sent(&pair.sync("after the insertion"), 300_000 + (192 << 10), "an insertion");
+        fs::write(&path, &old[3_000_000..]).unwrap();
+        assert_sent(&pair.sync("after the removal"), 192 << 10, "a removal");
+    }
+}
+
+#[test]
+fn a_file_that_shrank_is_what_it_is_now() {
+    for pair in pairs() {
+        random(&pair, "large", 8 * MIB);
+        random(&pair, "half", 600_000);
+        pair.sync("the first run");
+        for (name, len) in [("large", 3 * MIB as u64 + 5), ("half", 300_001)] {
+            let file = fs::OpenOptions::new().write(true).open(pair.source.join(name)).unwrap();
+            file.set_len(len).unwrap();
+        }
+        pair.sync("cut short");
+        for name in ["large", "half"] {
+            fs::write(pair.source.join(name), b"").unwrap();
+        }
+        pair.sync("emptied");
+    }
+}
+
+#[test]
+fn a_renamed_folder_is_renamed() {
+    for pair in pairs() {
+        for number in 0..20 {
+            random(&pair, &format!("old/sub/{number}"), 400_000 + number);
+        }
+        random(&pair, "old/small", 10);
+        pair.sync("the first run");
+        fs::create_dir(pair.source.join("new parent")).unwrap();
+        fs::rename(pair.source.join("old"), pair.source.join("new parent/new")).unwrap();
+        let inode = |path: &str| {
+            std::os::unix::fs::MetadataExt::ino(&fs::metadata(pair.destination.join(path)).unwrap())
+        };
+        let before = inode("old/sub/7");
+        assert_sent(&pair.sync("after the rename"), 0, "a rename");
+        assert_eq!(inode("new parent/new/sub/7"), before);
+    }
+}
+
+/// Times that copies and archives give to many files do not tell them apart.
+#[test]
+fn a_folder_that_only_looks_like_another_is_sent() {
+    for pair in pairs() {
+        let make = |dir: &str, byte: u8| {
+            for name in ["a", "b"] {
+                let path = pair.source.join(dir).join(name);
+                write(&path, &[byte; 200_000]);
+                crate::common::tree::set_mtime(&path, 1_000_000, 0);
+            }
+        };
+        make("version 1", 1);
+        pair.sync("the first run");
+        fs::remove_dir_all(pair.source.join("version 1")).unwrap();
+        make("version 2", 2);
+        pair.sync("another version in another folder");
+    }
+}
+
+#[test]
+fn a_copy_of_a_file_is_made_from_what_is_there() {
+    for pair in pairs() {
+        random(&pair, "folder/original", 12 * MIB);
+        pair.sync("the first run");
+        fs::copy(pair.source.join("folder/original"), pair.source.join("copy")).unwrap();
+        assert_sent(&pair.sync("after the copy"), 16 << 10, "a copy");
+        fs::rename(pair.source.join("folder/original"), pair.source.join("renamed")).unwrap();
+        assert_sent(&pair.sync("after the rename"), 16 << 10, "a renamed file");
+    }
+}
+
+#[test]
+fn files_of_one_length_that_have_nothing_in_common_are_sent() {
+    for pair in pairs() {
+        for number in 0..10_u64 {
+            file(&pair.source.join(number.to_string()), &Rng::new(number).bytes(300_000));
+        }
+        pair.sync("the first run");
+        for number in 10..30_u64 {
+            file(&pair.source.join(number.to_string()), &Rng::new(number).bytes(300_000));
+        }
+        pair.sync("others of the same length");
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    for pair in pairs() {
+        sparse_edits(&pair);
+    }
+    for way in Way::NETWORK {
+        sparse_edits(&Pair::in_dir(scratch::on_disk(), way));
+    }
+}
+
+fn sparse_edits(pair: &Pair) {
+    let allocated = |path: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path).unwrap()) * 512;
+    for (name, len) in [("large", 80 * MIB as u64 + 1), ("small", 90_000), ("hole", 5 * MIB as u64)] {
+        let path = pair.source.join(name);
+        fs::File::create(&path).unwrap().set_len(len).unwrap();
+    }
+    let large = pair.source.join("large");
+    overwrite(&large, 33 * MIB as u64 + 4096, &[1; 10_000]);
+    overwrite(&pair.source.join("small"), 40_960, &[2; 100]);
+    assert_sent(&pair.sync("the first run"), 20_000, "files with holes");
+    overwrite(&large, 60 * MIB as u64, &[3; 5_000]);
+    pair.sync("data in a hole");
+    fs::File::create(&large).unwrap().set_len(80 * MIB as u64 + 1).unwrap();
+    overwrite(&large, 10 * MIB as u64, &[4; 5_000]);
+    pair.sync("a hole where there was data");
+    for name in ["large", "small", "hole"] {
+        let (source, sink) = (allocated(&pair.source.join(name)), allocated(&pair.destination.join(name)));
+        assert!(sink <= source + (64 << 10), "{name} takes {sink} bytes, {source} at the source");
+    }
+}
