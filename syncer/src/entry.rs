@@ -4,8 +4,10 @@
 //! `syncer/doc/wire.md` describes the encoding.
 
 use crate::{
+    attrs::{Attrs, MAX_ATTRS_BYTES},
     codec::{DecodeError, Reader, put_bytes, put_signed, put_varint},
-    path::check_name,
+    hash::{TreeDigest, digest},
+    path::{MAX_PATH_BYTES, OWN_DIR, check_name},
 };
 
 /// The longest target of a symbolic link, in bytes.
@@ -67,6 +69,11 @@ pub enum Kind<'a> {
         /// Major and minor as `st_rdev` has them.
         rdev: u64,
     },
+    /// One more name of a file that another entry lists with its content and metadata: that with the smallest path.
+    HardLink {
+        /// The path of that entry from the root of the tree.
+        to: &'a [u8],
+    },
     /// A socket, which is never sent: only the listings of a sink have it, so that it can be deleted or give way.
     Socket,
 }
@@ -86,6 +93,7 @@ impl Kind<'_> {
             Self::CharDevice { .. } => 4,
             Self::BlockDevice { .. } => 5,
             Self::Socket => SOCKET,
+            Self::HardLink { .. } => HARD_LINK,
         }
     }
 }
@@ -99,15 +107,27 @@ pub struct Entry<'a> {
     pub kind: Kind<'a>,
     /// Mode, time and owner.
     pub meta: Meta,
+    /// Extended attributes.
+    pub attrs: Attrs<'a>,
+}
+
+impl<'a> Entry<'a> {
+    /// One more name of the file at the path `to`. It has no metadata of its own.
+    pub fn hard_link(name: &'a [u8], to: &'a [u8]) -> Self {
+        Self { name, kind: Kind::HardLink { to }, meta: Meta::default(), attrs: Attrs::default() }
+    }
 }
 
 /// The kind that no peer sends.
 const SOCKET: u8 = 6;
+const HARD_LINK: u8 = 7;
 
 const KIND_BITS: u8 = 0b0000_0111;
 const SAME_MODE: u8 = 0b0000_1000;
 const SAME_SECONDS: u8 = 0b0001_0000;
 const WHOLE_SECONDS: u8 = 0b0010_0000;
+/// A hard link takes no room for metadata.
+const NO_META: u8 = SAME_MODE | SAME_SECONDS | WHOLE_SECONDS;
 const KNOWN_BITS: u8 = 0b0011_1111;
 
 /// The entries of one directory, sorted by the bytes of their names.
@@ -121,6 +141,7 @@ pub struct Listing {
     complete: bool,
     entries: Box<[u8]>,
     owners: Box<[u8]>,
+    attrs: Box<[u8]>,
 }
 
 impl Listing {
@@ -150,17 +171,19 @@ impl Listing {
             left: self.len,
             entries: EntryReader::new(&self.entries),
             owners: OwnerReader::new(&self.owners),
+            attrs: AttrsReader::new(&self.attrs),
         }
     }
 
-    /// The canonical bytes that a directory's digest is over: entries without owners, and owners.
-    pub fn digest_input(&self) -> (&[u8], &[u8]) {
-        (&self.entries, &self.owners)
+    /// What the directory itself looks like.
+    pub fn digest(&self) -> TreeDigest {
+        let attrs = if self.attrs.is_empty() { TreeDigest::NO_ATTRS } else { digest(&[&self.attrs]) };
+        TreeDigest { entries: digest(&[&self.entries]), owners: digest(&[&self.owners]), attrs }
     }
 
     /// About how many bytes the encoding takes.
     pub fn encoded_len(&self) -> usize {
-        self.entries.len() + self.owners.len() + 16
+        self.entries.len() + self.owners.len() + self.attrs.len() + 16
     }
 
     /// Appends the encoding to `out`.
@@ -170,6 +193,7 @@ impl Listing {
         out.push(u8::from(self.complete));
         put_bytes(out, &self.entries);
         put_bytes(out, &self.owners);
+        put_bytes(out, &self.attrs);
     }
 
     /// Reads an encoding and checks all of it: names, order, counts.
@@ -186,7 +210,8 @@ impl Listing {
         };
         let entries = reader.bytes(usize::MAX)?.into();
         let owners = reader.bytes(usize::MAX)?.into();
-        let listing = Self { len, dirs, complete, entries, owners };
+        let attrs = reader.bytes(usize::MAX)?.into();
+        let listing = Self { len, dirs, complete, entries, owners, attrs };
         listing.check()?;
         Ok(listing)
     }
@@ -194,11 +219,13 @@ impl Listing {
     fn check(&self) -> Result<(), DecodeError> {
         let mut entries = EntryReader::new(&self.entries);
         let mut owners = OwnerReader::new(&self.owners);
+        let mut attrs = AttrsReader::new(&self.attrs);
         let mut last: Option<&[u8]> = None;
         let mut dirs = 0;
         for _ in 0..self.len {
             let entry = entries.next()?;
             owners.next()?;
+            attrs.next_checked()?;
             if entry.kind == Kind::Socket {
                 return Err(DecodeError::Invalid("a socket was sent"));
             }
@@ -212,7 +239,8 @@ impl Listing {
             return Err(DecodeError::Invalid("a listing's count of directories is wrong"));
         }
         entries.reader.finish()?;
-        owners.finish()
+        owners.finish()?;
+        attrs.finish()
     }
 }
 
@@ -236,11 +264,18 @@ pub struct ListingBuilder {
     last_mode: u16,
     last_seconds: i64,
     run: Option<(Owner, u64)>,
+    attrs: Vec<u8>,
+    last_attrs: Vec<u8>,
+    /// How many entries have no attributes since the last one that has.
+    bare: u64,
 }
 
 impl ListingBuilder {
     /// Appends an entry, whose name must come after the last one's.
     pub fn push(&mut self, entry: &Entry<'_>) {
+        if let Kind::HardLink { to } = entry.kind {
+            return self.push_link(entry.name, to);
+        }
         let Meta { mode, mtime, owner } = entry.meta;
         let mut flags = entry.kind.code();
         flags |= if mode == self.last_mode { SAME_MODE } else { 0 };
@@ -263,12 +298,34 @@ impl ListingBuilder {
             Kind::File { size } => put_varint(out, size),
             Kind::Symlink { target } => put_bytes(out, target),
             Kind::CharDevice { rdev } | Kind::BlockDevice { rdev } => put_varint(out, rdev),
-            Kind::Dir | Kind::Fifo | Kind::Socket => {}
+            Kind::Dir | Kind::Fifo | Kind::Socket | Kind::HardLink { .. } => {}
         }
         (self.last_mode, self.last_seconds) = (mode, mtime.seconds);
         self.len += 1;
         self.dirs += u32::from(entry.kind == Kind::Dir);
         self.push_owner(owner);
+        self.push_attrs(entry.attrs);
+    }
+
+    fn push_link(&mut self, name: &[u8], to: &[u8]) {
+        self.entries.push(HARD_LINK | NO_META);
+        self.entries.push(name.len() as u8);
+        self.entries.extend_from_slice(name);
+        put_bytes(&mut self.entries, to);
+        self.len += 1;
+        // It goes on with the run of owners that it is in.
+        self.push_owner(self.run.map_or_else(Owner::default, |(owner, _)| owner));
+        self.push_attrs(Attrs::default());
+    }
+
+    /// How many entries there are so far.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether there is no entry yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Says that the directory has entries that could not be read.
@@ -285,7 +342,23 @@ impl ListingBuilder {
             complete: !self.incomplete,
             entries: self.entries.into(),
             owners: self.owners.into(),
+            attrs: self.attrs.into(),
         }
+    }
+
+    fn push_attrs(&mut self, attrs: Attrs<'_>) {
+        if attrs.is_empty() {
+            self.bare += 1;
+            return;
+        }
+        put_varint(&mut self.attrs, std::mem::take(&mut self.bare));
+        if attrs.bytes() == self.last_attrs {
+            self.attrs.push(0);
+            return;
+        }
+        put_bytes(&mut self.attrs, attrs.bytes());
+        self.last_attrs.clear();
+        self.last_attrs.extend_from_slice(attrs.bytes());
     }
 
     fn push_owner(&mut self, owner: Owner) {
@@ -313,6 +386,7 @@ pub struct Entries<'a> {
     left: u32,
     entries: EntryReader<'a>,
     owners: OwnerReader<'a>,
+    attrs: AttrsReader<'a>,
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -321,7 +395,11 @@ impl<'a> Iterator for Entries<'a> {
     fn next(&mut self) -> Option<Entry<'a>> {
         self.left = self.left.checked_sub(1)?;
         let mut entry = self.entries.next().ok()?;
-        entry.meta.owner = self.owners.next().ok()?;
+        let owner = self.owners.next().ok()?;
+        let attrs = self.attrs.next().ok()?;
+        if !matches!(entry.kind, Kind::HardLink { .. }) {
+            (entry.meta.owner, entry.attrs) = (owner, attrs);
+        }
         Some(entry)
     }
 
@@ -342,12 +420,15 @@ impl<'a> EntryReader<'a> {
         Self { reader: Reader::new(bytes), last_mode: 0, last_seconds: 0 }
     }
 
-    /// The next entry, its owner left at 0.
+    /// The next entry, its owner left at 0 and without attributes.
     fn next(&mut self) -> Result<Entry<'a>, DecodeError> {
         let reader = &mut self.reader;
         let flags = reader.byte()?;
         if flags & !KNOWN_BITS != 0 {
             return Err(DecodeError::Invalid("an entry has a flag that this version does not know"));
+        }
+        if flags & KIND_BITS == HARD_LINK && flags & NO_META != NO_META {
+            return Err(DecodeError::Invalid("a hard link has metadata of its own"));
         }
         let len = reader.byte()?;
         let name = reader.take(usize::from(len))?;
@@ -367,8 +448,12 @@ impl<'a> EntryReader<'a> {
             return Err(DecodeError::Invalid("a time has more than a second of nanoseconds"));
         }
         let kind = read_kind(flags & KIND_BITS, reader)?;
+        if let Kind::HardLink { to } = kind {
+            return Ok(Entry::hard_link(name, to));
+        }
         let mtime = Time { seconds: self.last_seconds, nanos };
-        Ok(Entry { name, kind, meta: Meta { mode: self.last_mode, mtime, owner: Owner::default() } })
+        let meta = Meta { mode: self.last_mode, mtime, owner: Owner::default() };
+        Ok(Entry { name, kind, meta, attrs: Attrs::default() })
     }
 }
 
@@ -389,8 +474,19 @@ fn read_kind<'a>(code: u8, reader: &mut Reader<'a>) -> Result<Kind<'a>, DecodeEr
         4 => Kind::CharDevice { rdev: reader.varint()? },
         5 => Kind::BlockDevice { rdev: reader.varint()? },
         SOCKET => Kind::Socket,
+        HARD_LINK => Kind::HardLink { to: read_link_path(reader)? },
         _ => return Err(DecodeError::Invalid("an entry is of a kind that this version does not know")),
     })
+}
+
+/// A path from the root, that does not lead into Volferry's own folder.
+fn read_link_path<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+    let to = reader.bytes(MAX_PATH_BYTES)?;
+    let mut names = to.split(|&byte| byte == b'/').peekable();
+    if names.peek() == Some(&OWN_DIR) || !names.all(|name| check_name(name).is_ok()) {
+        return Err(DecodeError::Invalid("a hard link leads to what is not a path in the tree"));
+    }
+    Ok(to)
 }
 
 #[derive(Debug, Clone)]
@@ -422,6 +518,64 @@ impl<'a> OwnerReader<'a> {
     }
 }
 
+/// Reads the attributes of the entries that have any: how many entries before it have none, then its own, or nothing where they are
+/// those of the last one that has some.
+#[derive(Debug, Clone)]
+struct AttrsReader<'a> {
+    reader: Reader<'a>,
+    /// Entries until the next one that has some.
+    bare: Option<u64>,
+    last: &'a [u8],
+}
+
+impl<'a> AttrsReader<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { reader: Reader::new(bytes), bare: None, last: &[] }
+    }
+
+    fn next(&mut self) -> Result<Attrs<'a>, DecodeError> {
+        if self.bare.is_none() {
+            if self.reader.is_empty() {
+                return Ok(Attrs::default());
+            }
+            self.bare = Some(self.reader.varint()?);
+        }
+        self.bare = match self.bare {
+            Some(0) => None,
+            Some(bare) => {
+                self.bare = Some(bare - 1);
+                return Ok(Attrs::default());
+            }
+            None => None,
+        };
+        let own = self.reader.bytes(MAX_ATTRS_BYTES)?;
+        if !own.is_empty() {
+            self.last = own;
+        } else if self.last.is_empty() {
+            return Err(DecodeError::Invalid("an entry has the attributes of none before it"));
+        }
+        Ok(Attrs::trusted(self.last))
+    }
+
+    fn finish(self) -> Result<(), DecodeError> {
+        match self.bare {
+            None => self.reader.finish(),
+            Some(_) => Err(DecodeError::Trailing),
+        }
+    }
+
+    /// The same for bytes of a peer.
+    fn next_checked(&mut self) -> Result<(), DecodeError> {
+        let before = self.last;
+        let attrs = self.next()?;
+        let repeated = std::ptr::eq(before, self.last);
+        if !attrs.is_empty() && !repeated {
+            Attrs::decode(attrs.bytes())?;
+        }
+        Ok(())
+    }
+}
+
 /// Appends the metadata of a single entry, such as the root directory's.
 pub fn put_meta(out: &mut Vec<u8>, meta: &Meta) {
     put_varint(out, u64::from(meta.mode));
@@ -448,23 +602,44 @@ pub fn read_meta(reader: &mut Reader<'_>) -> Result<Meta, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attrs::put_attr;
 
     fn meta(mode: u16, seconds: i64, nanos: u32, uid: u32) -> Meta {
         Meta { mode, mtime: Time { seconds, nanos }, owner: Owner { uid, gid: 7 } }
     }
 
+    const NONE: Attrs<'static> = Attrs::trusted(&[]);
+
     fn sample() -> Vec<Entry<'static>> {
         vec![
-            Entry { name: b"a\xff\n", kind: Kind::File { size: 1 << 40 }, meta: meta(0o644, -5, 1, 0) },
-            Entry { name: b"b", kind: Kind::Dir, meta: meta(0o755, -5, 0, 0) },
+            Entry {
+                name: b"a\xff\n",
+                kind: Kind::File { size: 1 << 40 },
+                meta: meta(0o644, -5, 1, 0),
+                attrs: NONE,
+            },
+            Entry { name: b"b", kind: Kind::Dir, meta: meta(0o755, -5, 0, 0), attrs: NONE },
             Entry {
                 name: b"c",
                 kind: Kind::Symlink { target: b"../x" },
                 meta: meta(0o777, 1 << 40, 9, 1000),
+                attrs: NONE,
             },
-            Entry { name: b"d", kind: Kind::Fifo, meta: meta(0o600, 3, 999_999_999, 1000) },
-            Entry { name: b"e", kind: Kind::CharDevice { rdev: 0x0103 }, meta: meta(0o600, 3, 0, 0) },
-            Entry { name: b"f", kind: Kind::BlockDevice { rdev: 8 }, meta: meta(0o7777, 3, 0, u32::MAX) },
+            Entry { name: b"d", kind: Kind::Fifo, meta: meta(0o600, 3, 999_999_999, 1000), attrs: NONE },
+            Entry {
+                name: b"e",
+                kind: Kind::CharDevice { rdev: 0x0103 },
+                meta: meta(0o600, 3, 0, 0),
+                attrs: NONE,
+            },
+            Entry {
+                name: b"f",
+                kind: Kind::BlockDevice { rdev: 8 },
+                meta: meta(0o7777, 3, 0, u32::MAX),
+                attrs: NONE,
+            },
+            Entry::hard_link(b"g", b"a\xff\n"),
+            Entry { name: b"h", kind: Kind::Fifo, meta: meta(0o7777, 3, 0, u32::MAX), attrs: NONE },
         ]
     }
 
@@ -482,7 +657,8 @@ mod tests {
 
     #[test]
     fn a_socket_is_listed_at_home_and_refused_from_a_peer() {
-        let listing = listing(&[Entry { name: b"s", kind: Kind::Socket, meta: meta(0o755, 1, 1, 1) }]);
+        let listing =
+            listing(&[Entry { name: b"s", kind: Kind::Socket, meta: meta(0o755, 1, 1, 1), attrs: NONE }]);
         assert_eq!(listing.iter().next().unwrap().kind, Kind::Socket);
         assert!(Listing::decode(&mut Reader::new(&encoded(&listing))).is_err());
     }
@@ -497,6 +673,41 @@ mod tests {
         assert_eq!(decoded, built);
         assert_eq!(decoded.iter().collect::<Vec<_>>(), sample());
         assert_eq!(decoded.dirs(), 1);
+    }
+
+    #[test]
+    fn attributes_are_written_once_for_entries_that_follow_one_another() {
+        let mut some = Vec::new();
+        put_attr(&mut some, b"user.some", &[7; 200]);
+        let mut other = Vec::new();
+        put_attr(&mut other, b"user.other", b"");
+        let (some, other) = (Attrs::trusted(&some), Attrs::trusted(&other));
+        let mut entries = sample();
+        for (at, attrs) in [(1, some), (2, some), (4, some), (5, other)] {
+            entries[at].attrs = attrs;
+        }
+        let built = listing(&entries);
+        assert!(built.attrs.len() < 240, "{} bytes", built.attrs.len());
+        assert_eq!(built.iter().collect::<Vec<_>>(), entries);
+        let bytes = encoded(&built);
+        assert_eq!(Listing::decode(&mut Reader::new(&bytes)), Ok(built.clone()));
+        for end in 0..bytes.len() {
+            assert!(Listing::decode(&mut Reader::new(&bytes[..end])).is_err(), "cut at {end}");
+        }
+        let bare = listing(&sample()).digest();
+        assert_eq!((built.digest().entries, built.digest().owners), (bare.entries, bare.owners));
+        assert_eq!(bare.attrs, TreeDigest::NO_ATTRS);
+        assert_ne!(built.digest().attrs, bare.attrs);
+    }
+
+    #[test]
+    fn attributes_of_a_kind_that_is_not_synced_are_refused() {
+        let mut label = Vec::new();
+        put_attr(&mut label, b"security.selinux", b"label");
+        let mut entries = sample();
+        entries[1].attrs = Attrs::trusted(&label);
+        let bytes = encoded(&listing(&entries));
+        assert!(Listing::decode(&mut Reader::new(&bytes)).is_err());
     }
 
     #[test]
@@ -515,6 +726,17 @@ mod tests {
             let error = Listing::decode(&mut Reader::new(&bytes)).unwrap_err();
             assert_eq!(error, DecodeError::Invalid("an entry's name is not a name"));
         }
+    }
+
+    #[test]
+    fn hard_links_that_lead_elsewhere_are_refused() {
+        for to in [&b""[..], b"/etc/passwd", b"a/../../b", b"a//b", b".volferry/lock", b"a\0", &[b'a'; 4097]]
+        {
+            let bytes = encoded(&listing(&[Entry::hard_link(b"l", to)]));
+            assert!(Listing::decode(&mut Reader::new(&bytes)).is_err(), "{}", to.escape_ascii());
+        }
+        let bytes = encoded(&listing(&[Entry::hard_link(b"l", b"a/.volferry/lock")]));
+        assert!(Listing::decode(&mut Reader::new(&bytes)).is_ok());
     }
 
     #[test]

@@ -145,14 +145,36 @@ fn subtree(values: &[ChainingValue]) -> ChainingValue {
     }
 }
 
-/// What a directory and all below it look like. Owners have a digest of their own: a sink that may not set them compares
-/// without them.
+/// What a directory and all below it look like. Owners and attributes have digests of their own: a sink that may not set
+/// them compares without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeDigest {
     /// Names, kinds, sizes, times, modes, link targets.
     pub entries: [u8; 16],
     /// Users and groups.
     pub owners: [u8; 16],
+    /// Extended attributes; [`Self::NO_ATTRS`] where no entry has any.
+    pub attrs: [u8; 16],
+}
+
+impl TreeDigest {
+    /// Of a tree in which no entry has extended attributes.
+    pub const NO_ATTRS: [u8; 16] = [0; 16];
+
+    /// Of a directory with the directories in it, from its own digest and theirs in order.
+    #[must_use]
+    pub fn with_children(&self, children: &[Self]) -> Self {
+        let fold = |own: [u8; 16], part: fn(&Self) -> [u8; 16]| {
+            let below: Vec<u8> = children.iter().flat_map(part).collect();
+            digest(&[&own, &below])
+        };
+        let bare = self.attrs == Self::NO_ATTRS && children.iter().all(|child| child.attrs == Self::NO_ATTRS);
+        Self {
+            entries: fold(self.entries, |child| child.entries),
+            owners: fold(self.owners, |child| child.owners),
+            attrs: if bare { Self::NO_ATTRS } else { fold(self.attrs, |child| child.attrs) },
+        }
+    }
 }
 
 /// The first 16 bytes of BLAKE3: no accident, and no peer without 2^64 work, makes two directories look the same.

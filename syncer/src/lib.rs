@@ -4,12 +4,14 @@
 //! `syncer/doc/design.md` says why it is so.
 
 pub mod apply;
+pub mod attrs;
 pub mod cli;
 pub mod codec;
 pub mod delta;
 pub mod entry;
 pub mod filter;
 pub mod hash;
+pub mod links;
 pub mod monitor;
 pub mod path;
 pub mod plan;

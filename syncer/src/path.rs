@@ -94,6 +94,14 @@ impl RelPath {
         self.0.is_empty()
     }
 
+    /// Reads a path as another machine wrote it.
+    ///
+    /// # Errors
+    /// When it is not one or more names joined by `/`, or longer than [`MAX_PATH_BYTES`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, PathError> {
+        bytes.split(|&byte| byte == b'/').try_fold(Self::root(), |path, name| path.join(name))
+    }
+
     /// The names on the way from the root.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::{
+    attrs::Classes,
     entry::{Entry, Kind, Listing},
     hash::TreeDigest,
 };
@@ -17,12 +18,17 @@ pub struct Policy {
     /// Modification times are kept. Where they are not, a file's time still tells whether its content may differ; that of anything else
     /// says nothing.
     pub times: bool,
+    /// Extended attributes of these kinds are compared.
+    pub attrs: Classes,
 }
 
 impl Policy {
     /// Whether two directories are the same with all that is below them.
     pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
-        a.entries == b.entries && (!self.owners || a.owners == b.owners)
+        a.entries == b.entries
+            && (!self.owners || a.owners == b.owners)
+            // Where not all kinds of attributes can be set, these may differ for ever; the listings then tell what matters.
+            && (self.attrs.is_empty() || a.attrs == b.attrs)
     }
 }
 
@@ -125,7 +131,8 @@ impl DirPlan {
     }
 }
 
-fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
+/// What makes the sink's entry the source's, if anything has to.
+pub(crate) fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
     let replace = Step::Replace { was_dir: sink.kind == Kind::Dir };
     let same_mtime = source.meta.mtime == sink.meta.mtime;
     match (source.kind, sink.kind) {
@@ -140,7 +147,8 @@ fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
     // A link's mode is always 0777 and says nothing.
     let same_mode = source.meta.mode == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
     let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
-    (!(same_mode && same_owner && (same_mtime || !policy.times))).then_some(Step::Meta)
+    let same_attrs = source.attrs.same(&sink.attrs, policy.attrs);
+    (!(same_mode && same_owner && same_attrs && (same_mtime || !policy.times))).then_some(Step::Meta)
 }
 
 /// Walks a listing, counting entries and the directories among them.
@@ -168,20 +176,28 @@ impl<'a> Counted<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{ListingBuilder, Meta, Owner, Time};
+    use crate::{
+        attrs::{Attrs, put_attr},
+        entry::{ListingBuilder, Meta, Owner, Time},
+    };
 
-    const DELETE: Policy = Policy { delete: true, owners: true, times: true };
+    const DELETE: Policy = Policy { delete: true, owners: true, times: true, attrs: Classes::ALL };
 
     fn meta(seconds: i64) -> Meta {
         Meta { mode: 0o644, mtime: Time { seconds, nanos: 5 }, owner: Owner { uid: 1, gid: 1 } }
     }
 
     fn file(name: &str, size: u64, seconds: i64) -> Entry<'_> {
-        Entry { name: name.as_bytes(), kind: Kind::File { size }, meta: meta(seconds) }
+        Entry {
+            name: name.as_bytes(),
+            kind: Kind::File { size },
+            meta: meta(seconds),
+            attrs: Attrs::default(),
+        }
     }
 
     fn dir(name: &str) -> Entry<'_> {
-        Entry { name: name.as_bytes(), kind: Kind::Dir, meta: meta(0) }
+        Entry { name: name.as_bytes(), kind: Kind::Dir, meta: meta(0), attrs: Attrs::default() }
     }
 
     fn listing(entries: &[Entry<'_>]) -> Listing {
@@ -244,6 +260,17 @@ mod tests {
         let (source, sink) = (listing(&[other]), listing(&[file("a", 1, 1)]));
         assert_eq!(plan_dir(&source, &sink, DELETE).steps, [(0, Step::Meta)]);
         assert_eq!(plan_dir(&source, &sink, Policy { owners: false, ..DELETE }).steps, []);
+    }
+
+    #[test]
+    fn attributes_matter_only_where_they_can_be_set() {
+        let mut attrs = Vec::new();
+        put_attr(&mut attrs, b"trusted.t", b"value");
+        let source = listing(&[Entry { attrs: Attrs::trusted(&attrs), ..file("a", 1, 1) }, file("b", 1, 1)]);
+        let sink = listing(&[file("a", 1, 1), Entry { attrs: Attrs::trusted(&attrs), ..file("b", 1, 1) }]);
+        assert_eq!(plan_dir(&source, &sink, DELETE).steps, [(0, Step::Meta), (1, Step::Meta)]);
+        let may_not = Policy { attrs: Classes::ALL.without(Classes::TRUSTED), ..DELETE };
+        assert_eq!(plan_dir(&source, &sink, may_not).steps, []);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     ffi::CStr,
     io,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,9 +17,11 @@ use rustix::{
 };
 
 use crate::{
+    attrs::{Attrs, AttrsBuf, Classes, read::AttrReader},
     entry::{Entry, Kind, Listing, ListingBuilder, MAX_TARGET_BYTES, Meta, Owner, Time},
     filter::Filter,
-    hash::{TreeDigest, digest},
+    hash::TreeDigest,
+    links::{Group, Place, Shared, group},
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},
@@ -32,6 +34,8 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::MODE)
     .union(StatxFlags::UID)
     .union(StatxFlags::GID)
+    .union(StatxFlags::INO)
+    .union(StatxFlags::NLINK)
     .union(StatxFlags::MTIME)
     .union(StatxFlags::SIZE);
 
@@ -59,8 +63,20 @@ pub struct Tree {
     pub dirs: Vec<Dir>,
     /// The root directory's own metadata.
     pub root_meta: Meta,
+    /// The root directory's own extended attributes.
+    pub root_attrs: AttrsBuf,
     /// Sums over the tree.
     pub totals: Totals,
+    /// Files with more than one name, where hard links are kept.
+    pub groups: Vec<Group>,
+}
+
+impl Tree {
+    /// Whether any entry, or the root, has extended attributes.
+    pub fn has_attrs(&self) -> bool {
+        let bare = |dir: &Dir| dir.digest.attrs == TreeDigest::NO_ATTRS;
+        !self.root_attrs.as_attrs().is_empty() || !self.dirs.first().is_none_or(bare)
+    }
 }
 
 /// Sums over a tree.
@@ -85,6 +101,10 @@ pub struct ScanOptions {
     pub ignore_specials: bool,
     /// List sockets, which are else counted and left out.
     pub list_sockets: bool,
+    /// Find the names that are hard links of one another.
+    pub hard_links: bool,
+    /// Which extended attributes to read.
+    pub attrs: Classes,
 }
 
 /// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
@@ -100,16 +120,19 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
         queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root() }),
     };
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let parts: Vec<Part> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..workers).map(|_| scope.spawn(|| walk.work())).collect();
-        let mine = walk.work();
-        others.into_iter().filter_map(|worker| worker.join().ok()).chain([mine]).collect()
+    // Reading attributes may move a thread's working directory, so all threads are the scan's own.
+    let (parts, root_attrs) = std::thread::scope(|scope| {
+        let root = scope.spawn(|| walk.root_attrs(root));
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| walk.work())).collect();
+        let parts: Vec<Part> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+        (parts, root.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
     });
     if let Some(error) = walk.queue.lock().root_error.take() {
         return Err(error);
     }
     let mut tree = assemble(parts);
     tree.root_meta = root_meta;
+    tree.root_attrs = root_attrs?;
     Ok(tree)
 }
 
@@ -118,20 +141,26 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
 struct Part {
     dirs: Vec<(DirId, Dir)>,
     totals: Totals,
+    shared: Vec<Shared>,
 }
 
 fn assemble(parts: Vec<Part>) -> Tree {
     let count = parts.iter().map(|part| part.dirs.len()).sum();
     let mut tree = Tree::default();
     tree.dirs.resize_with(count, Dir::default);
+    let mut shared = Vec::new();
     for part in parts {
         tree.totals.entries += part.totals.entries;
         tree.totals.bytes += part.totals.bytes;
         tree.totals.skipped += part.totals.skipped;
+        shared.extend(part.shared);
         for (id, dir) in part.dirs {
             tree.dirs[id as usize] = dir;
         }
     }
+    let (groups, bytes) = group(&mut tree.dirs, shared);
+    tree.groups = groups;
+    tree.totals.bytes -= bytes;
     digest_upwards(&mut tree.dirs);
     tree
 }
@@ -144,14 +173,8 @@ fn digest_upwards(dirs: &mut [Dir]) {
             continue;
         }
         let first = dirs[id].first_child as usize;
-        let below = &dirs[first..first + children];
-        let entries: Vec<u8> = below.iter().flat_map(|dir| dir.digest.entries).collect();
-        let owners: Vec<u8> = below.iter().flat_map(|dir| dir.digest.owners).collect();
-        let own = dirs[id].digest;
-        dirs[id].digest = TreeDigest {
-            entries: digest(&[&own.entries, &entries]),
-            owners: digest(&[&own.owners, &owners]),
-        };
+        let below: Vec<TreeDigest> = dirs[first..first + children].iter().map(|dir| dir.digest).collect();
+        dirs[id].digest = dirs[id].digest.with_children(&below);
     }
 }
 
@@ -238,22 +261,39 @@ impl Walk<'_> {
         let mut part = Part::default();
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
+        let mut attrs = AttrReader::new(self.options.attrs);
         while let Some(work) = self.queue.pop() {
-            self.visit(&work, &mut buffer, &mut names, &mut part);
+            self.visit(&work, &mut buffer, &mut names, &mut attrs, &mut part);
         }
         part
     }
 
-    fn visit(&self, work: &Work, buffer: &mut [MaybeUninit<u8>], names: &mut Names, part: &mut Part) {
+    fn root_attrs(&self, root: &Root) -> io::Result<AttrsBuf> {
+        let mut reader = AttrReader::new(self.options.attrs);
+        let fd = root.read_dir(&RelPath::root())?;
+        reader.enter(fd.as_fd());
+        let mut attrs = Vec::new();
+        reader.read(c".", &mut attrs)?;
+        Ok(Attrs::trusted(&attrs).into())
+    }
+
+    fn visit(
+        &self,
+        work: &Work,
+        buffer: &mut [MaybeUninit<u8>],
+        names: &mut Names,
+        attrs: &mut AttrReader,
+        part: &mut Part,
+    ) {
         let read = open(work).and_then(|fd| names.read(&fd, buffer).map(|()| fd));
         let fd = match read {
             Ok(fd) => fd,
             Err(error) => return self.give_up(work, error, part),
         };
-        let listing = self.list(work, &fd, names, part);
+        attrs.enter(fd.as_fd());
+        let listing = self.list(work, &fd, names, attrs, part);
         let first_child = self.queue.number(listing.dirs());
-        let (entries, owners) = listing.digest_input();
-        let digest = TreeDigest { entries: digest(&[entries]), owners: digest(&[owners]) };
+        let digest = listing.digest();
         let fd = Arc::new(fd);
         self.queue.done(subdirectories(&work.path, &fd, &listing, first_child).into_iter());
         part.totals.entries += listing.len() as u64;
@@ -274,15 +314,26 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    fn list(&self, work: &Work, fd: &OwnedFd, names: &Names, part: &mut Part) -> Listing {
+    fn list(
+        &self,
+        work: &Work,
+        fd: &OwnedFd,
+        names: &Names,
+        attrs: &mut AttrReader,
+        part: &mut Part,
+    ) -> Listing {
         let mut builder = ListingBuilder::default();
-        let mut target = Vec::new();
+        let mut scratch = Scratch::default();
         for name in names.iter() {
             if work.id == ROOT && name.to_bytes() == OWN_DIR {
                 continue;
             }
-            match self.entry(work, fd, name, &mut target) {
-                Ok(Found::Entry(entry)) => {
+            match self.entry(work, fd, name, attrs, &mut scratch) {
+                Ok(Found::Entry(entry, identity)) => {
+                    if let Some((device, inode)) = identity {
+                        let place = Place { dir: work.id, index: builder.len() };
+                        part.shared.push(Shared { device, inode, place });
+                    }
                     if let Kind::File { size } = entry.kind {
                         part.totals.bytes += size;
                     }
@@ -304,7 +355,8 @@ impl Walk<'_> {
         work: &Work,
         fd: &OwnedFd,
         name: &'b CStr,
-        target: &'b mut Vec<u8>,
+        attrs: &mut AttrReader,
+        scratch: &'b mut Scratch,
     ) -> io::Result<Found<'b>> {
         let stat = match stat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(Found::Gone),
@@ -322,8 +374,8 @@ impl Walk<'_> {
             }
             FileType::Directory => Kind::Dir,
             FileType::Symlink => {
-                *target = read_link(fd, name)?;
-                Kind::Symlink { target }
+                scratch.target = read_link(fd, name)?;
+                Kind::Symlink { target: &scratch.target }
             }
             FileType::Socket if !self.options.list_sockets => return Ok(Found::Socket),
             FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket
@@ -337,7 +389,17 @@ impl Walk<'_> {
             FileType::Socket => Kind::Socket,
             FileType::Unknown => return Ok(Found::Socket),
         };
-        Ok(Found::Entry(Entry { name: name.to_bytes(), kind, meta: meta_of(&stat, self.options) }))
+        if kind != Kind::Socket {
+            attrs.read(name, &mut scratch.attrs)?;
+        }
+        let meta = meta_of(&stat, self.options);
+        let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
+        let may_share = self.options.hard_links && stat.stx_nlink > 1;
+        let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket)).then(|| {
+            let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+            (device, stat.stx_ino)
+        });
+        Ok(Found::Entry(entry, identity))
     }
 
     fn report(&self, work: &Work, name: &CStr, error: &io::Error) {
@@ -346,8 +408,16 @@ impl Walk<'_> {
     }
 }
 
+/// What an entry's parts of any length are read into.
+#[derive(Default)]
+struct Scratch {
+    target: Vec<u8>,
+    attrs: Vec<u8>,
+}
+
 enum Found<'a> {
-    Entry(Entry<'a>),
+    /// An entry; and device and inode of one that may be a hard link of another.
+    Entry(Entry<'a>, Option<(u64, u64)>),
     Socket,
     Excluded,
     Gone,

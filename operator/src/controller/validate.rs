@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::api::{
     ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Placement, PodSettings, PointInTime,
-    Preserve, SyncJobSpec, Transfer, conditions::reason,
+    SyncJobSpec, Transfer, conditions::reason,
 };
 
 /// A field that the API has and whose behaviour is still to come, and whether a spec in that namespace asks for
@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 20] = [
+const NOT_SUPPORTED_YET: [Unsupported; 19] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -31,7 +31,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 20] = [
     ("schedule", |spec, _| spec.schedule.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
     ("files.compare: Content", |spec, _| spec.files.compare != contract::Compare::default()),
-    ("files.preserve", |spec, _| spec.files.preserve != Preserve::default()),
     ("files.write: InPlace", |spec, _| spec.files.write != contract::WriteMode::default()),
     ("transfer.connections", |spec, _| spec.transfer.connections != 0),
     ("transfer.placement: Local", |spec, _| spec.transfer.placement == Placement::Local),
@@ -373,7 +372,6 @@ mod tests {
             ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
             ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
             ("files.compare: Content", json!({"files": {"compare": "Content"}})),
-            ("files.preserve", json!({"files": {"preserve": {"acls": false}}})),
             ("files.write: InPlace", json!({"files": {"write": "InPlace"}})),
             ("transfer.connections", json!({"transfer": {"connections": 2}})),
             ("transfer.placement: Local", json!({"transfer": {"placement": "Local"}})),

@@ -1,8 +1,11 @@
 //! Content from one open file to another on the same machine, by the cheapest way that the file systems allow.
 
-use std::{io, os::fd::BorrowedFd};
+use std::{io, ops::Range, os::fd::BorrowedFd};
 
-use rustix::{fs::FallocateFlags, io::Errno};
+use rustix::{
+    fs::{FallocateFlags, SeekFrom},
+    io::Errno,
+};
 
 /// Files up to this size are read and written: one system call each, which no other way beats.
 const SMALL_BYTES: u64 = 128 << 10;
@@ -10,27 +13,60 @@ const SMALL_BYTES: u64 = 128 << 10;
 /// What a large copy moves at once where nothing better is left.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Copies `len` bytes. Where the source turns out to be shorter, the copy ends there.
-pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+/// Copies `len` bytes to an empty file. Where the source turns out to be shorter, the copy may end there. With `holes`, those of the source
+/// stay holes.
+pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
     if len > SMALL_BYTES && rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }
-    if len > SMALL_BYTES && in_kernel(from, to, len)? {
+    if holes {
+        return between_holes(from, to, len);
+    }
+    part(from, to, 0..len)
+}
+
+/// Copies what is not a hole, and gives the copy its length.
+fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    rustix::fs::ftruncate(to, len)?;
+    let mut at = 0;
+    while at < len {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            // There is only a hole left.
+            Err(Errno::NXIO) => break,
+            // The file system does not tell.
+            Err(Errno::INVAL) => at,
+            result => result?,
+        };
+        let end = match rustix::fs::seek(from, SeekFrom::Hole(start)) {
+            Ok(end) => end.min(len),
+            Err(Errno::NXIO | Errno::INVAL) => len,
+            Err(error) => return Err(error.into()),
+        };
+        part(from, to, start..end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+    if range.end.saturating_sub(range.start) > SMALL_BYTES && in_kernel(from, to, range.clone())? {
         return Ok(());
     }
-    through_memory(from, to, len)
+    through_memory(from, to, range)
 }
 
 /// `copy_file_range`; false where the file systems do not do it.
-fn in_kernel(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<bool> {
-    let mut done = 0;
-    while done < len {
+fn in_kernel(from: BorrowedFd<'_>, to: BorrowedFd<'_>, Range { start, end }: Range<u64>) -> io::Result<bool> {
+    let mut done = start;
+    while done < end {
         let (mut at, mut there) = (done, done);
-        let left = usize::try_from(len - done).unwrap_or(usize::MAX);
+        let left = usize::try_from(end - done).unwrap_or(usize::MAX);
         match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut there), left) {
             Ok(0) => break,
             Ok(copied) => done += copied as u64,
-            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) if done == 0 => {
+            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
+                if done == start =>
+            {
                 return Ok(false);
             }
             Err(Errno::INTR) => {}
@@ -40,10 +76,11 @@ fn in_kernel(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<b
     Ok(true)
 }
 
-fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
-    let mut buffer = Vec::with_capacity(usize::try_from(len).unwrap_or(usize::MAX).min(BUFFER_BYTES));
-    let mut offset = 0;
-    while offset < len {
+fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+    let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+    let mut buffer = Vec::with_capacity(len.min(BUFFER_BYTES));
+    let mut offset = range.start;
+    while offset < range.end {
         buffer.clear();
         match rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), offset) {
             Ok(0) => return Ok(()),

@@ -1,5 +1,5 @@
-//! Metadata, always in the order owner, mode, time: a change of owner clears set-user-ID bits, and every change of content or name
-//! moves times.
+//! Metadata, always in the order owner, attributes, mode, time: a change of owner clears set-user-ID bits and capabilities, an access
+//! control list changes the mode, and every change of content or name moves times.
 
 use std::{
     io,
@@ -11,8 +11,9 @@ use rustix::{
     io::Errno,
 };
 
-use super::Settings;
+use super::{Settings, attrs};
 use crate::{
+    attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
     root::Root,
@@ -21,23 +22,38 @@ use crate::{
 /// `CAP_CHOWN` in the capability masks of `/proc/self/status` (`linux/capability.h`).
 const CAP_CHOWN_BIT: u32 = 0;
 
+/// `CAP_SYS_ADMIN` there.
+pub(super) const CAP_SYS_ADMIN_BIT: u32 = 21;
+
 /// The mode that a new file gets where permissions are not kept.
 const DEFAULT_FILE_MODE: u16 = 0o644;
 
 /// Whether this process may give files to other users.
 pub fn may_change_owners() -> bool {
+    has_capability(CAP_CHOWN_BIT)
+}
+
+/// Whether this process has the capability of this number.
+pub(super) fn has_capability(bit: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.map_or_else(|| rustix::process::geteuid().is_root(), |mask| mask >> CAP_CHOWN_BIT & 1 == 1)
+    mask.map_or_else(|| rustix::process::geteuid().is_root(), |mask| mask >> bit & 1 == 1)
 }
 
-/// Sets the metadata of an open file that nobody sees yet.
-pub(super) fn set_open_file(settings: Settings, file: BorrowedFd<'_>, wanted: &Meta) -> io::Result<()> {
+/// Sets the metadata of an open file that nobody sees yet. `inherits` is whether it may have attributes of its directory's.
+pub(super) fn set_open_file(
+    settings: Settings,
+    file: BorrowedFd<'_>,
+    wanted: &Meta,
+    wanted_attrs: Attrs<'_>,
+    inherits: bool,
+) -> io::Result<()> {
     if settings.owners {
         let (user, group) = ids(wanted.owner);
         rustix::fs::fchown(file, user, group)?;
     }
+    attrs::set_new(file, wanted_attrs, settings.attrs, inherits)?;
     rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode.into()))?;
     if settings.times {
         rustix::fs::futimens(file, &times(wanted.mtime))?;
@@ -45,12 +61,20 @@ pub(super) fn set_open_file(settings: Settings, file: BorrowedFd<'_>, wanted: &M
     Ok(())
 }
 
-/// Sets the metadata of the entry of this name, which is not followed if it is a link.
-pub(super) fn set_entry(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+/// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where `with_attrs`.
+pub(super) fn set_entry(
+    settings: Settings,
+    dir: BorrowedFd<'_>,
+    entry: &Entry<'_>,
+    with_attrs: bool,
+) -> io::Result<()> {
     let Meta { mtime, owner, .. } = entry.meta;
     if settings.owners {
         let (user, group) = ids(owner);
         rustix::fs::chownat(dir, entry.name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    if with_attrs {
+        set_entry_attrs(settings, dir, entry)?;
     }
     // Links have no mode.
     if settings.permissions && !matches!(entry.kind, Kind::Symlink { .. }) {
@@ -60,6 +84,27 @@ pub(super) fn set_entry(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'
         rustix::fs::utimensat(dir, entry.name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
     }
     Ok(())
+}
+
+fn set_entry_attrs(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+    let path = attrs::path_of(dir, entry.name);
+    let set = || attrs::replace(&path, entry.attrs, settings.attrs);
+    let denied = match set() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => error,
+        result => return result,
+    };
+    if matches!(entry.kind, Kind::Symlink { .. }) {
+        return Err(denied);
+    }
+    // Who owns a file that may not be written to may change its mode, but not its attributes.
+    let stat = rustix::fs::statat(dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    chmod(dir, entry.name, mode | Mode::RUSR | Mode::WUSR)?;
+    let set = set();
+    if !settings.permissions {
+        chmod(dir, entry.name, mode)?;
+    }
+    set
 }
 
 /// The mode that a file of this name gets: what the run wants, or, where permissions are not kept, what a file that is there has.
@@ -79,12 +124,22 @@ pub(super) fn file_mode(
     }
 }
 
-/// Sets the metadata of a directory. Where permissions are not kept, a mode of 0 leaves it the one that it has.
-pub(super) fn set_dir(settings: Settings, root: &Root, path: &RelPath, wanted: &Meta) -> io::Result<()> {
+/// Sets the metadata of a directory, its attributes only where there are `wanted_attrs`. Where permissions are not kept, a mode of 0
+/// leaves it the one that it has.
+pub(super) fn set_dir(
+    settings: Settings,
+    root: &Root,
+    path: &RelPath,
+    wanted: &Meta,
+    wanted_attrs: Option<Attrs<'_>>,
+) -> io::Result<()> {
     let dir = root.dir(path)?;
     if settings.owners {
         let (user, group) = ids(wanted.owner);
         rustix::fs::chownat(&dir, c"", user, group, AtFlags::EMPTY_PATH)?;
+    }
+    if let Some(attrs) = wanted_attrs {
+        set_dir_attrs(settings, dir.as_fd(), attrs)?;
     }
     if settings.permissions || wanted.mode != 0 {
         chmod_dir(dir.as_fd(), Mode::from_raw_mode(wanted.mode.into()))?;
@@ -93,6 +148,22 @@ pub(super) fn set_dir(settings: Settings, root: &Root, path: &RelPath, wanted: &
         touch_dir(dir.as_fd(), &times(wanted.mtime))?;
     }
     Ok(())
+}
+
+fn set_dir_attrs(settings: Settings, dir: BorrowedFd<'_>, wanted: Attrs<'_>) -> io::Result<()> {
+    let path = attrs::path_of(dir, b".");
+    let set = || attrs::replace(&path, wanted, settings.attrs);
+    match set() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        result => return result,
+    }
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(dir)?.st_mode & 0o7777);
+    chmod_dir(dir, mode | Mode::RWXU)?;
+    let set = set();
+    if !settings.permissions {
+        chmod_dir(dir, mode)?;
+    }
+    set
 }
 
 /// Gives the owner of a directory all its rights. Returns the mode that it had.

@@ -3,6 +3,7 @@
 //! Everything is done by descriptors beneath the [`Root`]; what a peer names is one entry of one directory. A file's
 //! content becomes visible in one link or rename, after it was checked.
 
+mod attrs;
 mod copy;
 mod meta;
 mod node;
@@ -14,7 +15,7 @@ use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use contract::{Ownership, Preserve};
@@ -26,11 +27,13 @@ use rustix::{
 use thiserror::Error;
 
 use crate::{
+    attrs::{Attrs, Classes},
     entry::{Entry, Meta, Owner},
     path::RelPath,
     root::{Root, open_child},
 };
 
+pub use attrs::visible_attrs;
 pub use copy::read_exact_at;
 pub use meta::may_change_owners;
 pub use own::OwnDir;
@@ -79,6 +82,12 @@ pub struct Settings {
     pub permissions: bool,
     /// Modification times.
     pub times: bool,
+    /// Holes in files.
+    pub holes: bool,
+    /// Extended attributes of these kinds.
+    pub attrs: Classes,
+    /// Count the entries that have attributes of these kinds, which would be kept if this process could set them.
+    pub count_attrs: Classes,
 }
 
 impl Settings {
@@ -94,7 +103,15 @@ impl Settings {
             Ownership::Always => return Err(ApplyError::Owners),
         };
         let count_owners = preserve.ownership == Ownership::Auto && !owners;
-        Ok(Self { owners, count_owners, permissions: preserve.permissions, times: preserve.times })
+        Ok(Self {
+            owners,
+            count_owners,
+            permissions: preserve.permissions,
+            times: preserve.times,
+            holes: preserve.sparse,
+            attrs: Classes::wanted(preserve),
+            count_attrs: Classes::NONE,
+        })
     }
 }
 
@@ -111,15 +128,30 @@ pub struct Destination {
     /// Of what this process makes.
     owner: Owner,
     owners_not_kept: AtomicU64,
+    attrs_not_kept: [AtomicU64; Classes::EACH.len()],
+    /// Whether an entry of the destination may have extended attributes that it shall not have.
+    has_attrs: AtomicBool,
 }
 
 impl Destination {
     /// Opens the directory at `path` and takes its lock. What an earlier run left in staging is removed.
-    pub fn open(path: &Path, settings: Settings) -> Result<Self, ApplyError> {
+    /// Which attributes are set in the end also depends on what the file system takes.
+    pub fn open(path: &Path, mut settings: Settings) -> Result<Self, ApplyError> {
         let root = Root::open(path).map_err(|source| ApplyError::Open { path: path.into(), source })?;
         let own = OwnDir::open(&root, path)?;
+        let settable = attrs::probe(&own, settings.attrs);
+        settings.count_attrs = settings.attrs.without(settable);
+        settings.attrs = settable;
         let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
-        Ok(Self { root, own, settings, owner, owners_not_kept: AtomicU64::new(0) })
+        Ok(Self {
+            root,
+            own,
+            settings,
+            owner,
+            owners_not_kept: AtomicU64::new(0),
+            attrs_not_kept: Default::default(),
+            has_attrs: AtomicBool::new(false),
+        })
     }
 
     /// The root, for scanning.
@@ -130,6 +162,11 @@ impl Destination {
     /// Which attributes are set.
     pub fn settings(&self) -> Settings {
         self.settings
+    }
+
+    /// Takes note that the scan has found extended attributes. As long as none are known, none are looked for where none are wanted.
+    pub fn found_attrs(&self) {
+        self.has_attrs.store(true, Relaxed);
     }
 
     /// Opens a directory to work in.
@@ -179,18 +216,34 @@ impl Destination {
         node::make(self, dir, entry)
     }
 
-    /// Sets the metadata of an entry that is there.
-    pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
-        self.count_owner(entry.meta.owner);
-        meta::set_entry(self.settings, dir, entry)
+    /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed.
+    pub fn link(
+        &self,
+        target_dir: BorrowedFd<'_>,
+        target: &[u8],
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> io::Result<()> {
+        node::link(self, target_dir, target, dir, name)
     }
 
-    /// Sets the metadata of a directory after its content is complete.
-    pub fn finish_dir(&self, path: &RelPath, wanted: &Meta) -> io::Result<()> {
+    /// Sets the metadata of an entry that is there.
+    pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+        self.count_not_kept(entry.meta.owner, entry.attrs);
+        meta::set_entry(self.settings, dir, entry, self.sets_attrs(entry.attrs))
+    }
+
+    /// Sets the metadata of a directory after its content is complete. Without `attrs` it keeps the extended attributes that it has.
+    pub fn finish_dir(&self, path: &RelPath, wanted: &Meta, attrs: Option<Attrs<'_>>) -> io::Result<()> {
         if !path.is_root() {
-            self.count_owner(wanted.owner);
+            self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
         }
-        meta::set_dir(self.settings, &self.root, path, wanted)
+        let attrs = attrs.filter(|attrs| self.sets_attrs(*attrs));
+        meta::set_dir(self.settings, &self.root, path, wanted, attrs)
+    }
+
+    fn sets_attrs(&self, wanted: Attrs<'_>) -> bool {
+        !self.settings.attrs.is_empty() && (!wanted.is_empty() || self.has_attrs.load(Relaxed))
     }
 
     /// Begins a file whose content is written as a whole, for `name` in `dir`. `replaces` is whether something of the name is there.
@@ -209,10 +262,18 @@ impl Destination {
     }
 
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
-    pub fn publish(&self, staged: Staged, dir: BorrowedFd<'_>, name: &[u8], wanted: &Meta) -> io::Result<()> {
-        self.count_owner(wanted.owner);
+    pub fn publish(
+        &self,
+        staged: Staged,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        wanted: &Meta,
+        attrs: Attrs<'_>,
+    ) -> io::Result<()> {
+        self.count_not_kept(wanted.owner, attrs);
         let mode = meta::file_mode(self.settings, dir, name, wanted)?;
-        meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted })?;
+        let inherits = self.has_attrs.load(Relaxed);
+        meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted }, attrs, inherits)?;
         staged.publish(&self.own, dir, name)
     }
 
@@ -221,14 +282,28 @@ impl Destination {
         staged.unlink(&self.own);
     }
 
-    /// How many of the entries that were made or changed would belong to somebody else if this process might give them away.
-    pub fn owners_not_kept(&self) -> u64 {
-        self.owners_not_kept.load(Relaxed)
+    /// What the entries that were made or changed did not keep because this process may not set it, a sentence for each kind.
+    pub fn not_kept(&self) -> Vec<String> {
+        let owners = (self.owners_not_kept.load(Relaxed), "owners: only root may give files away");
+        let attrs = self.attrs_not_kept.iter().zip(Classes::EACH);
+        let kinds =
+            [owners].into_iter().chain(attrs.map(|(n, class)| (n.load(Relaxed), attrs::not_kept(class))));
+        kinds
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, kind)| format!("{n} entries did not keep their {kind}"))
+            .collect()
     }
 
-    fn count_owner(&self, wanted: Owner) {
-        if self.settings.count_owners && wanted != self.owner {
+    fn count_not_kept(&self, owner: Owner, attrs: Attrs<'_>) {
+        if self.settings.count_owners && owner != self.owner {
             self.owners_not_kept.fetch_add(1, Relaxed);
+        }
+        if self.settings.count_attrs.is_empty() || attrs.is_empty() {
+            return;
+        }
+        let lost = attrs.classes().and(self.settings.count_attrs);
+        for (count, class) in self.attrs_not_kept.iter().zip(Classes::EACH) {
+            count.fetch_add(u64::from(lost.contains(class)), Relaxed);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{io, os::fd::BorrowedFd};
 
 use rustix::{
-    fs::{FileType, Mode},
+    fs::{AtFlags, FileType, Mode},
     io::Errno,
 };
 
@@ -25,6 +25,26 @@ pub(super) fn make(to: &Destination, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> 
     published
 }
 
+/// Makes `name` in `dir` one more name of `target` in `target_dir`, in place of what is there.
+pub(super) fn link(
+    to: &Destination,
+    target_dir: BorrowedFd<'_>,
+    target: &[u8],
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+) -> io::Result<()> {
+    match rustix::fs::linkat(target_dir, target, dir, name, AtFlags::empty()) {
+        Err(Errno::EXIST) => {}
+        result => return Ok(result?),
+    }
+    let staged = to.own.fresh_name();
+    rustix::fs::linkat(target_dir, target, to.own.staging(), &staged, AtFlags::empty())?;
+    let renamed = rustix::fs::renameat(to.own.staging(), &staged, dir, name);
+    // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
+    let _ = remove::file(to.own.staging(), staged.as_bytes());
+    Ok(renamed?)
+}
+
 fn create(dir: BorrowedFd<'_>, name: &[u8], kind: &Kind<'_>) -> io::Result<()> {
     let private = Mode::RUSR | Mode::WUSR;
     let node = |file_type, rdev| rustix::fs::mknodat(dir, name, file_type, private, rdev);
@@ -33,7 +53,9 @@ fn create(dir: BorrowedFd<'_>, name: &[u8], kind: &Kind<'_>) -> io::Result<()> {
         Kind::Fifo => node(FileType::Fifo, 0)?,
         Kind::CharDevice { rdev } => node(FileType::CharacterDevice, rdev)?,
         Kind::BlockDevice { rdev } => node(FileType::BlockDevice, rdev)?,
-        Kind::File { .. } | Kind::Dir | Kind::Socket => return Err(Errno::INVAL.into()),
+        Kind::File { .. } | Kind::Dir | Kind::Socket | Kind::HardLink { .. } => {
+            return Err(Errno::INVAL.into());
+        }
     }
     Ok(())
 }

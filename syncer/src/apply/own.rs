@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{ApplyError, remove};
+use super::{ApplyError, attrs, remove};
 use crate::{
     path::OWN_DIR,
     root::{Root, open_child},
@@ -48,6 +48,8 @@ impl OwnDir {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let staging = make_and_open(dir.as_fd(), STAGING)?;
         empty(&staging)?;
+        // What is staged shall not inherit an access control list that the root's other files get.
+        attrs::drop_default_acl(staging.as_fd());
         Ok(Self { dir, staging, _lock: lock, next: AtomicU64::new(0) })
     }
 

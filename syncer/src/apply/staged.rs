@@ -84,9 +84,9 @@ impl Staged {
         rustix::fs::ioctl_ficlone(&self.fd, from).is_ok()
     }
 
-    /// Takes over `len` bytes of another file.
-    pub fn copy_from(&self, from: BorrowedFd<'_>, len: u64) -> io::Result<()> {
-        copy::content(from, self.fd(), len)
+    /// Takes over `len` bytes of another file; with `holes`, those stay holes.
+    pub fn copy_from(&self, from: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
+        copy::content(from, self.fd(), len, holes)
     }
 
     /// Removes the file. Who still writes to it writes to what nobody will see.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 use super::{
-    SessionError,
+    SessionError, links,
     moves::{Moved, Moves},
 };
 
@@ -79,6 +79,7 @@ pub(super) fn compare(
     let level = VecDeque::from([root]);
     let mut walk = Walk { source, sink, policy, level, asked: 0, dirs: Vec::new(), moves, held: Vec::new() };
     walk.run()?;
+    links::settle(&mut walk.dirs, sink, policy);
     Ok(Comparison { dirs: walk.dirs, moves: walk.moves.into_made() })
 }
 

@@ -11,11 +11,13 @@ use std::{
 use super::{SessionError, compare::PlannedDir, copies::Copies, moves::Moved};
 use crate::{
     apply::{Destination, Staged, open_dir_in},
+    attrs::{Attrs, AttrsBuf},
     entry::{Entries, Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
     plan::Step,
     report::{Counters, Failures},
+    root::Root,
     scan::{DirId, Tree},
     transport::TransportError,
 };
@@ -51,6 +53,8 @@ pub(super) struct Need {
     pub meta: Meta,
     /// Its length in bytes when the source was scanned.
     pub size: u64,
+    /// Its extended attributes when the source was scanned.
+    pub attrs: AttrsBuf,
     /// Whether the destination has something of the name.
     pub replaces: bool,
     /// A file of the destination that may have some of its content: its older version, or what looks like a copy of it.
@@ -99,7 +103,7 @@ impl Context<'_> {
         meta: &Meta,
         len: u64,
     ) -> io::Result<()> {
-        self.destination.publish(staged, dir, &need.name, meta)?;
+        self.destination.publish(staged, dir, &need.name, meta, need.attrs.as_attrs())?;
         self.count(need.replaces);
         self.counters.bytes_changed.fetch_add(len, Relaxed);
         self.monitor.add_files(1);
@@ -129,9 +133,29 @@ pub(super) struct Executor<'a> {
     delete: bool,
     copies: Copies<'a>,
     /// Directories whose own metadata is set at the end.
-    unfinished: Vec<(RelPath, Meta)>,
+    unfinished: Vec<Unfinished>,
     /// Those of them that were there and whose metadata differs, so that one whose entries change too is not set twice.
     expected: HashSet<RelPath>,
+    /// The attributes of the last file that has any: those of the next are often the same.
+    last_attrs: AttrsBuf,
+    /// Hard links, made when all content is there.
+    links: Vec<HardLink>,
+}
+
+/// One more name of a file.
+struct HardLink {
+    dir: Arc<Target>,
+    name: Box<[u8]>,
+    to: RelPath,
+    replaces: bool,
+}
+
+/// A directory whose own metadata is set when all that is in it is there.
+struct Unfinished {
+    path: RelPath,
+    meta: Meta,
+    /// `None` where it has the attributes that it shall have.
+    attrs: Option<AttrsBuf>,
 }
 
 impl<'a> Executor<'a> {
@@ -142,22 +166,33 @@ impl<'a> Executor<'a> {
         delete: bool,
     ) -> Self {
         let copies = Copies::new(sink);
-        Self { context, sink, moves, delete, copies, unfinished: Vec::new(), expected: HashSet::new() }
+        Self {
+            context,
+            sink,
+            moves,
+            delete,
+            copies,
+            unfinished: Vec::new(),
+            expected: HashSet::new(),
+            last_attrs: AttrsBuf::default(),
+            links: Vec::new(),
+        }
     }
 
-    fn expect(&mut self, path: &RelPath, wanted: Meta) {
+    fn expect(&mut self, path: &RelPath, meta: Meta, attrs: Attrs<'_>) {
         self.expected.insert(path.clone());
-        self.unfinished.push((path.clone(), wanted));
+        self.unfinished.push(Unfinished { path: path.clone(), meta, attrs: Some(attrs.into()) });
     }
 
     /// Has the root's own metadata set at the end, where it is not `wanted` already.
-    pub(super) fn expect_root(&mut self, wanted: Meta) {
+    pub(super) fn expect_root(&mut self, wanted: Meta, attrs: Attrs<'_>) {
         let have = self.sink.root_meta;
         let settings = self.context.destination.settings();
         let same_owner = wanted.owner == have.owner || !settings.owners;
         let same_mtime = wanted.mtime == have.mtime || !settings.times;
-        if wanted.mode != have.mode || !same_mtime || !same_owner {
-            self.expect(&RelPath::root(), wanted);
+        let same_attrs = attrs.same(&self.sink.root_attrs.as_attrs(), settings.attrs);
+        if wanted.mode != have.mode || !same_mtime || !same_owner || !same_attrs {
+            self.expect(&RelPath::root(), wanted, attrs);
         }
     }
 
@@ -179,14 +214,34 @@ impl<'a> Executor<'a> {
         fetch.finish()
     }
 
-    /// Deletes, then sets the metadata of directories, the deepest first.
+    fn make_links(&mut self) {
+        let (mut from, mut to) = (LastPath::default(), LastPath::default());
+        for link in std::mem::take(&mut self.links) {
+            let root = self.context.destination.root();
+            let made =
+                link.to.split_last().ok_or(io::ErrorKind::InvalidInput.into()).and_then(|(dir, target)| {
+                    let (from, to) = (from.open(root, &dir)?, to.open(root, &link.dir.path)?);
+                    self.context.destination.link(from, target, to, &link.name)
+                });
+            match made {
+                Ok(()) => self.context.count(link.replaces),
+                Err(error) => {
+                    self.context.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
+                }
+            }
+        }
+    }
+
+    /// Makes hard links, deletes, then sets the metadata of directories, the deepest first.
     pub(super) fn finish(mut self, planned: &[PlannedDir]) -> Vec<String> {
+        self.make_links();
         for dir in planned {
             self.delete_in(dir);
         }
         let mut notes = Vec::new();
-        for (path, meta) in self.unfinished.drain(..).rev() {
-            match self.context.destination.finish_dir(&path, &meta) {
+        for Unfinished { path, meta, attrs } in self.unfinished.drain(..).rev() {
+            let attrs = attrs.as_ref().map(AttrsBuf::as_attrs);
+            match self.context.destination.finish_dir(&path, &meta, attrs) {
                 Ok(()) => {}
                 // A volume's root often belongs to somebody else; that is no fault of the run.
                 Err(error) if path.is_root() => {
@@ -195,11 +250,7 @@ impl<'a> Executor<'a> {
                 Err(error) => self.context.failures.add(&path, "set metadata", &error),
             }
         }
-        let not_kept = self.context.destination.owners_not_kept();
-        if not_kept > 0 {
-            notes
-                .push(format!("{not_kept} entries did not keep their owners: only root may give files away"));
-        }
+        notes.extend(self.context.destination.not_kept());
         notes
     }
 
@@ -208,7 +259,7 @@ impl<'a> Executor<'a> {
         let changes = dir.plan.changes_entries();
         // One that was just made is on the list already.
         if changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
-            self.unfinished.push((dir.path.clone(), dir.meta));
+            self.unfinished.push(Unfinished { path: dir.path.clone(), meta: dir.meta, attrs: None });
         }
         if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {
             return Vec::new();
@@ -226,11 +277,13 @@ impl<'a> Executor<'a> {
         let mut there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());
         for (index, entry) in (0..).zip(&dir.listing) {
             let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+            let attrs = self.keep(entry.attrs);
             let need = |size, old| Need {
                 dir: Arc::clone(&target),
                 index,
                 name: entry.name.into(),
                 meta: entry.meta,
+                attrs: attrs.clone(),
                 size,
                 replaces: step != Step::Create,
                 old,
@@ -247,6 +300,11 @@ impl<'a> Executor<'a> {
                 }
                 _ if self.apply(dir, opened.as_fd(), &entry, step) => {}
                 (_, Kind::File { size }) => needs.push(need(size, None)),
+                (_, Kind::HardLink { to }) => {
+                    let (dir, name) = (Arc::clone(&target), entry.name.into());
+                    let to = RelPath::parse(to).unwrap_or_default();
+                    self.links.push(HardLink { dir, name, to, replaces: step != Step::Create });
+                }
                 _ => {}
             }
         }
@@ -267,12 +325,22 @@ impl<'a> Executor<'a> {
     /// Has a directory that was unlocked get its own mode back at the end.
     fn keep_mode(&mut self, path: &RelPath, mode: u16) {
         let mut unfinished = self.unfinished.iter_mut().rev();
-        if let Some((_, meta)) = unfinished.find(|(unfinished, _)| unfinished == path) {
-            meta.mode = mode;
+        if let Some(unfinished) = unfinished.find(|unfinished| unfinished.path == *path) {
+            unfinished.meta.mode = mode;
         }
     }
 
-    /// Does what takes no content; false where that is all that is missing.
+    fn keep(&mut self, attrs: Attrs<'_>) -> AttrsBuf {
+        if attrs.is_empty() {
+            return AttrsBuf::default();
+        }
+        if self.last_attrs.as_attrs() != attrs {
+            self.last_attrs = attrs.into();
+        }
+        self.last_attrs.clone()
+    }
+
+    /// Does what takes no other file's content; false where that is all that is missing.
     fn apply(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) -> bool {
         let path = path_in(&dir.path, entry.name);
         if let Step::Replace { was_dir } = step
@@ -283,18 +351,19 @@ impl<'a> Executor<'a> {
         }
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {
-                self.expect(&path, entry.meta);
+                self.expect(&path, entry.meta, entry.attrs);
                 Ok(())
             }
             (Step::Meta, _) => self.context.destination.set_meta(fd, entry),
             (_, Kind::Dir) => {
-                self.unfinished.push((path.clone(), entry.meta));
+                let attrs = Some(entry.attrs.into());
+                self.unfinished.push(Unfinished { path: path.clone(), meta: entry.meta, attrs });
                 match self.moves.get(&path) {
                     Some(moved) => self.move_dir(moved, &path),
                     None => self.context.destination.make_dir(fd, entry.name),
                 }
             }
-            (_, Kind::File { .. }) => return false,
+            (_, Kind::File { .. } | Kind::HardLink { .. }) => return false,
             _ => self.context.destination.make_node(fd, entry),
         };
         match done {
@@ -407,6 +476,20 @@ fn size_of(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<u64> {
     match there.next_if(|entry| entry.name == name)?.kind {
         Kind::File { size } => Some(size),
         _ => None,
+    }
+}
+
+/// The directory that was used last.
+#[derive(Default)]
+struct LastPath(Option<(RelPath, OwnedFd)>);
+
+impl LastPath {
+    fn open(&mut self, root: &Root, path: &RelPath) -> io::Result<BorrowedFd<'_>> {
+        let entry = match self.0.take().filter(|(last, _)| last == path) {
+            Some(entry) => entry,
+            None => (path.clone(), root.dir(path)?),
+        };
+        Ok(self.0.insert(entry).1.as_fd())
     }
 }
 

@@ -100,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        attrs::Attrs,
         entry::{Entry, ListingBuilder, Meta},
         path::RelPath,
         plan::DirPlan,
@@ -108,11 +109,21 @@ mod tests {
 
     fn sink() -> Tree {
         let mut root = ListingBuilder::default();
-        root.push(&Entry { name: b"d", kind: Kind::Dir, meta: Meta::default() });
-        root.push(&Entry { name: b"f", kind: Kind::File { size: 1 }, meta: Meta::default() });
+        root.push(&Entry { name: b"d", kind: Kind::Dir, meta: Meta::default(), attrs: Attrs::default() });
+        root.push(&Entry {
+            name: b"f",
+            kind: Kind::File { size: 1 },
+            meta: Meta::default(),
+            attrs: Attrs::default(),
+        });
         let mut below = ListingBuilder::default();
         for name in ["a", "b"] {
-            below.push(&Entry { name: name.as_bytes(), kind: Kind::File { size: 1 }, meta: Meta::default() });
+            below.push(&Entry {
+                name: name.as_bytes(),
+                kind: Kind::File { size: 1 },
+                meta: Meta::default(),
+                attrs: Attrs::default(),
+            });
         }
         Tree {
             dirs: vec![
@@ -131,7 +142,12 @@ mod tests {
     /// The source's listing is one file `d`.
     fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<(), &'static str> {
         let mut listing = ListingBuilder::default();
-        listing.push(&Entry { name: b"d", kind: Kind::File { size: 1 }, meta: Meta::default() });
+        listing.push(&Entry {
+            name: b"d",
+            kind: Kind::File { size: 1 },
+            meta: Meta::default(),
+            attrs: Attrs::default(),
+        });
         let planned = PlannedDir {
             source: 0,
             sink: Some(0),

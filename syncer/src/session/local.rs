@@ -40,8 +40,12 @@ pub(super) fn run(
         let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
         Ok::<_, SessionError>((source?, sink?))
     })?;
+    if sink.has_attrs() {
+        destination.found_attrs();
+    }
     let head = TreeHead {
         root_meta: tree.root_meta,
+        root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
         source: SourceDone::default(),
@@ -199,7 +203,8 @@ impl Copier<'_> {
         let context = self.context;
         let dir = self.to.open(context.destination.root(), id, &need.dir.path)?;
         let staged = context.destination.create_file(dir, need.replaces)?;
-        staged.copy_from(source.as_fd(), source.len())?;
+        let holes = context.destination.settings().holes && source.has_holes();
+        staged.copy_from(source.as_fd(), source.len(), holes)?;
         if !source.is_unchanged()? {
             context.destination.unstage(&staged);
             return Ok(false);

@@ -12,6 +12,7 @@ mod execute;
 mod feed;
 mod guard;
 mod holes;
+mod links;
 mod local;
 mod moves;
 mod paths;

@@ -23,6 +23,8 @@ pub(super) struct Moves<'a> {
     policy: Policy,
     /// What the directories of the sink look like that hold anything.
     known: HashSet<[u8; 16]>,
+    /// Directories with a name of a file that has others: where those are decides what becomes of it.
+    linked: HashSet<DirId>,
     /// Those that go, once that is known.
     gone: Option<HashMap<[u8; 16], Gone>>,
     /// By where they go.
@@ -56,7 +58,8 @@ impl<'a> Moves<'a> {
         let below = if may_move && policy.delete { &sink.dirs[1..] } else { &[] };
         let filled = below.iter().filter(|dir| !dir.listing.is_empty());
         let known = filled.map(|dir| dir.digest.entries).collect();
-        Self { sink, policy, known, gone: None, made: HashMap::new() }
+        let linked = sink.groups.iter().flat_map(|group| &group.members).map(|place| place.dir).collect();
+        Self { sink, policy, known, linked, gone: None, made: HashMap::new() }
     }
 
     /// Whether a directory with this digest might be one of the sink's.
@@ -91,7 +94,9 @@ impl<'a> Moves<'a> {
         let Some(gone) = self.gone.as_mut() else { return false };
         let Some(found) = gone.remove(&digest.entries) else { return false };
         let same = policy.same(digest, &sink.dirs[found.id as usize].digest);
-        let Some(moved) = told_by_times(sink, found.id, found.path).filter(|_| same) else { return false };
+        let Some(moved) = told_by_times(sink, &self.linked, found.id, found.path).filter(|_| same) else {
+            return false;
+        };
         let plan = &mut planned[found.parent].plan;
         plan.deletes.retain(|&index| index != found.index);
         plan.moved.push(found.index);
@@ -106,7 +111,7 @@ impl<'a> Moves<'a> {
 }
 
 /// The directory, if the times of all files in it and below are such as only a clock gives, and all of it was seen.
-fn told_by_times(tree: &Tree, id: DirId, from: RelPath) -> Option<Moved> {
+fn told_by_times(tree: &Tree, linked: &HashSet<DirId>, id: DirId, from: RelPath) -> Option<Moved> {
     let mut moved = Moved { from, entries: 0, bytes: 0 };
     let mut left = vec![id];
     while let Some(id) = left.pop() {
@@ -120,7 +125,7 @@ fn told_by_times(tree: &Tree, id: DirId, from: RelPath) -> Option<Moved> {
         }
         moved.entries += dir.listing.len() as u64;
         left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
-        if !dir.listing.is_complete() {
+        if !dir.listing.is_complete() || linked.contains(&id) {
             return None;
         }
     }

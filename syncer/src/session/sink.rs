@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     apply::{Destination, Settings},
+    attrs::Classes,
     filter::Filter,
     path::RelPath,
     plan::{Policy, Step},
@@ -48,11 +49,17 @@ pub(super) fn run(
     let control = &peer.control;
     watch.enter(Phase::Scan);
     control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
-    let params = expect_hello(control)?.params;
+    let Hello { params, attrs: visible } = expect_hello(control)?;
     run.clone_from(&params.run);
     let failures = Failures::default();
-    let destination = Destination::open(path, Settings::resolve(&params.preserve)?)?;
+    let mut settings = Settings::resolve(&params.preserve)?;
+    // What the source cannot see may be there all the same.
+    settings.attrs = settings.attrs.and(visible);
+    let destination = Destination::open(path, settings)?;
     let sink = scan_tree(path, destination.root(), &params, Side::Sink, &failures)?;
+    if sink.has_attrs() {
+        destination.found_attrs();
+    }
     let mut source = RemoteTree::new(control);
     let head = source.head()?;
     failures.merge(head.source.failed, head.source.failures.clone());
@@ -97,7 +104,7 @@ pub(super) fn apply(
     let (files, bytes) = to_transfer(&plan.dirs);
     context.monitor.set_totals(files, bytes);
     let mut executor = Executor::new(context, &plan.sink, &plan.moves, params.delete);
-    executor.expect_root(head.root_meta);
+    executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
     watch.enter(Phase::Transfer);
     transfer(&mut executor)?;
     watch.enter(Phase::Apply);
@@ -112,7 +119,7 @@ pub(super) fn apply(
 /// What decides that entries are the same.
 pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
     let settings = destination.settings();
-    Policy { delete: params.delete, owners: settings.owners, times: settings.times }
+    Policy { delete: params.delete, owners: settings.owners, times: settings.times, attrs: settings.attrs }
 }
 
 /// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there.
@@ -133,6 +140,8 @@ pub(super) fn scan_tree(
         ignore_permissions: !params.preserve.permissions,
         ignore_specials: !params.preserve.specials,
         list_sockets: side == Side::Sink,
+        hard_links: params.preserve.hard_links,
+        attrs: Classes::wanted(&params.preserve),
     };
     scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
 }

@@ -6,6 +6,7 @@ use contract::{Phase, Report, RunParams, Side, Usage};
 
 use super::{SessionError, feed::Feed, sink::scan_tree};
 use crate::{
+    apply::visible_attrs,
     report::{Failures, Stopwatch, cpu_ms, peak_rss},
     root::Root,
     scan::{DirId, ROOT, Tree},
@@ -26,7 +27,7 @@ pub(super) fn run(
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     watch.enter(Phase::Scan);
-    control.send(&Message::Hello(Box::new(Hello { params: params.clone() })))?;
+    control.send(&Message::Hello(Box::new(Hello { params: params.clone(), attrs: visible_attrs() })))?;
     let failures = Failures::default();
     let unreadable = |source| SessionError::Scan { path: path.into(), source };
     let root = Root::open(path).map_err(unreadable)?;
@@ -34,6 +35,7 @@ pub(super) fn run(
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,
+        root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
         source: done(&failures),

@@ -3,7 +3,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{WireError, begin_frame, end_frame};
 use crate::{
-    codec::{DecodeError, Reader, put_varint},
+    attrs::{Attrs, AttrsBuf, Classes, MAX_ATTRS_BYTES},
+    codec::{DecodeError, Reader, put_bytes, put_varint},
     delta::{
         granules::Granules,
         list::ChunkList,
@@ -19,6 +20,8 @@ use crate::{
 pub struct Hello {
     /// What the run does.
     pub params: RunParams,
+    /// The kinds of extended attributes that the source can see.
+    pub attrs: Classes,
 }
 
 /// What the sink opens a run with.
@@ -46,6 +49,8 @@ pub struct Listed {
 pub struct TreeHead {
     /// The root directory's own metadata.
     pub root_meta: Meta,
+    /// The root directory's own extended attributes.
+    pub root_attrs: AttrsBuf,
     /// Of the root directory.
     pub digest: TreeDigest,
     /// Sums.
@@ -274,10 +279,11 @@ fn read_whole<'a, T>(
 fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {
     out.extend_from_slice(&digest.entries);
     out.extend_from_slice(&digest.owners);
+    out.extend_from_slice(&digest.attrs);
 }
 
 fn read_digest(reader: &mut Reader<'_>) -> Result<TreeDigest, DecodeError> {
-    Ok(TreeDigest { entries: reader.array()?, owners: reader.array()? })
+    Ok(TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? })
 }
 
 fn put_listed(out: &mut Vec<u8>, listed: &Listed) {
@@ -300,6 +306,7 @@ fn read_listed(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
 
 fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
     put_meta(out, &head.root_meta);
+    put_bytes(out, head.root_attrs.as_attrs().bytes());
     put_digest(out, &head.digest);
     put_varint(out, head.totals.entries);
     put_varint(out, head.totals.bytes);
@@ -312,14 +319,15 @@ fn read_tree(body: &[u8]) -> Result<Message, WireError> {
     let malformed = |source| WireError::Malformed { what: "Tree", source };
     let mut read = || {
         let root_meta = read_meta(&mut reader)?;
+        let root_attrs = Attrs::decode(reader.bytes(MAX_ATTRS_BYTES)?)?.into();
         let digest = read_digest(&mut reader)?;
         let totals = Totals { entries: reader.varint()?, bytes: reader.varint()?, skipped: reader.varint()? };
-        Ok((root_meta, digest, totals))
+        Ok((root_meta, root_attrs, digest, totals))
     };
-    let (root_meta, digest, totals) = read().map_err(malformed)?;
+    let (root_meta, root_attrs, digest, totals) = read().map_err(malformed)?;
     let rest = reader.take(reader.remaining()).map_err(malformed)?;
     let source = json("Tree", rest)?;
-    Ok(Message::Tree(Box::new(TreeHead { root_meta, digest, totals, source })))
+    Ok(Message::Tree(Box::new(TreeHead { root_meta, root_attrs, digest, totals, source })))
 }
 
 fn read_ids(reader: &mut Reader<'_>) -> Result<Vec<DirId>, DecodeError> {
@@ -442,6 +450,7 @@ fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
 mod tests {
     use super::*;
     use crate::{
+        attrs::put_attr,
         delta::{chunk::ChunkSizes, list::list},
         entry::{Entry, Kind, ListingBuilder},
         wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
@@ -449,9 +458,12 @@ mod tests {
 
     fn listed() -> Listed {
         let mut builder = ListingBuilder::default();
-        builder.push(&Entry { name: b"a", kind: Kind::Dir, meta: Meta::default() });
-        builder.push(&Entry { name: b"b", kind: Kind::File { size: 9 }, meta: Meta::default() });
-        let digest = TreeDigest { entries: [7; 16], owners: [9; 16] };
+        builder.push(&Entry { name: b"a", kind: Kind::Dir, meta: Meta::default(), attrs: Attrs::default() });
+        let mut attrs = Vec::new();
+        put_attr(&mut attrs, b"user.some", b"value");
+        let attrs = Attrs::trusted(&attrs);
+        builder.push(&Entry { name: b"b", kind: Kind::File { size: 9 }, meta: Meta::default(), attrs });
+        let digest = TreeDigest { entries: [7; 16], owners: [9; 16], attrs: [3; 16] };
         Listed { dir: 3, first_child: 8, children: vec![digest], listing: builder.finish() }
     }
 
@@ -459,13 +471,14 @@ mod tests {
         let totals = Totals { entries: 1, bytes: u64::MAX, skipped: 3 };
         let head = TreeHead {
             root_meta: Meta { mode: 0o755, ..Meta::default() },
+            root_attrs: Attrs::trusted(b"\x06user.a\x00").into(),
             digest: TreeDigest::default(),
             totals,
             source: SourceDone::default(),
         };
         let refusal = Refusal { exit: ExitCode::Guard, reason: "R".into(), message: "m".into() };
         vec![
-            Message::Hello(Box::new(Hello { params: RunParams::default() })),
+            Message::Hello(Box::new(Hello { params: RunParams::default(), attrs: Classes::USER })),
             Message::Welcome(Welcome { version: "1".into() }),
             Message::Listed(listed()),
             Message::Tree(Box::new(head)),

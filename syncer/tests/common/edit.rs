@@ -24,6 +24,14 @@ pub enum Edit {
     Chmod,
     ChmodDir,
     Chown,
+    SetAttr,
+    SetDirAttr,
+    SetAcl,
+    SetDirAcl,
+    DropAttrs,
+    HardLink,
+    BreakLink,
+    Punch,
     Delete,
     DeleteDir,
     Rename,
@@ -41,7 +49,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 34] = [
         Self::Create,
         Self::CreateDir,
         Self::Append,
@@ -54,6 +62,14 @@ impl Edit {
         Self::Chmod,
         Self::ChmodDir,
         Self::Chown,
+        Self::SetAttr,
+        Self::SetDirAttr,
+        Self::SetAcl,
+        Self::SetDirAcl,
+        Self::DropAttrs,
+        Self::HardLink,
+        Self::BreakLink,
+        Self::Punch,
         Self::Delete,
         Self::DeleteDir,
         Self::Rename,
@@ -76,9 +92,12 @@ impl Edit {
         let found = Found::in_tree(root);
         let path = match self {
             Self::Create | Self::CreateDir => found.new_path(root, rng),
-            Self::TouchDir | Self::ChmodDir | Self::DeleteDir | Self::RenameDir => {
-                rng.pick(&found.dirs)?.clone()
-            }
+            Self::TouchDir
+            | Self::ChmodDir
+            | Self::SetDirAttr
+            | Self::SetDirAcl
+            | Self::DeleteDir
+            | Self::RenameDir => rng.pick(&found.dirs)?.clone(),
             Self::DirToFile | Self::DirToLink => rng.pick(&found.dirs)?.clone(),
             Self::TouchLink | Self::Retarget | Self::LinkToFile | Self::LinkToDir => {
                 rng.pick(&found.links)?.clone()
@@ -98,13 +117,25 @@ impl Edit {
             Self::Append => append(path, rng),
             Self::Truncate => set_len(path, rng.below(len(path) + 1)),
             Self::Empty => set_len(path, 0),
-            Self::Overwrite => overwrite(path, rng),
+            Self::Overwrite => overwrite(path, rng)?,
             Self::Touch | Self::TouchDir | Self::TouchLink => {
                 tree::set_mtime(path, rng.below(2_000_000_000) as i64, rng.below(1_000_000_000) as i64);
             }
             Self::Chmod => tree::set_mode(path, 0o600 | rng.below(0o200) as u32),
             Self::ChmodDir => tree::set_mode(path, 0o700 | rng.below(0o100) as u32),
             Self::Chown => lchown(path, Some(4000 + rng.below(9) as u32), Some(4000)).unwrap(),
+            Self::SetAttr | Self::SetDirAttr => {
+                tree::set_attr(path, &format!("user.{}", rng.below(4)), &rng.next().to_le_bytes());
+            }
+            Self::SetAcl => tree::set_attr(path, tree::ACCESS_ACL, &any_acl(6, rng)),
+            Self::SetDirAcl => {
+                let name = if rng.once_in(2) { tree::ACCESS_ACL } else { tree::DEFAULT_ACL };
+                tree::set_attr(path, name, &any_acl(7, rng));
+            }
+            Self::DropAttrs => drop_attrs(path)?,
+            Self::HardLink => fs::hard_link(path, found.new_path(root, rng)).unwrap(),
+            Self::BreakLink => break_link(path)?,
+            Self::Punch => tree::sparse(path, rng),
             Self::Delete => fs::remove_file(path).unwrap(),
             Self::DeleteDir => fs::remove_dir_all(path).unwrap(),
             Self::Rename => fs::rename(path, found.new_path(root, rng)).unwrap(),
@@ -138,6 +169,30 @@ impl Edit {
         }
         Some(())
     }
+}
+
+/// Replaces a name of a file by a copy of the file; nothing where the file has no other name.
+fn break_link(path: &Path) -> Option<()> {
+    if fs::metadata(path).unwrap().nlink() < 2 {
+        return None;
+    }
+    let content = fs::read(path).unwrap();
+    fs::remove_file(path).unwrap();
+    tree::file(path, &content);
+    Some(())
+}
+
+fn any_acl(of_owner: u16, rng: &mut Rng) -> Vec<u8> {
+    tree::acl([of_owner, rng.below(8) as u16, 4, rng.below(8) as u16, 0])
+}
+
+/// Takes all attributes away; nothing where there are none.
+fn drop_attrs(path: &Path) -> Option<()> {
+    let mut names = vec![0; 4096];
+    let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+    let names: Vec<_> = names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
+    names.iter().for_each(|name| rustix::fs::lremovexattr(path, *name).unwrap());
+    (!names.is_empty()).then_some(())
 }
 
 /// What is in a tree, by kind, in an order that depends on the names alone.
@@ -193,12 +248,13 @@ fn set_len(path: &Path, len: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
 }
 
-/// Changes bytes and leaves the size.
-fn overwrite(path: &Path, rng: &mut Rng) {
+/// Changes bytes and leaves the size; nothing where there are no bytes.
+fn overwrite(path: &Path, rng: &mut Rng) -> Option<()> {
     let len = len(path);
-    let at = rng.below(len + 1);
+    let at = rng.below(len.max(1));
     let bytes = rng.bytes((len - at).min(5000) as usize);
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(&bytes, at).unwrap();
+    (len > 0).then_some(())
 }
 
 fn rename_dir(path: &Path, to: &Path) -> Option<()> {

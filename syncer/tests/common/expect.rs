@@ -51,5 +51,9 @@ fn content_is_moved(old: &Node, new: &Node) -> bool {
 
 fn is_same(old: &Node, new: &Node) -> bool {
     let same_mode = old.mode == new.mode || matches!(new.kind, Kind::Symlink(_));
-    old.kind == new.kind && same_mode && old.owner == new.owner && old.mtime == new.mtime
+    old.kind == new.kind
+        && same_mode
+        && old.owner == new.owner
+        && old.mtime == new.mtime
+        && old.attrs == new.attrs
 }

@@ -1,7 +1,7 @@
-//! What a tree is, read with the standard library only: no code of the engine decides here whether the engine was right.
+//! What a tree is, read without the engine: none of its code decides here whether it was right.
 //!
-//! Looks at kind, mode, owner, modification time to the nanosecond, link target, size, content and device number of every
-//! entry, the root among them. A folder `.volferry` at the root is not part of a tree. Directories are reached through
+//! Looks at kind, mode, owner, modification time to the nanosecond, link target, size, content, device number, extended attributes,
+//! access control lists and hard links of every entry, the root among them. A folder `.volferry` at the root is not part of a tree. Directories are reached through
 //! `/proc/self/fd`, so paths may be longer than the kernel takes at once.
 
 use std::{
@@ -61,6 +61,14 @@ pub struct Node {
     pub owner: (u32, u32),
     /// Seconds and nanoseconds.
     pub mtime: (i64, i64),
+    /// Extended attributes, access control lists among them, by name.
+    pub attrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The smallest path in the tree that names the same file, which may be this one's; `None` where there is no other name.
+    pub leader: Option<Vec<u8>>,
+    /// Bytes that the file system has allocated.
+    pub allocated: u64,
+    /// The file system and the inode.
+    identity: (u64, u64),
     /// Inode number and change time: what differs after any write, whatever was written.
     pub touched: (u64, i64, i64),
 }
@@ -71,6 +79,10 @@ pub struct Aspects {
     pub modes: bool,
     pub owners: bool,
     pub times: bool,
+    /// Extended attributes and access control lists.
+    pub attrs: bool,
+    /// Which paths name one file.
+    pub links: bool,
     /// The root's own metadata.
     pub root: bool,
     /// Whether an entry is the very same one and was not even written to.
@@ -78,7 +90,8 @@ pub struct Aspects {
 }
 
 /// Everything that a copy has in common with its original.
-pub const COPY: Aspects = Aspects { modes: true, owners: true, times: true, root: true, touched: false };
+pub const COPY: Aspects =
+    Aspects { modes: true, owners: true, times: true, attrs: true, links: true, root: true, touched: false };
 
 /// Everything that a tree has in common with itself when nobody wrote to it.
 pub const UNTOUCHED: Aspects = Aspects { touched: true, ..COPY };
@@ -92,8 +105,9 @@ impl Snapshot {
     pub fn of(root: &Path) -> Self {
         let mut nodes = BTreeMap::new();
         let metadata = fs::metadata(root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
-        nodes.insert(Vec::new(), Node::new(Kind::Dir, &metadata));
+        nodes.insert(Vec::new(), Node::new(Kind::Dir, &metadata, read_attrs(&root.join("."))));
         read_dir(&File::open(root).unwrap(), b"", &mut nodes);
+        find_links(&mut nodes);
         Self(nodes)
     }
 
@@ -104,6 +118,11 @@ impl Snapshot {
     /// All entries but the root, in the order of their paths.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Node)> {
         self.0.iter().map(|(path, node)| (path.as_slice(), node)).filter(|(path, _)| !path.is_empty())
+    }
+
+    /// Whether any file has several names.
+    pub fn has_links(&self) -> bool {
+        self.0.values().any(|node| node.leader.is_some())
     }
 
     /// The content of every file.
@@ -159,9 +178,13 @@ pub fn show(path: &[u8]) -> String {
 }
 
 impl Node {
-    fn new(kind: Kind, metadata: &Metadata) -> Self {
+    fn new(kind: Kind, metadata: &Metadata, attrs: BTreeMap<Vec<u8>, Vec<u8>>) -> Self {
         Self {
             kind,
+            attrs,
+            leader: None,
+            allocated: metadata.blocks() * 512,
+            identity: (metadata.dev(), metadata.ino()),
             mode: metadata.mode() & 0o7777,
             owner: (metadata.uid(), metadata.gid()),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
@@ -184,6 +207,13 @@ impl Node {
         });
         differ(aspects.times && self.mtime != there.mtime, &|| {
             format!("mtime {:?}, not {:?}", there.mtime, self.mtime)
+        });
+        differ(aspects.attrs && self.attrs != there.attrs, &|| {
+            format!("attributes {}, not {}", show_attrs(&there.attrs), show_attrs(&self.attrs))
+        });
+        differ(aspects.links && self.leader != there.leader, &|| {
+            let name = |leader: &Option<Vec<u8>>| leader.as_deref().map_or("nothing".into(), show);
+            format!("linked with {}, not {}", name(&there.leader), name(&self.leader))
         });
         differ(aspects.touched && self.touched != there.touched, &|| {
             format!("inode and ctime {:?}, not {:?}", there.touched, self.touched)
@@ -210,6 +240,18 @@ impl Kind {
     }
 }
 
+fn find_links(nodes: &mut BTreeMap<Vec<u8>, Node>) {
+    let mut names: BTreeMap<(u64, u64), Vec<Vec<u8>>> = BTreeMap::new();
+    for (path, node) in nodes.iter().filter(|(_, node)| node.kind != Kind::Dir) {
+        names.entry(node.identity).or_default().push(path.clone());
+    }
+    for names in names.into_values().filter(|names| names.len() > 1) {
+        for name in &names {
+            nodes.get_mut(name).unwrap().leader = Some(names[0].clone());
+        }
+    }
+}
+
 fn read_dir(dir: &File, path: &[u8], nodes: &mut BTreeMap<Vec<u8>, Node>) {
     let here = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     let entries = fs::read_dir(&here).unwrap_or_else(|error| panic!("{}: {error}", show(path)));
@@ -229,8 +271,30 @@ fn read_dir(dir: &File, path: &[u8], nodes: &mut BTreeMap<Vec<u8>, Node>) {
                 nodes,
             );
         }
-        nodes.insert(path, Node::new(kind, &metadata));
+        nodes.insert(path, Node::new(kind, &metadata, read_attrs(&at)));
     }
+}
+
+/// The attributes that a copy keeps; labels of SELinux and the like are the machine's own affair.
+fn read_attrs(at: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 64 << 10];
+    let len = rustix::fs::llistxattr(at, &mut names[..]).unwrap_or(0);
+    let kept = |name: &&[u8]| {
+        let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.capability", b"system.posix_acl_"];
+        prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 64 << 10];
+        let len = rustix::fs::lgetxattr(at, name, &mut value[..]).unwrap();
+        (name.to_vec(), value[..len].to_vec())
+    };
+    names[..len].split(|&byte| byte == 0).filter(kept).map(value).collect()
+}
+
+fn show_attrs(attrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> String {
+    let each =
+        attrs.iter().map(|(name, value)| format!("{}={}", show(name), show(&value[..value.len().min(60)])));
+    format!("[{}]", each.collect::<Vec<_>>().join(" "))
 }
 
 fn read_kind(at: &Path, metadata: &Metadata) -> std::io::Result<Kind> {

