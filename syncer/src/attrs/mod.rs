@@ -22,6 +22,10 @@ pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
 
+/// The names under which XFS also shows its access control lists to a process with `CAP_SYS_ADMIN`.
+const XFS_ACCESS_ACL: &[u8] = b"trusted.SGI_ACL_FILE";
+const XFS_DEFAULT_ACL: &[u8] = b"trusted.SGI_ACL_DEFAULT";
+
 /// Kinds of attributes: what a process may read and set is decided for each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -50,11 +54,12 @@ impl Classes {
         xattrs | acls
     }
 
-    /// The kind that an attribute is of; `None` for one that is never kept, such as a label of SELinux.
+    /// The kind that an attribute is of; `None` for one that is never kept, such as a label of SELinux, or that another name is kept by.
     pub fn of(name: &[u8]) -> Option<Self> {
         match name {
             ACCESS_ACL | DEFAULT_ACL => Some(Self::ACL),
             CAPABILITY => Some(Self::CAPABILITY),
+            XFS_ACCESS_ACL | XFS_DEFAULT_ACL => None,
             _ if name.len() > 5 && name.starts_with(b"user.") => Some(Self::USER),
             _ if name.len() > 8 && name.starts_with(b"trusted.") => Some(Self::TRUSTED),
             _ => None,
@@ -224,7 +229,16 @@ mod tests {
 
     #[test]
     fn names_that_a_peer_has_no_business_with_are_refused() {
-        for name in ["security.selinux", "system.nfs4_acl", "user.", "trusted.", "user", "", "user.a\0b"] {
+        for name in [
+            "trusted.SGI_ACL_FILE",
+            "security.selinux",
+            "system.nfs4_acl",
+            "user.",
+            "trusted.",
+            "user",
+            "",
+            "user.a\0b",
+        ] {
             assert!(Attrs::decode(&encoded(&[(name, b"")])).is_err(), "{name}");
         }
         assert!(Attrs::decode(&encoded(&[("user.b", b""), ("user.a", b"")])).is_err(), "out of order");

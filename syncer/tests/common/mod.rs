@@ -5,6 +5,7 @@
 
 pub mod edit;
 pub mod expect;
+pub mod mount;
 pub mod oracle;
 pub mod pair;
 pub mod process;

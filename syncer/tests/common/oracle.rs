@@ -281,7 +281,8 @@ fn read_attrs(at: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let len = rustix::fs::llistxattr(at, &mut names[..]).unwrap_or(0);
     let kept = |name: &&[u8]| {
         let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.capability", b"system.posix_acl_"];
-        prefixes.iter().any(|prefix| name.starts_with(prefix))
+        // As which XFS shows its lists a second time.
+        !name.starts_with(b"trusted.SGI_ACL_") && prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     let value = |name: &[u8]| {
         let mut value = vec![0; 64 << 10];

@@ -211,7 +211,11 @@ fn links(root: &Path) {
         ("far", far.as_bytes()),
     ];
     for (name, target) in links {
-        symlink(OsStr::from_bytes(target), dir.join(name)).unwrap();
+        match symlink(OsStr::from_bytes(target), dir.join(name)) {
+            // XFS keeps targets of at most 1023 bytes.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidFilename && name == "far" => {}
+            made => made.unwrap(),
+        }
     }
 }
 

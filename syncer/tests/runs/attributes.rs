@@ -125,6 +125,27 @@ fn pipes_and_devices_are_left_out_where_they_are_not_wanted() {
     }
 }
 
+/// Which a change of owner takes away.
+#[test]
+fn a_programs_capabilities_survive_a_change_of_owner() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        let file = pair.source.join("program");
+        for owner in [1234, 4321] {
+            if owner == 1234 {
+                tree::file(&file, b"content");
+            }
+            chown(&file, Some(owner), Some(owner)).unwrap();
+            tree::set_attr(&file, "security.capability", &tree::capability());
+            pair.sync(&format!("owned by {owner}"));
+        }
+        pair.sync_unchanged("again");
+    }
+}
+
 #[test]
 fn a_mode_with_set_user_id_survives_a_change_of_owner() {
     if !scratch::is_root() {

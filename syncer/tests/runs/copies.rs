@@ -107,7 +107,7 @@ fn rsync_makes_the_same_tree_of_one_of_everything() {
 }
 
 /// `--modify-window=-1` compares nanoseconds, which else rsync does not look at.
-fn rsync(source: &Path, destination: &Path) {
+pub(super) fn rsync(source: &Path, destination: &Path) {
     let from = format!("{}/", text(source));
     let args = ["-aHAXS", "--delete", "--modify-window=-1", &from, text(destination)];
     let run = Command::new("rsync").args(args).output();

@@ -11,6 +11,7 @@ mod common;
 mod attributes;
 mod changing_source;
 mod copies;
+mod fidelity;
 mod filters;
 mod guards;
 mod hard_links;

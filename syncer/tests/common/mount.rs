@@ -1,0 +1,77 @@
+//! File systems of a kind, made for one test.
+
+use std::{fs::File, path::Path, process::Command};
+
+use tempfile::TempDir;
+
+use super::scratch;
+
+/// What each is large; `mkfs.xfs` makes none that is smaller than 300 MB. Only what is written takes room.
+const SIZE_BYTES: u64 = 512 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    Tmpfs,
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+/// A file system of its own, gone when the test ends.
+#[derive(Debug)]
+pub struct Mounted {
+    place: TempDir,
+}
+
+impl FileSystem {
+    pub const ALL: [Self; 4] = [Self::Tmpfs, Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    /// Makes and mounts one.
+    ///
+    /// # Errors
+    /// Why that cannot be done here.
+    pub fn mount(self) -> Result<Mounted, String> {
+        if !scratch::is_root() {
+            return Err("only root may mount".into());
+        }
+        let place = scratch::scratch();
+        let (image, at) = (place.path().join("image"), scratch::dir(place.path(), "mounted"));
+        let (kind, make): (&str, &[&str]) = match self {
+            Self::Tmpfs => ("tmpfs", &[]),
+            Self::Ext4 => ("ext4", &["mkfs.ext4", "-q"]),
+            Self::Xfs => ("xfs", &["mkfs.xfs", "-q"]),
+            Self::Btrfs => ("btrfs", &["mkfs.btrfs", "-q"]),
+        };
+        if let [program, quietly @ ..] = make {
+            File::create(&image).unwrap().set_len(SIZE_BYTES).unwrap();
+            run(Command::new(program).args(quietly).arg(&image))?;
+        }
+        let from = if make.is_empty() { Path::new("tmpfs") } else { &image };
+        run(Command::new("mount").args(["-t", kind]).arg(from).arg(&at))?;
+        Ok(Mounted { place })
+    }
+}
+
+impl Mounted {
+    /// A folder in it that is gone when it is dropped, which has to be before this is.
+    pub fn folder(&self) -> TempDir {
+        TempDir::new_in(self.place.path().join("mounted")).unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("umount").arg(self.place.path().join("mounted"))) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
