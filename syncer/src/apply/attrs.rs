@@ -14,7 +14,10 @@ use super::{
     meta::{CAP_SYS_ADMIN_BIT, has_capability},
     own::OwnDir,
 };
-use crate::attrs::{ACCESS_ACL, Attrs, Classes, DEFAULT_ACL, read::named};
+use crate::attrs::{
+    ACCESS_ACL, Attrs, Classes, DEFAULT_ACL,
+    read::{list, named},
+};
 
 /// An access control list that says what mode 0600 says.
 const PLAIN_ACL: [u8; 28] = [
@@ -88,12 +91,8 @@ pub(super) fn set_new(
 
 /// Gives what `path` leads to, which is no link to be followed, these attributes and no others.
 pub(super) fn replace(path: &[u8], wanted: Attrs<'_>, classes: Classes) -> io::Result<()> {
-    let mut list = vec![0; 64 << 10];
-    let len = match rustix::fs::llistxattr(path, &mut list[..]) {
-        Err(Errno::OPNOTSUPP) => 0,
-        result => result?,
-    };
-    let surplus = list[..len].split(|&byte| byte == 0).filter(|name| {
+    let names = list(path)?;
+    let surplus = names.split(|&byte| byte == 0).filter(|name| {
         let class = Classes::of(name);
         class.is_some_and(|class| classes.contains(class)) && !wanted.has(name)
     });

@@ -15,8 +15,8 @@ use rustix::{io::Errno, thread::UnshareFlags};
 
 use super::{Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, put_attr};
 
-/// Enough for the names of nearly all entries that have any.
-const FEW_NAMES_BYTES: usize = 256;
+/// Enough for nearly all lists of names, and nearly all values.
+const FEW_BYTES: usize = 256;
 
 /// The longest list of names (`XATTR_LIST_MAX`).
 const MAX_NAMES_BYTES: usize = 64 << 10;
@@ -80,47 +80,66 @@ impl AttrReader {
         if !self.supported {
             return Ok(());
         }
-        let mut few = [0; FEW_NAMES_BYTES];
+        let mut few = [0; FEW_BYTES];
         let listed = with_name(&mut self.hint, name, |path| rustix::fs::llistxattr(path, &mut few[..]));
+        let classes = self.classes;
         match listed {
             Ok(0) => Ok(()),
-            Ok(len) if self.any_kept(&few[..len]) => self.read_all(name, out),
-            Ok(_) => Ok(()),
+            Ok(len) if !any_kept(&few[..len], classes) => Ok(()),
+            Ok(len) => with_name(&mut self.safe, name, |path| read_values(path, &few[..len], classes, out)),
             // There are many, or the hint led nowhere.
-            Err(_) => self.read_all(name, out),
+            Err(_) => with_name(&mut self.safe, name, |path| match list(path) {
+                Err(Errno::NOENT) => Ok(()),
+                names => read_values(path, &names?, classes, out),
+            }),
         }
     }
+}
 
-    fn any_kept(&self, names: &[u8]) -> bool {
-        names.split(|&byte| byte == 0).any(|name| self.classes.hold(name))
-    }
+/// The names of the attributes of what `path` leads to, which is no link to be followed, each with a NUL behind it. Empty where the file
+/// system has none.
+pub(crate) fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
+    of_any_length(MAX_NAMES_BYTES, |buffer| match rustix::fs::llistxattr(path, buffer) {
+        Err(Errno::OPNOTSUPP) => Ok(0),
+        result => result,
+    })
+}
 
-    fn read_all(&mut self, name: &CStr, out: &mut Vec<u8>) -> io::Result<()> {
-        let classes = self.classes;
-        with_name(&mut self.safe, name, |path| {
-            let mut list = vec![0; MAX_NAMES_BYTES];
-            let len = match rustix::fs::llistxattr(path, &mut list[..]) {
-                Err(Errno::NOENT | Errno::OPNOTSUPP) => 0,
-                result => result?,
-            };
-            let mut names: Vec<&[u8]> =
-                list[..len].split(|&byte| byte == 0).filter(|name| classes.hold(name)).collect();
-            names.sort_unstable();
-            let mut value = vec![0; MAX_VALUE_BYTES];
-            for attr in names {
-                match rustix::fs::lgetxattr(path, attr, &mut value[..]) {
-                    Ok(len) => put_attr(out, attr, &value[..len]),
-                    // It was removed meanwhile.
-                    Err(Errno::NODATA | Errno::NOENT) => {}
-                    Err(error) => return Err(named(attr, error)),
-                }
-                if out.len() > MAX_ATTRS_BYTES {
-                    return Err(io::Error::other("its extended attributes take more than 1 MiB together"));
-                }
-            }
-            Ok(())
-        })
+fn any_kept(names: &[u8], classes: Classes) -> bool {
+    names.split(|&byte| byte == 0).any(|name| classes.hold(name))
+}
+
+fn read_values(path: &[u8], names: &[u8], classes: Classes, out: &mut Vec<u8>) -> io::Result<()> {
+    let mut names: Vec<&[u8]> = names.split(|&byte| byte == 0).filter(|name| classes.hold(name)).collect();
+    names.sort_unstable();
+    for attr in names {
+        match of_any_length(MAX_VALUE_BYTES, |buffer| rustix::fs::lgetxattr(path, attr, buffer)) {
+            Ok(value) => put_attr(out, attr, &value),
+            // It was removed meanwhile.
+            Err(Errno::NODATA | Errno::NOENT) => {}
+            Err(error) => return Err(named(attr, error)),
+        }
+        if out.len() > MAX_ATTRS_BYTES {
+            return Err(io::Error::other("its extended attributes take more than 1 MiB together"));
+        }
     }
+    Ok(())
+}
+
+/// What `read` puts into a buffer that may have to be large, but seldom has: the kernel's costs grow with it, too.
+fn of_any_length(
+    max: usize,
+    mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<u8>, Errno> {
+    let mut few = [0; FEW_BYTES];
+    match read(&mut few) {
+        Err(Errno::RANGE) => {}
+        result => return Ok(few[..result?].into()),
+    }
+    let mut many = vec![0; max];
+    let len = read(&mut many)?;
+    many.truncate(len);
+    Ok(many)
 }
 
 /// An error that says which attribute it is about.

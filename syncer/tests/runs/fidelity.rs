@@ -48,7 +48,7 @@ fn every_tree_arrives_as_rsync_makes_it() {
 
 fn check(mounted: &Mounted, seed: u64, rounds: &[Edits]) -> Result<(), String> {
     let local = Pair::in_dir(mounted.folder(), Way::Local);
-    let way = if seed % 2 == 0 { Way::SinkListens } else { Way::SourceListens };
+    let way = if seed.is_multiple_of(2) { Way::SinkListens } else { Way::SourceListens };
     let mut network = Pair::in_dir(mounted.folder(), way);
     network.source.clone_from(&local.source);
     let by_rsync = local.dir().join("rsync");
