@@ -71,9 +71,7 @@ fn check(mounted: &Mounted, seed: u64, rounds: &[Edits]) -> Result<(), String> {
             let copy = Snapshot::of(&pair.destination);
             let mut found = expected.differences(&copy, COPY);
             found.extend(original.differences(&copy, COPY));
-            if pair.way == Way::Local {
-                found.extend(filled_holes(&original, &copy));
-            }
+            found.extend(filled_holes(&original, &copy));
             if !found.is_empty() {
                 return Err(format!(
                     "{:?}, seed {seed}, round {round} after {done:?}:\n{}",
