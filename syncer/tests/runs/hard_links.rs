@@ -86,6 +86,28 @@ fn names_that_part_at_the_source_part_at_the_destination() {
 }
 
 #[test]
+fn folders_that_move_take_their_names_along() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        linked(&pair);
+        let root = &pair.source;
+        fs::rename(root.join("c"), root.join("moved")).unwrap();
+        pair.sync("a folder with a later name");
+        fs::rename(root.join("moved"), root.join("c")).unwrap();
+        tree::file(&root.join("a/file"), b"new content");
+        pair.sync("the same, and new content");
+        // The first names are in a folder that moves, and one of the others becomes a file of its own, like what it was.
+        fs::rename(root.join("a"), root.join("0")).unwrap();
+        let (path, mtime) = (root.join("b/file"), fs::metadata(root.join("b/file")).unwrap());
+        fs::remove_file(&path).unwrap();
+        tree::file(&path, b"new content");
+        tree::set_mtime(&path, mtime.mtime(), mtime.mtime_nsec());
+        pair.sync("the folder of the first names");
+        pair.sync_unchanged("again");
+    }
+}
+
+#[test]
 fn two_files_that_the_destination_has_as_one_become_two() {
     for way in Way::ALL {
         let pair = Pair::new(way);
