@@ -264,7 +264,7 @@ impl Destination {
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
     pub fn publish(
         &self,
-        staged: Staged,
+        staged: &Staged,
         dir: BorrowedFd<'_>,
         name: &[u8],
         wanted: &Meta,

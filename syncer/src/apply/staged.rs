@@ -97,7 +97,7 @@ impl Staged {
     }
 
     /// Makes the file visible as `name` in `dir`, in place of any file there.
-    pub(super) fn publish(self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    pub(super) fn publish(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         if self.name.is_none() {
             match self.link(dir, name) {
                 Err(Errno::EXIST) => {}

@@ -99,7 +99,7 @@ impl Context<'_> {
         &self,
         need: &Need,
         dir: BorrowedFd<'_>,
-        staged: Staged,
+        staged: &Staged,
         meta: &Meta,
         len: u64,
     ) -> io::Result<()> {

@@ -209,7 +209,7 @@ impl Copier<'_> {
             context.destination.unstage(&staged);
             return Ok(false);
         }
-        context.publish(need, dir, staged, &source.meta(&need.meta), source.len())?;
+        context.publish(need, dir, &staged, &source.meta(&need.meta), source.len())?;
         context.monitor.add_bytes(source.len());
         Ok(true)
     }

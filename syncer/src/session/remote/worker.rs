@@ -111,7 +111,7 @@ impl<'a> Worker<'a> {
         let dir = self.dir.open(context.destination.root(), need.dir.source, &need.dir.path)?;
         let staged = context.destination.create_file(dir, need.replaces)?;
         staged.write_at(bytes, 0)?;
-        context.publish(need, dir, staged, &meta, len)?;
+        context.publish(need, dir, &staged, &meta, len)?;
         context.monitor.add_bytes(len);
         Ok(())
     }
@@ -253,7 +253,7 @@ impl<'a> Worker<'a> {
                 self.context.destination.unstage(&staged);
                 return self.give_up(number, need, "verify", &CORRUPT);
             }
-            staged => staged.and_then(|staged| self.publish(need, staged, &meta, whole.file_len)),
+            staged => staged.and_then(|staged| self.publish(need, &staged, &meta, whole.file_len)),
         };
         match published {
             Ok(()) => {
@@ -264,9 +264,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn publish(&mut self, need: &Need, staged: Arc<Staged>, meta: &Meta, len: u64) -> io::Result<()> {
-        // A part is noted after it was written, so nobody writes to a file that is complete.
-        let staged = Arc::into_inner(staged).ok_or(io::ErrorKind::ResourceBusy)?;
+    fn publish(&mut self, need: &Need, staged: &Staged, meta: &Meta, len: u64) -> io::Result<()> {
+        // A part is noted after it was written, so nobody writes to a file that is complete. Who hashed it may hold it still.
         let context = self.context;
         let dir = self.dir.open(context.destination.root(), need.dir.source, &need.dir.path)?;
         context.publish(need, dir, staged, meta, len)
