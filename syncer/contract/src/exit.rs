@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 pub enum ExitCode {
     /// The destination now equals the source.
     Done = 0,
-    /// The run failed before it changed anything.
+    /// The run did not get to its end, for a reason at one of the ends: the source cannot be read, the destination cannot be
+    /// written to, or the run was stopped. Most such runs have changed nothing; one that was stopped, or that failed in
+    /// mid-transfer, keeps what had arrived, each file wholly old or wholly new.
     Failed = 1,
     /// The command line was wrong.
     Usage = 2,

@@ -42,7 +42,8 @@ pub enum RunResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timings {
-    /// Waiting for a place in the operator's queue.
+    /// Before the try that this report is of: waiting for a place in the operator's queue, and the tries that failed, with the
+    /// pauses between them.
     pub queue: u64,
     /// From creating the pods until both ends ran.
     pub pod_start: u64,
