@@ -122,12 +122,16 @@ impl IdentityPair {
         })
     }
 
-    /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there. A file that exists already
-    /// is an error: a key is never overwritten.
+    /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there: both files or, on an error, neither.
+    /// A file that exists already is an error: a key is never overwritten.
     pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
         fs::create_dir_all(dir).map_err(|source| IdentityError::File { path: dir.into(), source })?;
-        self.source.write(&dir.join("source"))?;
-        self.sink.write(&dir.join("sink"))
+        let source = dir.join("source");
+        self.source.write(&source)?;
+        self.sink.write(&dir.join("sink")).inspect_err(|_| {
+            // One key without the other is of no use, and would be in the way of the next try. The error above is the one to tell of.
+            let _ = fs::remove_file(&source);
+        })
     }
 }
 
@@ -186,7 +190,9 @@ impl Identity {
         let in_file = |source| IdentityError::File { path: path.into(), source };
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(in_file)?;
-        file.write_all(self.to_text().as_bytes()).map_err(in_file)
+        file.write_all(self.to_text().as_bytes()).map_err(in_file).inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        })
     }
 }
 
@@ -250,6 +256,19 @@ mod tests {
             .replace("\"privateKey\":\"", "\"privateKey\":\"QUJD");
         let error = text.parse::<Identity>().unwrap_err().to_string();
         assert!(!error.contains("QUJD"), "{error}");
+    }
+
+    #[test]
+    fn both_files_are_written_or_neither() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = IdentityPair::generate().unwrap();
+        fs::write(dir.path().join("sink"), "theirs").unwrap();
+        assert!(pair.write(dir.path()).is_err());
+        assert!(!dir.path().join("source").exists());
+        assert_eq!(fs::read_to_string(dir.path().join("sink")).unwrap(), "theirs");
+        fs::remove_file(dir.path().join("sink")).unwrap();
+        pair.write(dir.path()).unwrap();
+        assert!(dir.path().join("source").exists() && dir.path().join("sink").exists());
     }
 
     #[test]
