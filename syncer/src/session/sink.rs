@@ -1,7 +1,7 @@
 //! The sink's end of a run.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     path::Path,
 };
 
@@ -170,7 +170,7 @@ pub(super) fn make_report(
             ..counters.work()
         },
         failures: failures.named(),
-        notes,
+        notes: once_each(notes),
         ..Report::default()
     };
     if failed > 0 {
@@ -184,6 +184,12 @@ pub(super) fn make_report(
         };
     }
     report
+}
+
+/// The notes in their order, none of them twice.
+fn once_each(notes: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    notes.into_iter().filter(|note| seen.insert(note.clone())).collect()
 }
 
 /// How many files, of how many bytes, a plan moves.
@@ -269,5 +275,16 @@ impl SourceTree for RemoteTree<'_> {
             Message::Listed(listed) => Ok(listed),
             other => Err(TransportError::Unexpected { got: other.what(), expected: "Listed" }.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_told_once() {
+        let notes = ["b", "a", "b", "c", "a"].map(String::from).to_vec();
+        assert_eq!(once_each(notes), ["b", "a", "c"]);
     }
 }
