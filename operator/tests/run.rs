@@ -77,7 +77,7 @@ fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_stat
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let notes = stage.notes();
     assert!(notes.contains("receive /srv/b --listen=127.0.0.1:0 --once"), "{notes}");
-    assert!(notes.contains("send /srv/a/in --connect=127.0.0.1:4711"), "{notes}");
+    assert!(notes.contains("send /srv/a --source-path=/in --connect=127.0.0.1:4711"), "{notes}");
     assert_eq!(notes.matches("--delete --run=web-1").count(), 2, "{notes}");
     let status = status(&output);
     assert_eq!(status["phase"], "Succeeded");

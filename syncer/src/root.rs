@@ -3,14 +3,18 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
-    path::Path,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
+use thiserror::Error;
 
 use crate::path::RelPath;
 
@@ -18,6 +22,71 @@ use crate::path::RelPath;
 const MAX_HOP_BYTES: usize = 4000;
 
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The mode of a root that is made, less what the process's umask takes away.
+const MADE_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
+
+/// Where a tree is: a folder whose path is trusted, and the way from it to the tree's root, which is not. Whoever writes to the volume
+/// could put a symbolic link there, so none is followed below `trusted`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Opened as it is written; symbolic links in it are the user's own.
+    pub trusted: PathBuf,
+    /// The folder below it; [`RelPath::root`] for `trusted` itself.
+    pub below: RelPath,
+}
+
+impl<P: AsRef<Path> + ?Sized> From<&P> for Place {
+    fn from(trusted: &P) -> Self {
+        Self { trusted: trusted.as_ref().into(), below: RelPath::root() }
+    }
+}
+
+impl Place {
+    /// The whole path, for messages.
+    pub fn path(&self) -> PathBuf {
+        match self.below.is_root() {
+            true => self.trusted.clone(),
+            false => self.trusted.join(self.below.as_path()),
+        }
+    }
+
+    /// The path without symbolic links, also of a folder that [`Root::prepare`] would have to make; `None` where neither is to be had.
+    pub fn real_path(&self) -> Option<PathBuf> {
+        let trusted = self.trusted.canonicalize().ok().or_else(|| {
+            let parent = self.trusted.parent()?;
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Some(parent.canonicalize().ok()?.join(self.trusted.file_name()?))
+        })?;
+        Some(Self { trusted, below: self.below.clone() }.path())
+    }
+}
+
+/// Why a root cannot be had.
+#[derive(Debug, Error)]
+pub enum RootError {
+    /// It, or a folder on the way to it, is missing.
+    #[error("{0} is not there: make it first, or name another folder")]
+    Missing(PathBuf),
+    /// A symbolic link is on the way to it.
+    #[error(
+        "{0} is a symbolic link, and none is followed below a volume's own folder: name the folder that it leads to, or remove it"
+    )]
+    Link(PathBuf),
+    /// Something that is no folder is on the way to it.
+    #[error("{0} is not a folder")]
+    NotAFolder(PathBuf),
+    /// The system refused.
+    #[error("cannot {operation} {path}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
 
 /// An open root directory.
 #[derive(Debug)]
@@ -30,6 +99,47 @@ impl Root {
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { fd: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// Opens the root at `place`, which has to be there.
+    pub fn enter(place: &Place) -> Result<Self, RootError> {
+        let trusted = Self::open(&place.trusted).map_err(|error| refused("open", &place.trusted, error))?;
+        trusted.descend(place, false)
+    }
+
+    /// Opens the root at `place`, and makes what is missing, with mode 0755: of the trusted folder's path only the last name, because a
+    /// path that was mistyped should not become a tree of folders; of the way below it each name.
+    pub fn prepare(place: &Place) -> Result<Self, RootError> {
+        let path = &place.trusted;
+        let trusted = match Self::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_trusted(path)?;
+                Self::open(path)
+            }
+            result => result,
+        };
+        trusted.map_err(|error| refused("open", path, error))?.descend(place, true)
+    }
+
+    /// Opens the folder below this one name by name, so that whatever stands in the way can be named.
+    fn descend(self, place: &Place, make: bool) -> Result<Self, RootError> {
+        let mut at = self.fd;
+        let mut path = place.trusted.clone();
+        for name in place.below.names() {
+            path.push(std::ffi::OsStr::from_bytes(name));
+            at = match open_beneath(&at, name, OFlags::RDONLY) {
+                Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
+                    make_in(&at, name).map_err(|error| refused("make", &path, error))?;
+                    open_beneath(&at, name, OFlags::RDONLY)
+                }
+                result => result,
+            }
+            .map_err(|error| match is_link(&at, name) {
+                true => RootError::Link(path.clone()),
+                false => refused("open", &path, error),
+            })?;
+        }
+        Ok(Self { fd: at })
     }
 
     /// Opens the directory at `path` for reading its entries.
@@ -73,6 +183,34 @@ impl AsFd for Root {
 /// Opens one directory entry as a directory, never through a symbolic link.
 pub fn open_child(dir: impl AsFd, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, access | DIR_FLAGS, Mode::empty())?)
+}
+
+fn make_trusted(path: &Path) -> Result<(), RootError> {
+    match rustix::fs::mkdir(path, MADE_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(Errno::NOENT) => Err(RootError::Missing(path.parent().unwrap_or(path).into())),
+        Err(error) => Err(refused("make", path, error.into())),
+    }
+}
+
+fn make_in(dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
+    match rustix::fs::mkdirat(dir, name, MADE_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_link(dir: &OwnedFd, name: &[u8]) -> bool {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+fn refused(operation: &'static str, path: &Path, source: io::Error) -> RootError {
+    match source.kind() {
+        io::ErrorKind::NotFound => RootError::Missing(path.into()),
+        io::ErrorKind::NotADirectory => RootError::NotAFolder(path.into()),
+        _ => RootError::System { operation, path: path.into(), source },
+    }
 }
 
 /// A path in pieces that the kernel takes, cut between names.
@@ -128,6 +266,65 @@ mod tests {
         assert!(root.dir(&rel("link")).is_err());
         assert!(open_stepwise(&root.fd, b"real/below", OFlags::PATH).is_ok());
         assert!(open_stepwise(&root.fd, b"link/below", OFlags::PATH).is_err());
+    }
+
+    fn place(trusted: &Path, below: &str) -> Place {
+        Place { trusted: trusted.into(), below: rel(below) }
+    }
+
+    #[test]
+    fn a_link_below_the_trusted_folder_leads_nowhere_and_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (volume, secret) = (dir.path().join("volume"), dir.path().join("secret"));
+        for made in [&volume, &secret] {
+            fs::create_dir(made).unwrap();
+        }
+        let link = volume.join("uploads");
+        for target in ["../secret", "/proc/self/root", "nowhere", "."] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            for below in ["uploads", "uploads/deep"] {
+                for opened in [Root::enter(&place(&volume, below)), Root::prepare(&place(&volume, below))] {
+                    assert!(matches!(opened, Err(RootError::Link(path)) if path == link), "{target} {below}");
+                }
+            }
+            fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_as_the_trusted_folder_is_the_users_own() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("volume/in")).unwrap();
+        std::os::unix::fs::symlink("volume", dir.path().join("link")).unwrap();
+        assert!(Root::enter(&place(&dir.path().join("link"), "in")).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_is_made_below_the_trusted_folder_and_of_that_the_last_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("volume");
+        assert!(matches!(Root::enter(&place(&volume, "a")), Err(RootError::Missing(path)) if path == volume));
+        Root::prepare(&place(&volume, "a/b")).unwrap();
+        assert!(volume.join("a/b").is_dir());
+        let missing = Root::enter(&place(&volume, "a/c/d"));
+        assert!(matches!(missing, Err(RootError::Missing(path)) if path == volume.join("a/c")));
+        let mistyped = dir.path().join("no/such");
+        let refused = Root::prepare(&Place::from(&mistyped));
+        assert!(matches!(refused, Err(RootError::Missing(path)) if path == dir.path().join("no")));
+        fs::write(volume.join("file"), "").unwrap();
+        let refused = Root::prepare(&place(&volume, "file/x"));
+        assert!(matches!(refused, Err(RootError::NotAFolder(path)) if path == volume.join("file")));
+    }
+
+    #[test]
+    fn the_real_path_of_a_folder_to_come_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(".", dir.path().join("link")).unwrap();
+        let to_come = place(&dir.path().join("link/new"), "a");
+        assert_eq!(to_come.real_path(), Some(real.join("new/a")));
+        assert_eq!(Place::from(&dir.path().join("no/such")).real_path(), None);
     }
 
     #[test]

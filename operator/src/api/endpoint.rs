@@ -14,7 +14,8 @@ pub struct SourceEndpoint {
     /// The far end of a cross-cluster pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
-    /// The folder inside the volume whose content is synced.
+    /// The folder inside the volume whose content is synced. It must be there, and no part of the path may be a symbolic
+    /// link.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
@@ -46,7 +47,8 @@ pub struct DestinationEndpoint {
     /// Make the claim if it is not there. Absent: it must be there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateClaim>,
-    /// The folder inside the volume that is made equal to the source's.
+    /// The folder inside the volume that is made equal to the source's. What is missing of it is made; no part of the path
+    /// may be a symbolic link.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,

@@ -139,11 +139,6 @@ impl Folder {
         (below.is_empty() || below.split('/').all(legal)).then(|| Self(path.into()))
     }
 
-    /// Where the folder is when its volume is mounted at `mount`, an absolute path.
-    pub fn under(&self, mount: &str) -> String {
-        format!("{}{}", mount.trim_end_matches('/'), self.0.trim_end_matches('/'))
-    }
-
     /// The folder's path inside the volume; begins with `/`.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -342,9 +337,7 @@ mod tests {
             "pods": {"priorityClassName": "high"},
         }))
         .unwrap();
-        assert_eq!((job.source.folder.under("/mnt"), job.destination.folder.under("/mnt/")), {
-            ("/mnt/in".into(), "/mnt/out/x".into())
-        });
+        assert_eq!((job.source.folder.as_str(), job.destination.folder.as_str()), ("/in", "/out/x"));
         assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit), (Some("t"), true, 3));
         assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
         assert_eq!(job.params.to_args(), ["--delete", "--delete-limit=7", "--include=i", "--exclude=-e"]);

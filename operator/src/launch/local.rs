@@ -119,10 +119,16 @@ async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
     Ok(worst)
 }
 
-/// The folders that stand for the two ends of a job.
+/// Where the two ends of a job are.
 struct Folders {
-    source: String,
-    destination: String,
+    source: Place,
+    destination: Place,
+}
+
+/// The folder that stands for a volume, and the path on that volume.
+struct Place {
+    volume: String,
+    path: String,
 }
 
 impl Folders {
@@ -131,7 +137,7 @@ impl Folders {
             let claim = &of.claim.name;
             let named = args.volumes.iter().find(|(name, _)| name == claim);
             let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;
-            Ok::<_, LocalError>(of.folder.under(dir))
+            Ok::<_, LocalError>(Place { volume: dir.clone(), path: of.folder.as_str().into() })
         };
         Ok(Self { source: folder(&job.source)?, destination: folder(&job.destination)? })
     }
@@ -192,9 +198,14 @@ impl Scratch {
         Ok(scratch)
     }
 
-    fn end(&self, side: Side, tree: &str) -> End {
-        let path = |name: String| self.dir.join(name).to_string_lossy().into_owned();
-        End { tree: tree.into(), identity: path(side.to_string()), report: path(format!("{side}.json")) }
+    fn end(&self, side: Side, place: &Place) -> End {
+        let scratch = |name: String| self.dir.join(name).to_string_lossy().into_owned();
+        End {
+            volume: place.volume.clone(),
+            path: place.path.clone(),
+            identity: scratch(side.to_string()),
+            report: scratch(format!("{side}.json")),
+        }
     }
 }
 

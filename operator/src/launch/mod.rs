@@ -12,8 +12,10 @@ use contract::RunParams;
 /// What both ends are told besides the run's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// The root of the tree.
-    pub tree: String,
+    /// Where the volume is. It is trusted, other than what is on it.
+    pub volume: String,
+    /// The folder on the volume; `/` is all of it.
+    pub path: String,
     /// The file with the end's identity.
     pub identity: String,
     /// Where the report goes.
@@ -32,16 +34,21 @@ pub struct Dial {
 /// The command line of the end that has the files; it dials.
 pub fn source_args(end: &End, dial: &Dial, params: &RunParams) -> Vec<String> {
     let own = [format!("--connect={}", dial.address), format!("--connect-timeout={}", dial.timeout_s)];
-    end_args("send", end, own, params)
+    end_args("send", "--source-path", end, own, params)
 }
 
 /// The command line of the end that receives them; it listens at `ip:port`.
 pub fn sink_args(end: &End, listen: &str, params: &RunParams) -> Vec<String> {
-    end_args("receive", end, [format!("--listen={listen}"), "--once".into()], params)
+    end_args("receive", "--destination-path", end, [format!("--listen={listen}"), "--once".into()], params)
 }
 
-fn end_args(command: &str, end: &End, own: [String; 2], params: &RunParams) -> Vec<String> {
-    let mut args = vec![command.to_string(), end.tree.clone()];
+fn end_args(command: &str, path: &str, end: &End, own: [String; 2], params: &RunParams) -> Vec<String> {
+    let mut args = vec![command.to_string(), end.volume.clone()];
+    // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can write
+    // to the volume could have put there to lead into the rest of the pod.
+    if end.path != "/" {
+        args.push(format!("{path}={}", end.path));
+    }
     args.extend(own);
     args.push(format!("--identity={}", end.identity));
     args.push(format!("--report={}", end.report));
@@ -55,7 +62,17 @@ mod tests {
     use super::*;
 
     fn end() -> End {
-        End { tree: "/source/a".into(), identity: "/id".into(), report: "/r".into() }
+        End { volume: "/volume".into(), path: "/".into(), identity: "/id".into(), report: "/r".into() }
+    }
+
+    #[test]
+    fn a_folder_is_told_apart_from_its_volume() {
+        let end = End { path: "/a b".into(), ..end() };
+        let dial = Dial { address: "h:1".into(), timeout_s: 1 };
+        let source = source_args(&end, &dial, &RunParams::default());
+        assert_eq!(source[..3], ["send", "/volume", "--source-path=/a b"]);
+        let sink = sink_args(&end, "0.0.0.0:1", &RunParams::default());
+        assert_eq!(sink[..3], ["receive", "/volume", "--destination-path=/a b"]);
     }
 
     #[test]
@@ -64,12 +81,12 @@ mod tests {
         let dial = Dial { address: "10.0.0.7:8900".into(), timeout_s: 60 };
         assert_eq!(
             source_args(&end(), &dial, &params).join(" "),
-            "send /source/a --connect=10.0.0.7:8900 --connect-timeout=60 --identity=/id --report=/r \
+            "send /volume --connect=10.0.0.7:8900 --connect-timeout=60 --identity=/id --report=/r \
              --progress=json --delete --run=web-1"
         );
         assert_eq!(
             sink_args(&end(), "0.0.0.0:8900", &params).join(" "),
-            "receive /source/a --listen=0.0.0.0:8900 --once --identity=/id --report=/r --progress=json --delete \
+            "receive /volume --listen=0.0.0.0:8900 --once --identity=/id --report=/r --progress=json --delete \
              --run=web-1"
         );
     }

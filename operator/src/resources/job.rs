@@ -19,7 +19,10 @@ use k8s_openapi::{
 
 use super::{Try, access, secret, security, service::PORT};
 use crate::{
-    controller::placement::{self, Placement},
+    controller::{
+        placement::{self, Placement},
+        validate::Folder,
+    },
     launch::{self, Dial, End},
     names,
     telemetry::LogFormat,
@@ -30,6 +33,8 @@ pub const CONTAINER: &str = "syncer";
 
 const OPERATOR: &str = "/volferry-operator";
 const SYNCER: &str = "/volferry";
+const SOURCE_DIR: &str = "/source";
+const DESTINATION_DIR: &str = "/destination";
 const IDENTITY_DIR: &str = "/identity";
 const SCRATCH_DIR: &str = "/run/volferry";
 const REPORT: &str = "/run/volferry/report.json";
@@ -44,7 +49,7 @@ pub fn source_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
         // the wait.
         timeout_s: of.job.timeout.as_secs(),
     };
-    let end = end(of.job.source.folder.under("/source"));
+    let end = end(SOURCE_DIR, &of.job.source.folder);
     job(of, Side::Source, launch::source_args(&end, &dial, &params(of)))
 }
 
@@ -55,12 +60,13 @@ pub fn sink_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let listen = SocketAddr::new(any, PORT).to_string();
-    let end = end(of.job.destination.folder.under("/destination"));
+    let end = end(DESTINATION_DIR, &of.job.destination.folder);
     job(of, Side::Sink, launch::sink_args(&end, &listen, &params(of)))
 }
 
-fn end(tree: String) -> End {
-    End { tree, identity: format!("{IDENTITY_DIR}/{}", secret::FILE), report: REPORT.into() }
+fn end(volume: &str, folder: &Folder) -> End {
+    let identity = format!("{IDENTITY_DIR}/{}", secret::FILE);
+    End { volume: volume.into(), path: folder.as_str().into(), identity, report: REPORT.into() }
 }
 
 fn params(of: &Try<'_>) -> contract::RunParams {
@@ -198,8 +204,8 @@ fn mounts(side: Side) -> Vec<VolumeMount> {
         ..VolumeMount::default()
     };
     let data = match side {
-        Side::Source => mount("data", "/source", true),
-        Side::Sink => mount("data", "/destination", false),
+        Side::Source => mount("data", SOURCE_DIR, true),
+        Side::Sink => mount("data", DESTINATION_DIR, false),
     };
     vec![data, mount("identity", IDENTITY_DIR, true), mount("scratch", SCRATCH_DIR, false)]
 }

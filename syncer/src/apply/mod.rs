@@ -14,7 +14,7 @@ mod staged;
 use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
@@ -30,7 +30,7 @@ use crate::{
     attrs::{Attrs, Classes},
     entry::{Entry, Meta, Owner},
     path::RelPath,
-    root::{Root, open_child},
+    root::{Place, Root, RootError, open_child},
 };
 
 pub use attrs::visible_attrs;
@@ -43,13 +43,8 @@ pub use staged::Staged;
 #[derive(Debug, Error)]
 pub enum ApplyError {
     /// The root cannot be opened.
-    #[error("cannot open the destination {path}")]
-    Open {
-        /// As given.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot open the destination")]
+    Open(#[from] RootError),
     /// The folder that Volferry keeps on a volume cannot be made or used.
     #[error("cannot use {path}/.volferry, where the run's files are staged")]
     Own {
@@ -134,11 +129,11 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Opens the directory at `path` and takes its lock. What an earlier run left in staging is removed.
-    /// Which attributes are set in the end also depends on what the file system takes.
-    pub fn open(path: &Path, mut settings: Settings) -> Result<Self, ApplyError> {
-        let root = Root::open(path).map_err(|source| ApplyError::Open { path: path.into(), source })?;
-        let own = OwnDir::open(&root, path)?;
+    /// Opens the directory at `place`, which is made if it is not there, and takes its lock. What an earlier run left in staging is
+    /// removed. Which attributes are set in the end also depends on what the file system takes.
+    pub fn open(place: &Place, mut settings: Settings) -> Result<Self, ApplyError> {
+        let root = Root::prepare(place)?;
+        let own = OwnDir::open(&root, &place.path())?;
         let settable = attrs::probe(&own, settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;

@@ -12,7 +12,7 @@ use contract::{Compare, RunParams, Side, WriteMode};
 use thiserror::Error;
 
 use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag};
-use crate::session::Endpoint;
+use crate::{path::RelPath, root::Place, session::Endpoint};
 
 /// Why a command line that could be read cannot be followed; says what to write instead.
 #[derive(Debug, Error)]
@@ -51,9 +51,9 @@ pub(super) struct Run {
 
 #[derive(Debug)]
 pub(super) enum Job {
-    Send { source: PathBuf, link: LinkConfig },
-    Receive { destination: PathBuf, link: LinkConfig, once: bool },
-    Sync { source: PathBuf, destination: PathBuf },
+    Send { source: Place, link: LinkConfig },
+    Receive { destination: Place, link: LinkConfig, once: bool },
+    Sync { source: Place, destination: Place },
 }
 
 /// How to reach the other end. The identity is not read yet: that it cannot be has an exit code of its own.
@@ -112,21 +112,29 @@ impl Config {
         Ok(match flags.command {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
             Command::Send(send) => {
-                let job =
-                    Job::Send { source: send.source, link: LinkConfig::resolve(send.link, Side::Source)? };
+                let source = place(send.source, send.source_path);
+                let job = Job::Send { source, link: LinkConfig::resolve(send.link, Side::Source)? };
                 Run::resolve(job, send.params, send.output, surroundings)?
             }
             Command::Receive(receive) => {
                 let link = LinkConfig::resolve(receive.link, Side::Sink)?;
-                let job = Job::Receive { destination: receive.destination, link, once: receive.once };
+                let destination = place(receive.destination, receive.destination_path);
+                let job = Job::Receive { destination, link, once: receive.once };
                 Run::resolve(job, receive.params, receive.output, surroundings)?
             }
             Command::Sync(sync) => {
-                let job = Job::Sync { source: sync.source, destination: sync.destination };
+                let job = Job::Sync {
+                    source: place(sync.source, sync.source_path),
+                    destination: place(sync.destination, sync.destination_path),
+                };
                 Run::resolve(job, sync.params, sync.output, surroundings)?
             }
         })
     }
+}
+
+fn place(trusted: PathBuf, below: Option<RelPath>) -> Place {
+    Place { trusted, below: below.unwrap_or_default() }
 }
 
 impl Run {
@@ -290,6 +298,14 @@ mod tests {
         assert!(matches!(link.endpoint, Endpoint::Connect(address) if address == "h:1"));
         assert_eq!(link.side, Side::Source);
         assert_eq!(link.connect_timeout, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_folder_below_is_apart_from_the_folder_that_is_trusted() {
+        let run = resolve(&["sync", "a", "b", "--source-path=/in", "--destination-path=x/y"], PIPE).unwrap();
+        let Job::Sync { source, destination } = run.job else { panic!("not a sync") };
+        assert_eq!((source.trusted.as_path(), source.path()), (Path::new("a"), "a/in".into()));
+        assert_eq!((destination.trusted.as_path(), destination.path()), (Path::new("b"), "b/x/y".into()));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::{Compare, Compression, DeleteLimit, Ownership, Preserve, RunParams, Shard, WriteMode};
 
+use crate::path::{OWN_DIR, RelPath};
+
 const EXAMPLES: &str = "\
 Examples:
   Two folders of one machine:
@@ -19,7 +21,7 @@ Examples:
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done: the destination equals the source
-  1  failed before anything was changed
+  1  failed or stopped; what had arrived by then is kept, and every file is wholly old or wholly new
   2  the command line is wrong
   3  done, but some files failed; the first of them are named
   4  a guard refused the run, and nothing was changed: see --delete-limit and --force
@@ -102,9 +104,13 @@ pub(super) struct KeygenFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct ReceiveFlags {
-    /// The folder that the files go to
+    /// The folder that the files go to; its last name is made if it is not there
     #[arg(value_name = "DST")]
     pub(super) destination: PathBuf,
+
+    /// Use this folder below DST, and make it if it is not there; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(super) destination_path: Option<RelPath>,
 
     #[command(flatten)]
     pub(super) link: LinkFlags,
@@ -126,6 +132,10 @@ pub(super) struct SendFlags {
     #[arg(value_name = "SRC")]
     pub(super) source: PathBuf,
 
+    /// Send this folder below SRC; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(super) source_path: Option<RelPath>,
+
     #[command(flatten)]
     pub(super) link: LinkFlags,
 
@@ -142,9 +152,17 @@ pub(super) struct SyncFlags {
     #[arg(value_name = "SRC")]
     pub(super) source: PathBuf,
 
-    /// The folder that the files go to
+    /// The folder that the files go to; its last name is made if it is not there
     #[arg(value_name = "DST")]
     pub(super) destination: PathBuf,
+
+    /// Read this folder below SRC; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(super) source_path: Option<RelPath>,
+
+    /// Use this folder below DST, and make it if it is not there; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(super) destination_path: Option<RelPath>,
 
     #[command(flatten)]
     pub(super) params: ParamFlags,
@@ -331,6 +349,20 @@ impl From<ParamFlags> for RunParams {
     }
 }
 
+/// A folder below another, as a SyncJob's `path` is written: with a leading slash or without.
+fn folder_below(s: &str) -> Result<RelPath, String> {
+    let path = s.strip_prefix('/').unwrap_or(s);
+    if path.is_empty() {
+        return Ok(RelPath::root());
+    }
+    let step = |at: RelPath, name: &str| match name.as_bytes() == OWN_DIR {
+        true => Err(".volferry is Volferry's own folder".to_string()),
+        false => at.join(name.as_bytes()).map_err(|error| error.to_string()),
+    };
+    let below = path.split('/').try_fold(RelPath::root(), step);
+    below.map_err(|problem| format!("{problem}: write a folder below it, such as /data/uploads"))
+}
+
 fn listen_address(s: &str) -> Result<SocketAddr, String> {
     s.parse()
         .map_err(|_| "write an IP address and a port, such as 0.0.0.0:7400, [::]:7400 or 127.0.0.1:0".into())
@@ -489,6 +521,16 @@ mod tests {
         assert_eq!(listen_address("[::1]:0"), Ok("[::1]:0".parse().unwrap()));
         for bad in ["", "localhost:0", "127.0.0.1", ":7400", "::1:0"] {
             assert!(listen_address(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_below_never_leads_out() {
+        for (text, path) in [("", ""), ("/", ""), ("/a/b", "a/b"), ("a/..b", "a/..b")] {
+            assert_eq!(folder_below(text).unwrap().as_bytes(), path.as_bytes(), "{text:?}");
+        }
+        for bad in ["..", "/a/../b", "//a", "/a/", "a//b", ".", "/.volferry", "a/.volferry/x", "a\0"] {
+            assert!(folder_below(bad).is_err(), "{bad:?}");
         }
     }
 

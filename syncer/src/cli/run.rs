@@ -1,11 +1,6 @@
 //! `volferry send`, `receive` and `sync`: from a configuration to an exit code.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{io, path::PathBuf, sync::Arc, time::SystemTime};
 
 use contract::{Event, ExitCode, Identity, IdentityError, Report, RunParams, RunResult, Side};
 use thiserror::Error;
@@ -21,6 +16,7 @@ use super::{
 };
 use crate::{
     monitor::Monitor,
+    root::Place,
     session::{self, Link, Outcome},
 };
 
@@ -76,13 +72,13 @@ fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync
 
 fn work(job: Job, params: &RunParams, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     let outcome = match job {
-        Job::Sync { source, destination } => session::sync(&source, &destination, params, monitor),
+        Job::Sync { source, destination } => session::sync(source, destination, params, monitor),
         Job::Send { source, link } => match open(link) {
-            Ok(link) => session::send(&source, &link, params, monitor),
+            Ok(link) => session::send(source, &link, params, monitor),
             Err(error) => refused(params, &error),
         },
         Job::Receive { destination, link, once } => match open(link) {
-            Ok(link) => return receive(&destination, &link, params, monitor, once, teller),
+            Ok(link) => return receive(destination, &link, params, monitor, once, teller),
             Err(error) => refused(params, &error),
         },
     };
@@ -92,7 +88,7 @@ fn work(job: Job, params: &RunParams, monitor: &Monitor, teller: &mut Teller) ->
 
 /// Tells of each run as it ends, and at last of whatever kept this end from serving.
 fn receive(
-    destination: &Path,
+    destination: Place,
     link: &Link,
     params: &RunParams,
     monitor: &Monitor,

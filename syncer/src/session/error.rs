@@ -3,7 +3,9 @@ use std::{io, path::PathBuf};
 use contract::ExitCode;
 use thiserror::Error;
 
-use crate::{apply::ApplyError, filter::FilterError, transport::TransportError, wire::Refusal};
+use crate::{
+    apply::ApplyError, filter::FilterError, root::RootError, transport::TransportError, wire::Refusal,
+};
 
 /// Why a run did not get to its end.
 #[derive(Debug, Error)]
@@ -17,6 +19,9 @@ pub enum SessionError {
     /// The peer or the way to it.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// The source's root cannot be opened.
+    #[error("cannot read the source")]
+    Source(#[source] RootError),
     /// A tree cannot be read at all.
     #[error("cannot read the tree at {path}")]
     Scan {
@@ -49,7 +54,7 @@ impl SessionError {
             Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
-            Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
+            Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
             Self::SameTree(_) => (ExitCode::Failed, "SameTree"),
             Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),

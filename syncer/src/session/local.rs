@@ -1,6 +1,6 @@
 //! Both trees in one process: the same plan and apply, and content copied from the source's files.
 
-use std::{collections::VecDeque, io, os::fd::AsFd as _, path::Path};
+use std::{collections::VecDeque, io, os::fd::AsFd as _};
 
 use async_channel::{Receiver, Sender};
 use contract::{Phase, Report, RunParams, Side, Usage};
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     apply::{Destination, Settings},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
-    root::Root,
+    root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::TransportError,
     wire::{Listed, SourceDone, TreeHead},
@@ -23,20 +23,21 @@ use crate::{
 
 /// Syncs `from` onto `to`.
 pub(super) fn run(
-    from: &Path,
-    to: &Path,
+    from: &Place,
+    to: &Place,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     watch.enter(Phase::Scan);
-    let unreadable = |source| SessionError::Scan { path: from.into(), source };
-    let root = Root::open(from).map_err(unreadable)?;
+    let (from_path, to_path) = (from.path(), to.path());
+    let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
+    let root = Root::enter(from).map_err(SessionError::Source)?;
     refuse_overlap(from, to)?;
     let destination = Destination::open(to, Settings::resolve(&params.preserve)?)?;
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
-        let source = scope.spawn(|| scan_tree(from, &root, params, Side::Source, &failures));
-        let sink = scan_tree(to, destination.root(), params, Side::Sink, &failures);
+        let source = scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, &failures));
+        let sink = scan_tree(&to_path, destination.root(), params, Side::Sink, &failures);
         let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
         Ok::<_, SessionError>((source?, sink?))
     })?;
@@ -72,9 +73,9 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// A tree synced onto itself or into itself would grow or vanish.
-fn refuse_overlap(from: &Path, to: &Path) -> Result<(), SessionError> {
-    let (Ok(from), Ok(to)) = (from.canonicalize(), to.canonicalize()) else { return Ok(()) };
+/// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet.
+fn refuse_overlap(from: &Place, to: &Place) -> Result<(), SessionError> {
+    let (Some(from), Some(to)) = (from.real_path(), to.real_path()) else { return Ok(()) };
     let overlap = |what: &str| {
         Err(SessionError::SameTree(format!(
             "the destination {} {what} the source {}: choose folders that do not contain one another",

@@ -23,7 +23,6 @@ mod source;
 
 use std::{
     net::SocketAddr,
-    path::Path,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -34,6 +33,7 @@ pub use error::SessionError;
 use crate::{
     monitor::Monitor,
     report::Stopwatch,
+    root::Place,
     transport::{
         Peer, TransportError,
         quic::{self, End, Port},
@@ -78,7 +78,8 @@ impl Outcome {
 }
 
 /// The source's end of one run. Every error is in the outcome.
-pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
+pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
+    let source = source.into();
     let mut clock = Clock::start(monitor);
     let result = open_port(link, monitor)
         .and_then(|port| {
@@ -86,7 +87,7 @@ pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -
         })
         .and_then(|(connection, peer)| {
             clock = Clock::started_at(connection.began(), monitor);
-            let result = source::run(source, &peer, params, &mut clock.watch);
+            let result = source::run(&source, &peer, params, &mut clock.watch);
             let exchange = finish(connection, &peer, &result, false);
             result.map_err(|error| error.or_cause(exchange.1))
         });
@@ -96,13 +97,14 @@ pub fn send(source: &Path, link: &Link, params: &RunParams, monitor: &Monitor) -
 /// The sink's end: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned, or that
 /// of no run when the end is stopped between two.
 pub fn receive(
-    destination: &Path,
+    destination: impl Into<Place>,
     link: &Link,
     params: &RunParams,
     monitor: &Monitor,
     once: bool,
     on_run: &mut dyn FnMut(&Outcome),
 ) -> Outcome {
+    let destination = destination.into();
     let clock = Clock::start(monitor);
     let mut port = match open_port(link, monitor) {
         Ok(port) => port,
@@ -117,7 +119,7 @@ pub fn receive(
                 // An end that listens may have waited for hours before the run began.
                 clock = Clock::started_at(connection.began(), monitor);
                 let wire = || connection.bytes_on_wire();
-                let result = sink::run(destination, &peer, &mut clock.watch, &mut run, &wire);
+                let result = sink::run(&destination, &peer, &mut clock.watch, &mut run, &wire);
                 let (port, cause) = finish(connection, &peer, &result, true);
                 (Some(port), result.map_err(|error| error.or_cause(cause)))
             }
@@ -137,9 +139,14 @@ pub fn receive(
 }
 
 /// Both ends in one process, with no network.
-pub fn sync(source: &Path, destination: &Path, params: &RunParams, monitor: &Monitor) -> Outcome {
+pub fn sync(
+    source: impl Into<Place>,
+    destination: impl Into<Place>,
+    params: &RunParams,
+    monitor: &Monitor,
+) -> Outcome {
     let mut clock = Clock::start(monitor);
-    let result = local::run(source, destination, params, &mut clock.watch);
+    let result = local::run(&source.into(), &destination.into(), params, &mut clock.watch);
     clock.outcome(&params.run, result)
 }
 
@@ -246,7 +253,7 @@ fn rfc3339(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use super::*;
     use crate::transport::memory;
@@ -256,10 +263,11 @@ mod tests {
         let (source_peer, sink_peer) = memory::pair();
         let monitor = Monitor::default();
         std::thread::scope(|scope| {
-            let source = scope
-                .spawn(|| source::run(from, &source_peer, params, &mut Stopwatch::start(&monitor)).unwrap());
+            let source = scope.spawn(|| {
+                source::run(&from.into(), &source_peer, params, &mut Stopwatch::start(&monitor)).unwrap()
+            });
             let mut watch = Stopwatch::start(&monitor);
-            let sink = sink::run(to, &sink_peer, &mut watch, &mut String::new(), &|| 7).unwrap();
+            let sink = sink::run(&to.into(), &sink_peer, &mut watch, &mut String::new(), &|| 7).unwrap();
             (source.join().unwrap(), sink)
         })
     }

@@ -22,6 +22,7 @@ use crate::{
     path::RelPath,
     plan::{Policy, Step},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    root::{Place, Root},
     scan::{DirId, ScanOptions, Totals, Tree, scan},
     transport::{Control, Peer, TransportError},
     wire::{Hello, Listed, Message, SourceDone, TreeHead, Welcome},
@@ -40,7 +41,7 @@ pub(super) struct Planned {
 /// Runs the sink's end over a connection. `run` is set to the run's name once the source has said it, for the report of a run that fails;
 /// `bytes_on_wire` is asked when the report is made.
 pub(super) fn run(
-    path: &Path,
+    place: &Place,
     peer: &Peer,
     watch: &mut Stopwatch<'_>,
     run: &mut String,
@@ -55,8 +56,8 @@ pub(super) fn run(
     let mut settings = Settings::resolve(&params.preserve)?;
     // What the source cannot see may be there all the same.
     settings.attrs = settings.attrs.and(visible);
-    let destination = Destination::open(path, settings)?;
-    let sink = scan_tree(path, destination.root(), &params, Side::Sink, &failures)?;
+    let destination = Destination::open(place, settings)?;
+    let sink = scan_tree(&place.path(), destination.root(), &params, Side::Sink, &failures)?;
     if sink.has_attrs() {
         destination.found_attrs();
     }
@@ -130,7 +131,7 @@ pub(super) fn may_move(params: &RunParams) -> bool {
 /// Scans the tree at `root` for one side of a run, as the parameters ask.
 pub(super) fn scan_tree(
     path: &Path,
-    root: &crate::root::Root,
+    root: &Root,
     params: &RunParams,
     side: Side,
     failures: &Failures,

@@ -1,6 +1,6 @@
 //! The source's end of a run: says what its tree looks like, and sends what it is asked for.
 
-use std::{collections::VecDeque, path::Path};
+use std::collections::VecDeque;
 
 use contract::{Phase, Report, RunParams, Side, Usage};
 
@@ -8,7 +8,7 @@ use super::{SessionError, feed::Feed, sink::scan_tree};
 use crate::{
     apply::visible_attrs,
     report::{Failures, Stopwatch, cpu_ms, peak_rss},
-    root::Root,
+    root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::{Control, DataSender, Peer, TransportError},
     wire::{Hello, Listed, Message, SourceDone, TreeHead},
@@ -20,7 +20,7 @@ const PUSH_BYTES: usize = 64 << 10;
 
 /// Runs the source's end over a connection; returns the sink's report.
 pub(super) fn run(
-    path: &Path,
+    place: &Place,
     peer: &Peer,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
@@ -29,9 +29,8 @@ pub(super) fn run(
     watch.enter(Phase::Scan);
     control.send(&Message::Hello(Box::new(Hello { params: params.clone(), attrs: visible_attrs() })))?;
     let failures = Failures::default();
-    let unreadable = |source| SessionError::Scan { path: path.into(), source };
-    let root = Root::open(path).map_err(unreadable)?;
-    let tree = scan_tree(path, &root, params, Side::Source, &failures)?;
+    let root = Root::enter(place).map_err(SessionError::Source)?;
+    let tree = scan_tree(&place.path(), &root, params, Side::Source, &failures)?;
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,

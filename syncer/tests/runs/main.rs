@@ -19,6 +19,7 @@ mod identities;
 mod interrupted;
 mod judge;
 mod library;
+mod places;
 mod refusals;
 mod reuse;
 mod serving;

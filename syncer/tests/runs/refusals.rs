@@ -34,19 +34,19 @@ fn a_source_that_is_no_directory_is_named() {
 }
 
 #[test]
-fn a_destination_that_is_no_directory_is_named_and_not_made() {
+fn a_destination_that_cannot_be_a_directory_is_named() {
     for way in Way::ALL {
         let mut pair = in_step(way);
         let missing = pair.dir().join("missing");
         let file = pair.dir().join("file");
         tree::file(&file, b"not a directory");
-        for destination in [missing, file.clone()] {
+        for (destination, named) in [(missing.join("below"), &missing), (file.clone(), &file)] {
             pair.destination = destination;
             let run = pair.run(&["--delete"]);
             run.assert_exit(ExitCode::Failed);
             for end in run.ends() {
                 assert_eq!(end.reason(), "DestinationUnusable");
-                assert!(end.report().message.contains(text(&pair.destination)), "{}", end.report().message);
+                assert!(end.report().message.contains(text(named)), "{}", end.report().message);
             }
         }
         assert!(!pair.dir().join("missing").exists());

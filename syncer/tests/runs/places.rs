@@ -1,0 +1,126 @@
+//! Where the two trees are: folders that are made, folders below a volume, and links that lead out of it.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use contract::ExitCode;
+
+use crate::common::{
+    oracle,
+    pair::{Pair, Run, Way},
+    tree,
+};
+
+fn pair(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    fs::create_dir_all(pair.source.join("in/deep")).unwrap();
+    tree::file(&pair.source.join("outside"), b"not to be sent");
+    tree::file(&pair.source.join("in/deep/file"), b"content");
+    pair
+}
+
+/// A run of a folder below the source into one below the destination.
+fn run_below(pair: &Pair, source: &str, destination: &str) -> Run {
+    let source = format!("--source-path={source}");
+    let destination = format!("--destination-path={destination}");
+    match pair.way {
+        Way::Local => Run::Local(pair.start_sync(&["--delete", &source, &destination]).wait()),
+        Way::SinkListens => {
+            let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0", &destination]);
+            let address = sink.listening().to_string();
+            let source = pair.start_send(&["--connect", &address, &source], &["--delete"]).wait();
+            Run::Network { source, sink: sink.wait() }
+        }
+        Way::SourceListens => {
+            let mut source = pair.start_send(&["--listen", "127.0.0.1:0", &source], &["--delete"]);
+            let address = source.listening().to_string();
+            let sink = pair.start_receive(&["--once", "--connect", &address, &destination]).wait();
+            Run::Network { source: source.wait(), sink }
+        }
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_folder_below_a_volume_is_synced_into_one_that_is_made() {
+    for way in Way::ALL {
+        let pair = pair(way);
+        tree::file(&pair.destination.join("beside"), b"not to be touched");
+        for turn in ["first", "second"] {
+            run_below(&pair, "/in", "/made/for/it").assert_exit(ExitCode::Done);
+            let made = pair.destination.join("made/for/it");
+            oracle::assert_copy(&made, &pair.source.join("in"), turn);
+            assert_eq!(names(&pair.destination), ["beside", "made"], "{way:?}, {turn} run");
+        }
+    }
+}
+
+#[test]
+fn a_destination_is_made_where_its_parent_is_there() {
+    for way in Way::ALL {
+        let mut pair = pair(way);
+        pair.destination = pair.dir().join("new");
+        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.assert_copy("into a new folder");
+    }
+}
+
+#[test]
+fn a_link_that_somebody_put_on_the_volume_leads_nowhere() {
+    for way in Way::ALL {
+        let pair = pair(way);
+        let secret = pair.dir().join("secret");
+        fs::create_dir(&secret).unwrap();
+        tree::file(&secret.join("identity"), b"private");
+        for volume in [&pair.source, &pair.destination] {
+            symlink("../secret", volume.join("planted")).unwrap();
+        }
+        let cases = [
+            ("/planted", "/out", "TreeUnreadable", &pair.source),
+            ("/in", "/planted", "DestinationUnusable", &pair.destination),
+            ("/in", "/planted/deeper", "DestinationUnusable", &pair.destination),
+        ];
+        for (source, destination, reason, volume) in cases {
+            let run = run_below(&pair, source, destination);
+            run.assert_exit(ExitCode::Failed);
+            let link = volume.join("planted").display().to_string();
+            for end in run.ends() {
+                let message = &end.report().message;
+                assert_eq!(end.reason(), reason, "{way:?}: {message}");
+                assert!(message.contains(&format!("{link} is a symbolic link")), "{way:?}: {message}");
+            }
+        }
+        assert_eq!(names(&secret), ["identity"], "{way:?}");
+        assert_eq!(fs::read(secret.join("identity")).unwrap(), b"private");
+    }
+}
+
+#[test]
+fn a_source_that_is_not_there_is_named_and_not_made() {
+    for way in Way::ALL {
+        let pair = pair(way);
+        let run = run_below(&pair, "/in/missing/deeper", "/out");
+        run.assert_exit(ExitCode::Failed);
+        let missing = pair.source.join("in/missing");
+        for end in run.ends() {
+            let message = &end.report().message;
+            assert!(message.contains(&format!("{} is not there", missing.display())), "{way:?}: {message}");
+        }
+        assert!(!missing.exists());
+    }
+}
+
+#[test]
+fn a_tree_is_not_synced_into_a_folder_of_itself_that_would_have_to_be_made() {
+    let mut pair = pair(Way::Local);
+    pair.destination = pair.source.join("in/new");
+    let run = pair.run(&[]);
+    run.assert_exit(ExitCode::Failed);
+    run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree"));
+    assert_eq!(names(&pair.source.join("in")), ["deep"]);
+}
