@@ -251,6 +251,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         bandwidth_limit: bandwidth_limit(&spec.transfer)?,
         connections: number("transfer.connections", spec.transfer.connections)?,
         shard: None,
+        expect_volume: None,
     })
 }
 

@@ -14,7 +14,7 @@ pub enum ExitCode {
     Usage = 2,
     /// The run went through, but some files failed; the report names the first of them.
     Partial = 3,
-    /// A guard refused the run: too many deletes, or a source that looks emptied. Nothing was changed.
+    /// A guard refused the run: too many deletes, a source that looks emptied, or another destination than expected. Nothing was changed.
     Guard = 4,
     /// The peer or the network was lost. What arrived is kept, and the next run goes on from it.
     PeerLost = 5,

@@ -8,6 +8,7 @@ mod exit;
 mod identity;
 mod params;
 mod report;
+mod volume;
 
 pub use exit::ExitCode;
 pub use identity::{Fingerprint, Identity, IdentityError, IdentityPair};
@@ -19,3 +20,4 @@ pub use report::{
     Event, Failure, MAX_FAILURES, Phase, Progress, Rates, Report, RunResult, Side, Timings, Usage, Work,
     timestamp,
 };
+pub use volume::VolumeId;

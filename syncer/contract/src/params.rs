@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::VolumeId;
+
 /// A flag's value that cannot be read; says what would be accepted.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("`{value}` is not {expected}")]
@@ -12,7 +14,7 @@ pub struct ParseParamError {
     expected: &'static str,
 }
 
-fn bad(value: &str, expected: &'static str) -> ParseParamError {
+pub(crate) fn bad(value: &str, expected: &'static str) -> ParseParamError {
     ParseParamError { value: value.into(), expected }
 }
 
@@ -137,6 +139,9 @@ pub struct RunParams {
     pub connections: u32,
     /// The part of the tree that this pair of processes syncs.
     pub shard: Option<Shard>,
+    /// The destination of the last run: another one is refused.
+    #[serde(default)]
+    pub expect_volume: Option<VolumeId>,
 }
 
 impl RunParams {
@@ -172,6 +177,9 @@ impl RunParams {
         value(self.connections != 0, "--connections", &self.connections);
         if let Some(shard) = self.shard {
             value(true, "--shard", &shard);
+        }
+        if let Some(volume) = self.expect_volume {
+            value(true, "--expect-volume", &volume);
         }
         args
     }

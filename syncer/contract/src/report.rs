@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::VolumeId;
+
 /// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
 pub const MAX_FAILURES: usize = 10;
 
@@ -149,6 +151,9 @@ pub struct Report {
     pub start_time: String,
     /// When the run ended, RFC 3339.
     pub completion_time: String,
+    /// The destination, of a run that got to its end: what `--expect-volume` takes for the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeId>,
     /// Wall time per phase.
     pub timings: Timings,
     /// Counts.

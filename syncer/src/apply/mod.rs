@@ -5,11 +5,13 @@
 
 mod attrs;
 mod copy;
+mod epoch;
 mod meta;
 mod node;
 mod own;
 mod remove;
 mod staged;
+mod volume;
 
 use std::{
     io,
@@ -18,7 +20,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use contract::{Ownership, Preserve};
+use contract::{Ownership, Preserve, VolumeId};
 use rustix::{
     fs::{Mode, RenameFlags},
     io::Errno,
@@ -56,6 +58,15 @@ pub enum ApplyError {
     /// Another run holds the destination.
     #[error("another run is writing to {path}: wait for it, or stop it")]
     Busy {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// Another run holds the destination now, and this one stopped.
+    #[error(
+        "another run has taken {path} over, so this one stopped and changes nothing more: see that only one run at a time writes to \
+         it; it was taken for dead, or the volume's file system does not keep locks between nodes"
+    )]
+    TakenOver {
         /// The destination.
         path: PathBuf,
     },
@@ -114,9 +125,50 @@ impl Settings {
 const DEFAULT_DIR_MODE: Mode =
     Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
+/// A directory that may become the destination of a run. Nothing in it is changed yet.
+#[derive(Debug)]
+pub struct Candidate {
+    path: PathBuf,
+    root: Root,
+}
+
+impl Candidate {
+    /// Opens the directory at `place`, which is made if it is not there.
+    pub fn open(place: &Place) -> Result<Self, ApplyError> {
+        Ok(Self { root: Root::prepare(place)?, path: place.path() })
+    }
+
+    /// What it is known by, if it was a destination before.
+    pub fn volume(&self) -> Result<Option<VolumeId>, ApplyError> {
+        volume::of(&self.root).map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+    }
+
+    /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed. Which attributes are set in the end also
+    /// depends on what the file system takes.
+    pub fn take(self, mut settings: Settings) -> Result<Destination, ApplyError> {
+        let Self { path, root } = self;
+        let own = OwnDir::open(&root, &path)?;
+        let settable = attrs::probe(&own, settings.attrs);
+        settings.count_attrs = settings.attrs.without(settable);
+        settings.attrs = settable;
+        let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        Ok(Destination {
+            path,
+            root,
+            own,
+            settings,
+            owner,
+            owners_not_kept: AtomicU64::new(0),
+            attrs_not_kept: Default::default(),
+            has_attrs: AtomicBool::new(false),
+        })
+    }
+}
+
 /// A destination that is open for one run.
 #[derive(Debug)]
 pub struct Destination {
+    path: PathBuf,
     root: Root,
     own: OwnDir,
     settings: Settings,
@@ -129,23 +181,20 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Opens the directory at `place`, which is made if it is not there, and takes its lock. What an earlier run left in staging is
-    /// removed. Which attributes are set in the end also depends on what the file system takes.
-    pub fn open(place: &Place, mut settings: Settings) -> Result<Self, ApplyError> {
-        let root = Root::prepare(place)?;
-        let own = OwnDir::open(&root, &place.path())?;
-        let settable = attrs::probe(&own, settings.attrs);
-        settings.count_attrs = settings.attrs.without(settable);
-        settings.attrs = settable;
-        let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
-        Ok(Self {
-            root,
-            own,
-            settings,
-            owner,
-            owners_not_kept: AtomicU64::new(0),
-            attrs_not_kept: Default::default(),
-            has_attrs: AtomicBool::new(false),
+    /// What Volferry keeps on the volume.
+    pub fn own(&self) -> &OwnDir {
+        &self.own
+    }
+
+    /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks by itself; this is to
+    /// stop a run that has no more to do there.
+    ///
+    /// # Errors
+    /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when it cannot be told.
+    pub fn still_held(&self) -> Result<(), ApplyError> {
+        self.own.check().map_err(|source| match self.own.is_lost() {
+            true => ApplyError::TakenOver { path: self.path.clone() },
+            false => ApplyError::Own { path: self.path.clone(), source },
         })
     }
 
@@ -172,6 +221,7 @@ impl Destination {
     /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where permissions are
     /// not kept, it has at once the mode that new directories get.
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        self.own.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
         Ok(rustix::fs::mkdirat(dir, name, mode)?)
     }
@@ -198,16 +248,19 @@ impl Destination {
     /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this
     /// sets the directory's metadata at the end of the run, or gives the mode back.
     pub fn unlock_dir(&self, path: &RelPath) -> io::Result<u16> {
+        self.own.check()?;
         meta::unlock_dir(&self.root, path)
     }
 
     /// Gives a directory back the mode that it had before [`Destination::unlock_dir`].
     pub fn lock_dir(&self, path: &RelPath, mode: u16) -> io::Result<()> {
+        self.own.check()?;
         meta::lock_dir(&self.root, path, mode)
     }
 
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
     pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+        self.own.check()?;
         node::make(self, dir, entry)
     }
 
@@ -219,17 +272,20 @@ impl Destination {
         dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> io::Result<()> {
+        self.own.check()?;
         node::link(self, target_dir, target, dir, name)
     }
 
     /// Sets the metadata of an entry that is there.
     pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+        self.own.check()?;
         self.count_not_kept(entry.meta.owner, entry.attrs);
         meta::set_entry(self.settings, dir, entry, self.sets_attrs(entry.attrs))
     }
 
     /// Sets the metadata of a directory after its content is complete. Without `attrs` it keeps the extended attributes that it has.
     pub fn finish_dir(&self, path: &RelPath, wanted: &Meta, attrs: Option<Attrs<'_>>) -> io::Result<()> {
+        self.own.check()?;
         if !path.is_root() {
             self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
         }
@@ -265,6 +321,7 @@ impl Destination {
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
+        self.own.check()?;
         self.count_not_kept(wanted.owner, attrs);
         let mode = meta::file_mode(self.settings, dir, name, wanted)?;
         let inherits = self.has_attrs.load(Relaxed);
@@ -304,11 +361,13 @@ impl Destination {
 
     /// Removes one entry that is not a directory.
     pub fn remove_file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        self.own.check()?;
         remove::file(dir, name)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        self.own.check()?;
         remove::dir(dir, name)
     }
 

@@ -1,4 +1,4 @@
-//! `.volferry/` on the destination: the lock and the staging folder. `syncer/doc/format.md` describes it.
+//! `.volferry/` on the destination: the lock, the id, the epoch and the staging folder. `syncer/doc/format.md` describes it.
 
 use std::{
     io,
@@ -7,12 +7,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use contract::VolumeId;
 use rustix::{
     fs::{AtFlags, Dir, FlockOperation, Mode, OFlags},
     io::Errno,
 };
 
-use super::{ApplyError, attrs, remove};
+use super::{ApplyError, attrs, epoch::Epoch, volume};
 use crate::{
     path::OWN_DIR,
     root::{Root, open_child},
@@ -26,6 +27,8 @@ const LOCK: &[u8] = b"lock";
 pub struct OwnDir {
     dir: OwnedFd,
     staging: OwnedFd,
+    volume: VolumeId,
+    epoch: Epoch,
     /// Held for its lock, which the kernel gives back when the process ends, however it ends.
     _lock: OwnedFd,
     next: AtomicU64,
@@ -46,11 +49,36 @@ impl OwnDir {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let epoch = Epoch::raise(dir.as_fd())?;
+        let volume = volume::read_or_make(dir.as_fd())?;
         let staging = make_and_open(dir.as_fd(), STAGING)?;
-        empty(&staging)?;
+        empty(&staging, "")?;
         // What is staged shall not inherit an access control list that the root's other files get.
         attrs::drop_default_acl(staging.as_fd());
-        Ok(Self { dir, staging, _lock: lock, next: AtomicU64::new(0) })
+        Ok(Self { dir, staging, volume, epoch, _lock: lock, next: AtomicU64::new(0) })
+    }
+
+    /// The folder itself, to open and rename files in.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// What the destination is known by from run to run.
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Looks, from time to time, whether the destination is still this run's; to be called before anything on it is changed.
+    ///
+    /// # Errors
+    /// When another run has taken it over, or nothing can be said.
+    pub fn check(&self) -> io::Result<()> {
+        self.epoch.check(self.dir())
+    }
+
+    /// Whether another run was seen to have taken the destination over.
+    pub fn is_lost(&self) -> bool {
+        self.epoch.is_lost()
     }
 
     /// The folder for files that are not visible yet.
@@ -58,17 +86,23 @@ impl OwnDir {
         self.staging.as_fd()
     }
 
-    /// A name in staging that nobody else uses: under the lock all names are this run's.
+    /// A name in staging that nobody else uses, nor another run: one that was taken over must not find its files' names given to others.
     pub fn fresh_name(&self) -> String {
-        self.next.fetch_add(1, Relaxed).to_string()
+        format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))
+    }
+
+    /// What the names of all files hold that this run stages.
+    fn mark(&self) -> String {
+        format!("{:016x}-", self.epoch.word())
     }
 }
 
-/// Removes staging, however the run ends: a run that failed or was told to stop leaves nothing, only a killed process does.
+/// Removes what this run staged, however it ends: one that failed or was told to stop leaves nothing, only a killed process does. Files of
+/// a run that has taken the destination over stay.
 impl Drop for OwnDir {
     fn drop(&mut self) {
-        if let Err(error) = empty(&self.staging).and_then(|()| remove::dir(self.dir.as_fd(), STAGING)) {
-            tracing::warn!(%error, "could not remove the staging folder");
+        if let Err(error) = empty(&self.staging, &self.mark()) {
+            tracing::warn!(%error, "the staging folder was not emptied");
         }
     }
 }
@@ -81,11 +115,12 @@ fn make_and_open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     open_child(dir, name, OFlags::RDONLY)
 }
 
-fn empty(staging: &OwnedFd) -> io::Result<()> {
+/// Removes the files whose names hold `mark`.
+fn empty(staging: &OwnedFd, mark: &str) -> io::Result<()> {
     for entry in Dir::read_from(staging)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name != c"." && name != c".." {
+        if name != c"." && name != c".." && name.to_string_lossy().contains(mark) {
             rustix::fs::unlinkat(staging, name, AtFlags::empty())?;
         }
     }
@@ -94,17 +129,80 @@ fn empty(staging: &OwnedFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::*;
-    use crate::apply::staged::Staged;
+    use crate::apply::{epoch::LOOK_EVERY, staged::Staged};
+
+    struct Place {
+        dir: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            Self { dir: tempfile::tempdir().unwrap() }
+        }
+
+        fn open(&self) -> Result<OwnDir, ApplyError> {
+            OwnDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path())
+        }
+
+        fn own(&self, name: &str) -> PathBuf {
+            self.dir.path().join(".volferry").join(name)
+        }
+
+        fn staged(&self) -> usize {
+            fs::read_dir(self.own("staging")).unwrap().count()
+        }
+
+        /// Opens the destination while another has it, as if the file system had given its lock away.
+        fn take_over(&self) -> OwnDir {
+            fs::remove_file(self.own("lock")).unwrap();
+            self.open().unwrap()
+        }
+    }
 
     #[test]
-    fn staging_goes_with_the_run_and_the_lock_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let own = OwnDir::open(&Root::open(dir.path()).unwrap(), dir.path()).unwrap();
+    fn what_is_staged_goes_with_the_run_and_the_rest_stays() {
+        let place = Place::new();
+        let own = place.open().unwrap();
+        let volume = own.volume();
         Staged::named(&own).unwrap();
-        assert_eq!(std::fs::read_dir(dir.path().join(".volferry/staging")).unwrap().count(), 1);
+        assert_eq!(place.staged(), 1);
+        assert!(matches!(place.open(), Err(ApplyError::Busy { .. })));
         drop(own);
-        assert!(!dir.path().join(".volferry/staging").exists());
-        assert!(dir.path().join(".volferry/lock").exists());
+        assert_eq!(place.staged(), 0);
+        assert_eq!(place.open().unwrap().volume(), volume);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
+        let place = Place::new();
+        drop(place.open().unwrap());
+        fs::write(place.own("staging/0"), "left").unwrap();
+        let _own = place.open().unwrap();
+        assert_eq!(place.staged(), 0);
+    }
+
+    #[test]
+    fn a_run_that_was_taken_over_publishes_nothing_and_leaves_staging_alone() {
+        let place = Place::new();
+        let old = place.open().unwrap();
+        let late = Staged::named(&old).unwrap();
+        late.write_at(b"late", 0).unwrap();
+        let new = place.take_over();
+        Staged::named(&new).unwrap();
+        // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to rename.
+        let root = Root::open(place.dir.path()).unwrap();
+        assert!(late.publish(&old, root.as_fd(), b"file").is_err());
+        assert!(!place.dir.path().join("file").exists());
+        std::thread::sleep(LOOK_EVERY);
+        assert!(old.check().is_err());
+        assert!(old.is_lost());
+        Staged::named(&old).unwrap();
+        assert_eq!(place.staged(), 2);
+        drop(old);
+        assert_eq!(place.staged(), 1);
+        new.check().unwrap();
     }
 }

@@ -4,7 +4,9 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use contract::{Compare, Compression, DeleteLimit, Ownership, Preserve, RunParams, Shard, WriteMode};
+use contract::{
+    Compare, Compression, DeleteLimit, Ownership, Preserve, RunParams, Shard, VolumeId, WriteMode,
+};
 
 use crate::path::{OWN_DIR, RelPath};
 
@@ -24,7 +26,7 @@ Exit codes:
   1  failed or stopped; what had arrived by then is kept, and every file is wholly old or wholly new
   2  the command line is wrong
   3  done, but some files failed; the first of them are named
-  4  a guard refused the run, and nothing was changed: see --delete-limit and --force
+  4  a guard refused the run, and nothing was changed: see --delete-limit, --expect-volume and --force
   5  the peer or the network was lost; the next run goes on from what arrived
   6  an identity was refused, before anything was read";
 
@@ -204,7 +206,11 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "PERCENT", default_value = "50")]
     delete_limit: DeleteLimit,
 
-    /// Override the guards against emptying a destination
+    /// Refuse any destination but the one with this id: the `volume` in an earlier run's report
+    #[arg(long, value_name = "ID")]
+    expect_volume: Option<VolumeId>,
+
+    /// Override the guards: an emptied source, too many deletes, another destination than expected
     #[arg(long)]
     force: bool,
 
@@ -345,6 +351,7 @@ impl From<ParamFlags> for RunParams {
             bandwidth_limit: flags.bandwidth_limit,
             connections: flags.connections,
             shard: flags.shard,
+            expect_volume: flags.expect_volume,
         }
     }
 }
@@ -449,6 +456,7 @@ mod tests {
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
             (bandwidth_limit, connections) in (any::<Option<u64>>(), any::<u32>()),
             shard in prop::option::of(any_shard()),
+            volume in any::<Option<[u8; 16]>>(),
         ) -> RunParams {
             RunParams {
                 run,
@@ -464,6 +472,7 @@ mod tests {
                 bandwidth_limit,
                 connections,
                 shard,
+                expect_volume: volume.map(VolumeId::new),
             }
         }
     }

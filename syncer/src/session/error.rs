@@ -51,6 +51,7 @@ impl SessionError {
     pub(super) fn refusal(&self) -> Refusal {
         let (exit, reason) = match self {
             Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
+            Self::Apply(ApplyError::TakenOver { .. }) => (ExitCode::Partial, "DestinationTakenOver"),
             Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),

@@ -206,6 +206,7 @@ impl<'a> Executor<'a> {
             if self.context.monitor.cancelled() {
                 return Err(TransportError::Canceled.into());
             }
+            self.context.destination.still_held()?;
             let needs = self.enter(dir);
             if !needs.is_empty() {
                 fetch.fetch(needs)?;
@@ -232,10 +233,11 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Makes hard links, deletes, then sets the metadata of directories, the deepest first.
-    pub(super) fn finish(mut self, planned: &[PlannedDir]) -> Vec<String> {
+    /// Makes hard links, deletes, then sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
+    pub(super) fn finish(mut self, planned: &[PlannedDir]) -> Result<Vec<String>, SessionError> {
         self.make_links();
         for dir in planned {
+            self.context.destination.still_held()?;
             self.delete_in(dir);
         }
         let mut notes = Vec::new();
@@ -251,7 +253,8 @@ impl<'a> Executor<'a> {
             }
         }
         notes.extend(self.context.destination.not_kept());
-        notes
+        self.context.destination.still_held()?;
+        Ok(notes)
     }
 
     /// Does what can be done at once in one directory, and returns the files that need content.

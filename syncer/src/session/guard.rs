@@ -1,8 +1,8 @@
-//! Refuses a run that would empty a volume, before anything is touched.
+//! Refuses a run that would empty a volume, or write to another one than it is meant for, before anything is touched.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
-use contract::RunParams;
+use contract::{RunParams, VolumeId};
 
 use super::{SessionError, compare::PlannedDir};
 use crate::{
@@ -11,7 +11,50 @@ use crate::{
     scan::{DirId, Totals, Tree},
 };
 
-/// Checks the deletes of a plan against the limits.
+/// Checks that the destination at `path`, whose id is `found`, is the expected one.
+///
+/// # Errors
+/// As of [`check`].
+pub(super) fn check_volume(
+    params: &RunParams,
+    path: &Path,
+    found: Option<VolumeId>,
+) -> Result<Vec<String>, SessionError> {
+    let Some(expected) = params.expect_volume.filter(|expected| found != Some(*expected)) else {
+        return Ok(Vec::new());
+    };
+    let found = found
+        .map_or("no id: it was not a destination before, or was wiped".into(), |id| format!("the id {id}"));
+    let path = path.display();
+    let refused = Refused {
+        reason: "OtherDestination",
+        problem: format!(
+            "the destination {path} is not the expected one: it has {found}, and {expected} is expected"
+        ),
+        remedy: "see that the right volume is mounted; if this is the one that you want, expect its id, or none",
+    };
+    refused.unless(params.force)
+}
+
+/// What a guard has against a run.
+struct Refused {
+    reason: &'static str,
+    problem: String,
+    remedy: &'static str,
+}
+
+impl Refused {
+    /// A note of what was overridden when `forced`, else the error.
+    fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
+        let Self { reason, problem, remedy } = self;
+        match forced {
+            true => Ok(vec![format!("--force overrode a guard: {problem}")]),
+            false => Err(SessionError::Guard { reason, message: format!("{problem}: {remedy}") }),
+        }
+    }
+}
+
+/// Checks the deletes of a plan against the limits. Returns what was overridden.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with what to do.
@@ -20,36 +63,32 @@ pub(super) fn check(
     source: &Totals,
     sink: &Tree,
     planned: &[PlannedDir],
-) -> Result<(), SessionError> {
-    if params.force || !params.delete {
-        return Ok(());
-    }
-    let deletes: u64 = planned.iter().map(|dir| deletes_in(dir, sink)).sum();
-    if deletes == 0 {
-        return Ok(());
-    }
-    if source.entries == 0 {
-        return Err(SessionError::Guard {
+) -> Result<Vec<String>, SessionError> {
+    let deletes: u64 = match params.delete {
+        true => planned.iter().map(|dir| deletes_in(dir, sink)).sum(),
+        false => 0,
+    };
+    let (entries, limit) = (sink.totals.entries, u64::from(params.delete_limit.0));
+    let refused = match () {
+        () if deletes == 0 => return Ok(Vec::new()),
+        () if source.entries == 0 => Refused {
             reason: "SourceEmpty",
-            message: format!(
-                "the source is empty and the destination has {} entries: a volume that was not mounted or was wiped looks \
-                 like this; if the destination shall be emptied, remove its files yourself",
-                sink.totals.entries
+            problem: format!(
+                "the source is empty and the destination has {entries} entries: a volume that was not mounted or was wiped \
+                 looks like this"
             ),
-        });
-    }
-    let limit = u64::from(params.delete_limit.0);
-    if deletes * 100 > limit * sink.totals.entries {
-        return Err(SessionError::Guard {
+            remedy: "if the destination shall be emptied, remove its files yourself",
+        },
+        () if deletes * 100 > limit * entries => Refused {
             reason: "DeleteLimitExceeded",
-            message: format!(
-                "the run would delete {deletes} of {} entries, more than the limit of {limit} %: raise the limit if that is \
-                 what you want",
-                sink.totals.entries
+            problem: format!(
+                "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
             ),
-        });
-    }
-    Ok(())
+            remedy: "raise the limit if that is what you want",
+        },
+        () => return Ok(Vec::new()),
+    };
+    refused.unless(params.force)
 }
 
 /// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
@@ -135,12 +174,12 @@ mod tests {
         }
     }
 
-    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<(), &'static str> {
+    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
         check_plan(DirPlan { deletes, ..DirPlan::default() }, entries, params)
     }
 
-    /// The source's listing is one file `d`.
-    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<(), &'static str> {
+    /// How many notes there are. The source's listing is one file `d`.
+    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
         let mut listing = ListingBuilder::default();
         listing.push(&Entry {
             name: b"d",
@@ -158,7 +197,11 @@ mod tests {
         };
         let params = RunParams { delete: true, ..params.clone() };
         let source = Totals { entries, ..Totals::default() };
-        check(&params, &source, &sink(), &[planned]).map_err(|error| match error {
+        reason(check(&params, &source, &sink(), &[planned]))
+    }
+
+    fn reason(result: Result<Vec<String>, SessionError>) -> Result<usize, &'static str> {
+        result.map(|notes| notes.len()).map_err(|error| match error {
             SessionError::Guard { reason, .. } => reason,
             _ => "another error",
         })
@@ -167,7 +210,7 @@ mod tests {
     #[test]
     fn deletes_up_to_the_limit_pass_and_one_more_does_not() {
         let half = RunParams { delete_limit: DeleteLimit(25), ..RunParams::default() };
-        assert_eq!(check_deletes(vec![1], 9, &half), Ok(()));
+        assert_eq!(check_deletes(vec![1], 9, &half), Ok(0));
         assert_eq!(check_deletes(vec![0], 9, &half), Err("DeleteLimitExceeded"));
     }
 
@@ -176,7 +219,7 @@ mod tests {
         let most = RunParams { delete_limit: DeleteLimit(74), ..RunParams::default() };
         assert_eq!(check_deletes(vec![0], 9, &most), Err("DeleteLimitExceeded"));
         let most = RunParams { delete_limit: DeleteLimit(75), ..RunParams::default() };
-        assert_eq!(check_deletes(vec![0], 9, &most), Ok(()));
+        assert_eq!(check_deletes(vec![0], 9, &most), Ok(0));
     }
 
     #[test]
@@ -185,13 +228,27 @@ mod tests {
         let most = RunParams { delete_limit: DeleteLimit(49), ..RunParams::default() };
         assert_eq!(check_plan(replace(), 9, &most), Err("DeleteLimitExceeded"));
         let most = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
-        assert_eq!(check_plan(replace(), 9, &most), Ok(()));
+        assert_eq!(check_plan(replace(), 9, &most), Ok(0));
     }
 
     #[test]
     fn an_empty_source_is_refused_unless_forced() {
         let all = RunParams { delete_limit: DeleteLimit(100), ..RunParams::default() };
         assert_eq!(check_deletes(vec![0, 1], 0, &all), Err("SourceEmpty"));
-        assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(()));
+        assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(1));
+    }
+
+    #[test]
+    fn only_the_expected_destination_passes_unless_forced() {
+        let (expected, other) = (VolumeId::new([1; 16]), VolumeId::new([2; 16]));
+        let mut params = RunParams { expect_volume: Some(expected), ..RunParams::default() };
+        let check = |params: &RunParams, found| reason(check_volume(params, Path::new("/copy"), found));
+        assert_eq!(check(&params, Some(expected)), Ok(0));
+        assert_eq!(check(&params, Some(other)), Err("OtherDestination"));
+        assert_eq!(check(&params, None), Err("OtherDestination"));
+        params.force = true;
+        assert_eq!(check(&params, Some(other)), Ok(1));
+        assert_eq!(check(&params, Some(expected)), Ok(0));
+        assert_eq!(check(&RunParams::default(), Some(other)), Ok(0));
     }
 }

@@ -10,10 +10,10 @@ use super::{
     compare::{SourceTree, compare},
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
-    sink::{self, Planned, apply, make_report, scan_tree},
+    sink::{self, Planned, apply, make_report, open_destination, scan_tree},
 };
 use crate::{
-    apply::{Destination, Settings},
+    apply::Settings,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
@@ -33,7 +33,7 @@ pub(super) fn run(
     let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
     let root = Root::enter(from).map_err(SessionError::Source)?;
     refuse_overlap(from, to)?;
-    let destination = Destination::open(to, Settings::resolve(&params.preserve)?)?;
+    let (destination, mut notes) = open_destination(to, params, Settings::resolve(&params.preserve)?)?;
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
         let source = scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, &failures));
@@ -63,10 +63,10 @@ pub(super) fn run(
         counters: &counters,
         monitor: watch.monitor(),
     };
-    let notes = apply(context, params, &head, &plan, watch, &mut |executor| {
+    notes.extend(apply(context, params, &head, &plan, watch, &mut |executor| {
         copy_all(context, &root, |fetch| executor.transfer(&plan.dirs, fetch))
-    })?;
-    let mut report = make_report(params, watch, &head.totals, &counters, &failures, notes);
+    })?);
+    let mut report = make_report(params, watch, &head.totals, context, notes);
     report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
     report.fill_rates();
     destination.close();
@@ -178,7 +178,7 @@ impl Copier<'_> {
     fn run(mut self, queue: &Receiver<Vec<Need>>) {
         while let Ok(needs) = queue.recv_blocking() {
             for need in needs {
-                if self.context.monitor.cancelled() {
+                if self.context.monitor.cancelled() || self.context.destination.own().is_lost() {
                     return;
                 }
                 if let Err(error) = self.copy(&need) {

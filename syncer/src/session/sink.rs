@@ -16,7 +16,7 @@ use super::{
     remote, rfc3339,
 };
 use crate::{
-    apply::{Destination, Settings},
+    apply::{Candidate, Destination, Settings},
     attrs::Classes,
     filter::Filter,
     path::RelPath,
@@ -56,7 +56,7 @@ pub(super) fn run(
     let mut settings = Settings::resolve(&params.preserve)?;
     // What the source cannot see may be there all the same.
     settings.attrs = settings.attrs.and(visible);
-    let destination = Destination::open(place, settings)?;
+    let (destination, mut notes) = open_destination(place, &params, settings)?;
     let sink = scan_tree(&place.path(), destination.root(), &params, Side::Sink, &failures)?;
     if sink.has_attrs() {
         destination.found_attrs();
@@ -76,20 +76,31 @@ pub(super) fn run(
         monitor: watch.monitor(),
     };
     let mut done = head.source.clone();
-    let notes = apply(context, &params, &head, &plan, watch, &mut |executor| {
+    notes.extend(apply(context, &params, &head, &plan, watch, &mut |executor| {
         if remote::run(context, peer, |fetch| executor.transfer(&plan.dirs, fetch))? {
             done = expect_done(control)?;
         }
         Ok(())
-    })?;
+    })?);
     failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
-    let mut report = make_report(&params, watch, &head.totals, &counters, &failures, notes);
+    let mut report = make_report(&params, watch, &head.totals, context, notes);
     report.work.bytes_on_wire = bytes_on_wire();
     report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
     report.fill_rates();
     destination.close();
     control.send(&Message::Report(Box::new(report.clone())))?;
     Ok(report)
+}
+
+/// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the report.
+pub(super) fn open_destination(
+    place: &Place,
+    params: &RunParams,
+    settings: Settings,
+) -> Result<(Destination, Vec<String>), SessionError> {
+    let candidate = Candidate::open(place)?;
+    let notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
+    Ok((candidate.take(settings)?, notes))
 }
 
 /// Carries out a plan, through to a durable destination. `transfer` moves the content.
@@ -101,15 +112,17 @@ pub(super) fn apply(
     watch: &mut Stopwatch<'_>,
     transfer: &mut dyn FnMut(&mut Executor<'_>) -> Result<(), SessionError>,
 ) -> Result<Vec<String>, SessionError> {
-    guard::check(params, &head.totals, &plan.sink, &plan.dirs)?;
+    let mut notes = guard::check(params, &head.totals, &plan.sink, &plan.dirs)?;
     let (files, bytes) = to_transfer(&plan.dirs);
     context.monitor.set_totals(files, bytes);
     let mut executor = Executor::new(context, &plan.sink, &plan.moves, params.delete);
     executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
     watch.enter(Phase::Transfer);
-    transfer(&mut executor)?;
+    let moved = transfer(&mut executor);
+    context.destination.still_held()?;
+    moved?;
     watch.enter(Phase::Apply);
-    let notes = executor.finish(&plan.dirs);
+    notes.extend(executor.finish(&plan.dirs)?);
     watch.enter(Phase::Commit);
     if !plan.dirs.is_empty() {
         context.destination.sync().map_err(SessionError::Commit)?;
@@ -152,16 +165,17 @@ pub(super) fn make_report(
     params: &RunParams,
     watch: &Stopwatch<'_>,
     source: &Totals,
-    counters: &Counters,
-    failures: &Failures,
+    context: Context<'_>,
     notes: Vec<String>,
 ) -> Report {
+    let Context { destination, failures, counters, .. } = context;
     let failed = failures.count();
     let now = std::time::SystemTime::now();
     let mut report = Report {
         run: params.run.clone(),
         start_time: rfc3339(now - watch.elapsed()),
         completion_time: rfc3339(now),
+        volume: Some(destination.own().volume()),
         timings: watch.timings(),
         work: Work {
             files_scanned: source.entries,

@@ -42,7 +42,13 @@ fn force_overrides_the_limit() {
     for way in Way::ALL {
         let pair = ten_files(way);
         (0..9).for_each(|i| fs::remove_file(pair.source.join(i.to_string())).unwrap());
-        pair.run(&["--delete", "--delete-limit=0", "--force"]).assert_exit(ExitCode::Done);
+        let run = pair.run(&["--delete", "--delete-limit=0", "--force"]);
+        run.assert_exit(ExitCode::Done);
+        let notes = &run.report().notes;
+        assert!(
+            notes.iter().any(|note| note.contains("--force overrode") && note.contains("9 of 10")),
+            "{notes:?}"
+        );
         pair.assert_copy("after a forced run");
     }
 }
@@ -56,6 +62,37 @@ fn an_emptied_source_is_refused_whatever_the_limit_and_force_overrides() {
         assert!(run.ends().all(|end| end.report().message.contains("10 entries")), "{run:?}");
         pair.run(&["--delete", "--force"]).assert_exit(ExitCode::Done);
         pair.assert_copy("after a forced run");
+    }
+}
+
+#[test]
+fn a_destination_that_is_not_the_one_of_last_time_is_refused_and_force_overrides() {
+    for way in Way::ALL {
+        let pair = ten_files(way);
+        let volume = pair.run(&[]).report().volume.unwrap().to_string();
+        let expect = format!("--expect-volume={volume}");
+        tree::file(&pair.source.join("new"), b"new");
+        pair.run(&["--delete", &expect]).assert_exit(ExitCode::Done);
+        fs::remove_dir_all(&pair.destination).unwrap();
+        fs::create_dir(&pair.destination).unwrap();
+        let run = pair.refuse(&["--delete", &expect], ExitCode::Guard, "OtherDestination");
+        assert!(run.ends().all(|end| end.report().message.contains(&volume)), "{run:?}");
+        assert_eq!(
+            fs::read_dir(&pair.destination).unwrap().count(),
+            0,
+            "a refused destination has nothing new"
+        );
+        let run = pair.run(&["--delete", &expect, "--force"]);
+        run.assert_exit(ExitCode::Done);
+        let report = run.report();
+        assert!(report.notes.iter().any(|note| note.contains(&volume)), "{:?}", report.notes);
+        let other = report.volume.unwrap().to_string();
+        assert_ne!(other, volume);
+        pair.assert_copy("after a forced run");
+        tree::file(&pair.source.join("newer"), b"newer");
+        pair.refuse(&["--delete", &expect], ExitCode::Guard, "OtherDestination");
+        pair.run(&["--delete", &format!("--expect-volume={other}")]).assert_exit(ExitCode::Done);
+        pair.assert_copy("after a run that expected the new destination");
     }
 }
 

@@ -10,7 +10,7 @@ use contract::{ExitCode, RunResult};
 use rustix::process::Signal;
 
 use crate::common::{
-    oracle::{Kind, Snapshot, show},
+    oracle::{Kind, Snapshot, UNTOUCHED, show},
     pair::{Pair, Way, text},
     process::{Ended, Running},
     relay::Relay,
@@ -205,6 +205,38 @@ fn a_destination_in_mid_run_is_refused_to_others_and_the_run_goes_on() {
     [source, sink].into_iter().for_each(|end| end.wait().assert_exit(ExitCode::Done));
     pair.assert_copy("after another was refused");
     pair.assert_staging_empty();
+}
+
+#[test]
+fn a_run_whose_destination_was_taken_over_changes_nothing_more() {
+    for way in Way::NETWORK {
+        let mut pair = all_changed(way, 6);
+        let (source, sink, relay) = start_over(&pair, 2_000_000);
+        relay.wait_holding();
+        // A network file system gives the lock of a node that it cannot reach to the next who asks.
+        fs::remove_file(pair.destination.join(".volferry/lock")).unwrap();
+        let other = pair.dir().join("other");
+        fs::create_dir(&other).unwrap();
+        tree::many(&other, 30, 500);
+        pair.source = other;
+        let run = pair.start_sync(&["--delete", "--force"]).wait();
+        run.assert_exit(ExitCode::Done);
+        let successors = Snapshot::of(&pair.destination);
+        // A run may go by what it has seen on the volume for so long.
+        thread::sleep(Duration::from_millis(50));
+        relay.release();
+        for end in [sink.wait(), source.wait()] {
+            end.assert_exit(ExitCode::Partial);
+            assert_eq!((end.reason(), end.report().result), ("DestinationTakenOver", RunResult::Failed));
+        }
+        Snapshot::of(&pair.destination).assert_like(
+            &successors,
+            UNTOUCHED,
+            "after the run that was taken over",
+        );
+        pair.assert_copy("of the successor");
+        pair.assert_staging_empty();
+    }
 }
 
 #[test]

@@ -45,6 +45,9 @@ impl<'a> Worker<'a> {
                 peer.fault.set(error);
                 peer.receiver.close();
             }
+            if self.context.destination.own().is_lost() {
+                peer.receiver.close();
+            }
         }
         self.table.break_off();
     }

@@ -1,0 +1,88 @@
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::params::{ParseParamError, bad};
+
+/// What a destination is known by from run to run: 16 random bytes, made at its first run and kept on it; 32 hex digits in text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct VolumeId([u8; 16]);
+
+impl VolumeId {
+    /// The id of these bytes.
+    pub fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VolumeId({self})")
+    }
+}
+
+impl FromStr for VolumeId {
+    type Err = ParseParamError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let digit = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+        let mut bytes = [0; 16];
+        let mut digits = s.bytes().map(digit);
+        for byte in &mut bytes {
+            match (digits.next().flatten(), digits.next().flatten()) {
+                (Some(high), Some(low)) => *byte = high << 4 | low,
+                _ => return Err(bad(s, EXPECTED)),
+            }
+        }
+        match digits.next() {
+            None => Ok(Self(bytes)),
+            Some(_) => Err(bad(s, EXPECTED)),
+        }
+    }
+}
+
+const EXPECTED: &str = "the id of a volume: 32 hex digits, as a report has it in `volume`";
+
+impl TryFrom<String> for VolumeId {
+    type Error = ParseParamError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<VolumeId> for String {
+    fn from(id: VolumeId) -> Self {
+        id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_its_text() {
+        let id = VolumeId::new(*b"\x00\x0f\xf0\xfftwelve bytes");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(serde_json::from_str::<VolumeId>(&serde_json::to_string(&id).unwrap()).unwrap(), id);
+    }
+
+    #[test]
+    fn anything_but_32_hex_digits_is_refused() {
+        let good = "0123456789abcdef0123456789ABCDEF";
+        assert!(good.parse::<VolumeId>().is_ok());
+        for bad in ["", &good[1..], &format!("{good}0"), &good.replace('0', "g"), &good.replace("01", "é")] {
+            assert!(bad.parse::<VolumeId>().is_err(), "{bad:?}");
+        }
+    }
+}

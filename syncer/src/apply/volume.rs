@@ -1,0 +1,105 @@
+//! The id that a destination keeps from its first run on.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+};
+
+use contract::VolumeId;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+
+use super::{copy, epoch::fill_random};
+use crate::{
+    path::OWN_DIR,
+    root::{Root, open_child},
+};
+
+const VOLUME: &[u8] = b"volume";
+/// The id is written under this name first, so that a crash leaves no part of one.
+const NEW: &[u8] = b"volume.new";
+
+/// 32 digits and a line's end.
+const FILE_BYTES: usize = 33;
+
+/// The id of the destination at `root`, if it has one. Changes nothing.
+pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
+    match open_child(root, OWN_DIR, OFlags::PATH) {
+        Ok(dir) => read(dir.as_fd()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The id in the `.volferry/` that is open as `dir`, made if there is none. Whoever calls this holds its lock.
+pub(super) fn read_or_make(dir: BorrowedFd<'_>) -> io::Result<VolumeId> {
+    match read(dir)? {
+        Some(id) => Ok(id),
+        None => make(dir),
+    }
+}
+
+/// What is not an id, for example a file that a crash of the machine left empty, is as good as none.
+fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(dir, VOLUME, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut text = [0; FILE_BYTES + 1];
+    let len = rustix::io::read(&file, &mut text)?;
+    let text = std::str::from_utf8(text.get(..len).unwrap_or_default()).ok();
+    Ok(text.and_then(|text| text.strip_suffix('\n')).and_then(|text| text.parse().ok()))
+}
+
+fn make(dir: BorrowedFd<'_>) -> io::Result<VolumeId> {
+    let mut bytes = [0; 16];
+    fill_random(&mut bytes)?;
+    let id = VolumeId::new(bytes);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, NEW, flags, Mode::RUSR | Mode::WUSR)?;
+    copy::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
+    rustix::fs::renameat(dir, NEW, dir, VOLUME)?;
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_destination_keeps_its_id_and_another_has_another() {
+        let ids = [(); 2].map(|()| {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Root::open(dir.path()).unwrap();
+            assert_eq!(of(&root).unwrap(), None);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
+            fs::create_dir(dir.path().join(".volferry")).unwrap();
+            let own = fs::File::open(dir.path().join(".volferry")).unwrap();
+            let id = read_or_make(own.as_fd()).unwrap();
+            assert_eq!(read_or_make(own.as_fd()).unwrap(), id);
+            assert_eq!(of(&root).unwrap(), Some(id));
+            id
+        });
+        assert_ne!(ids[0], ids[1]);
+    }
+
+    #[test]
+    fn what_is_not_an_id_is_as_good_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = fs::File::open(dir.path()).unwrap();
+        let id = read_or_make(own.as_fd()).unwrap();
+        for content in
+            [String::new(), id.to_string(), format!("{id}\n\n"), format!("{id} \n"), "\0".repeat(33)]
+        {
+            fs::write(dir.path().join("volume"), &content).unwrap();
+            assert_eq!(read(own.as_fd()).unwrap(), None, "{content:?}");
+        }
+        assert_ne!(read_or_make(own.as_fd()).unwrap(), id);
+    }
+}
