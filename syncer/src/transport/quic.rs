@@ -1,6 +1,7 @@
 //! The transport over QUIC. Everything asynchronous of the engine is in this file.
 
 use std::{
+    collections::VecDeque,
     io,
     net::{SocketAddr, ToSocketAddrs as _, UdpSocket},
     sync::Arc,
@@ -16,7 +17,10 @@ use quinn::{
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rustix::net::sockopt;
-use tokio::{runtime::Runtime, task::JoinSet};
+use tokio::{
+    runtime::Runtime,
+    task::{AbortHandle, JoinSet},
+};
 
 use super::{
     Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, TransportError, congestion,
@@ -56,6 +60,24 @@ const IPV6_UDP_HEADERS: u32 = 48;
 /// packets would be lost by the batch. Measured on loopback, 256 MiB cost both ends 730 ms of CPU at this size and 1,070 ms at 1,452 bytes.
 const MAX_PAYLOAD: u16 = 6_500;
 
+/// How long a handshake may take. The end that dials gives up an attempt earlier.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+
+/// How many handshakes are under way at once. One more takes the place of the oldest, so whoever wants to keep the peer
+/// out has to begin as many in the two round trips that the peer needs. And whoever comes when one is under way has to show
+/// first that it hears what is sent to its address, which costs this end nothing: a made-up address begins none.
+const MAX_HANDSHAKES: usize = 32;
+
+/// How many connections of about 100 KB there may be, with those that have failed and are kept a moment longer, so that their last packets
+/// are recognized (RFC 9000, section 10.2). Whoever comes then is not answered, and asks again.
+const MAX_CONNECTIONS: usize = 128;
+
+/// How many first packets wait for an answer, for example while a run is under way, and how many bytes of what follows them are kept, of each
+/// and of all.
+const MAX_WAITING: usize = 1024;
+const WAITING_BYTES: u64 = 16 << 10;
+const ALL_WAITING_BYTES: u64 = 1 << 20;
+
 /// Which end of a run a connection is for.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
@@ -93,6 +115,8 @@ impl Port {
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
         let socket = UdpSocket::bind(address).map_err(unusable)?;
         config.transport_config(Arc::new(transport_config(link_payload(&socket, None))));
+        config.max_incoming(MAX_WAITING);
+        config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
         Self::open(socket, Some(config)).map_err(unusable)
     }
 
@@ -116,22 +140,99 @@ impl Port {
     /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
     pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
         let accepted = self.runtime.block_on(async {
-            loop {
-                let incoming = tokio::select! {
-                    incoming = self.endpoint.accept() => incoming,
-                    () = monitor.until_cancelled() => return Err(TransportError::Canceled),
-                };
-                let incoming =
-                    incoming.ok_or_else(|| TransportError::Lost("the socket was closed".into()))?;
-                let from = incoming.remote_address();
-                let began = Instant::now();
-                match incoming.await {
-                    Ok(connection) => return Ok((connection, began)),
-                    Err(error) => tracing::warn!(%from, %error, "a peer was turned away"),
-                }
+            tokio::select! {
+                accepted = first_to_prove_itself(&self.endpoint) => accepted,
+                () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
         });
         accepted.map(|(connection, began)| Link::start(self, connection, began, end, false, monitor))
+    }
+}
+
+/// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
+async fn first_to_prove_itself(endpoint: &Endpoint) -> Result<(quinn::Connection, Instant), TransportError> {
+    let mut handshakes = Handshakes::default();
+    let mut turned_away = TurnedAway::default();
+    loop {
+        tokio::select! {
+            incoming = endpoint.accept() => match incoming {
+                Some(incoming) => handshakes.begin(incoming, endpoint.open_connections()),
+                None => return Err(TransportError::Lost("the socket was closed".into())),
+            },
+            Some((from, result)) = handshakes.next() => match result {
+                Ok(proven) => return Ok(proven),
+                Err(error) => turned_away.add(from, &error),
+            },
+        }
+    }
+}
+
+/// What comes of a handshake: the connection, and when the peer was first heard of.
+type Shaken = Result<(quinn::Connection, Instant), String>;
+
+/// Handshakes under way with peers that have not shown their key yet.
+#[derive(Default)]
+struct Handshakes {
+    tasks: JoinSet<(SocketAddr, Shaken)>,
+    /// The oldest first.
+    under_way: VecDeque<AbortHandle>,
+}
+
+impl Handshakes {
+    fn begin(&mut self, incoming: quinn::Incoming, connections: usize) {
+        if !self.under_way.is_empty() && incoming.may_retry() {
+            let _ = incoming.retry();
+            return;
+        }
+        if connections >= MAX_CONNECTIONS {
+            return incoming.ignore();
+        }
+        if self.under_way.len() >= MAX_HANDSHAKES
+            && let Some(oldest) = self.under_way.pop_front()
+        {
+            oldest.abort();
+        }
+        let from = incoming.remote_address();
+        self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(incoming).await) }));
+    }
+
+    /// The next that is over; `None` where none is under way. One that had to make room says nothing.
+    async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
+        loop {
+            if let Ok((id, shaken)) = self.tasks.join_next_with_id().await? {
+                self.under_way.retain(|task| task.id() != id);
+                return Some(shaken);
+            }
+        }
+    }
+}
+
+async fn shake_hands(incoming: quinn::Incoming) -> Shaken {
+    let began = Instant::now();
+    match tokio::time::timeout(HANDSHAKE, incoming).await {
+        Ok(Ok(connection)) => Ok((connection, began)),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("it did not finish the handshake".into()),
+    }
+}
+
+/// Tells of peers that were turned away, one line a while however many they are.
+#[derive(Default)]
+struct TurnedAway {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl TurnedAway {
+    const EVERY: Duration = Duration::from_secs(10);
+
+    fn add(&mut self, from: SocketAddr, error: &str) {
+        if self.told.is_some_and(|told| told.elapsed() < Self::EVERY) {
+            self.untold += 1;
+            return;
+        }
+        tracing::warn!(%from, error, others = self.untold, "a peer was turned away");
+        (self.told, self.untold) = (Some(Instant::now()), 0);
     }
 }
 
@@ -522,5 +623,123 @@ fn read_error(error: quinn::ReadExactError) -> TransportError {
     match error {
         quinn::ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error)) => connection_error(&error),
         error => TransportError::Lost(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::IdentityPair;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const ANY_PORT: &str = "127.0.0.1:0";
+
+    /// The first byte of a Retry packet of QUIC version 1, less the bits that may be anything (RFC 9000, section 17.2.5).
+    fn is_retry(datagram: &[u8]) -> bool {
+        datagram.first().is_some_and(|first| first & 0xf0 == 0xf0)
+    }
+
+    /// Somebody who begins handshakes with a listener and lets none go on.
+    struct Staller {
+        runtime: Runtime,
+        endpoint: Endpoint,
+        config: quinn::ClientConfig,
+        /// What the listener has half of a handshake with.
+        held: Vec<(UdpSocket, UdpSocket, quinn::Connecting)>,
+    }
+
+    impl Staller {
+        fn new() -> Self {
+            let stranger = IdentityPair::generate().unwrap().source;
+            let crypto = QuicClientConfig::try_from(tls::client(&stranger).unwrap()).unwrap();
+            let config = quinn::ClientConfig::new(Arc::new(crypto));
+            let Port { runtime, endpoint } = Port::open(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap();
+            Self { runtime, endpoint, config, held: Vec::new() }
+        }
+
+        /// Shows that its address is real where it is asked to, and falls silent when the listener answers, or does not.
+        fn stall(&mut self, listener: SocketAddr) {
+            let [near, far] = [(); 2].map(|()| UdpSocket::bind(ANY_PORT).unwrap());
+            near.set_read_timeout(Some(PATIENCE)).unwrap();
+            far.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let _inside = self.runtime.enter();
+            let there = near.local_addr().unwrap();
+            let connecting = self.endpoint.connect_with(self.config.clone(), there, SERVER_NAME).unwrap();
+            let mut datagram = [0; 2048];
+            loop {
+                let (len, client) = near.recv_from(&mut datagram).unwrap();
+                far.send_to(&datagram[..len], listener).unwrap();
+                match far.recv_from(&mut datagram) {
+                    Ok((len, _)) if is_retry(&datagram[..len]) => {
+                        near.send_to(&datagram[..len], client).unwrap()
+                    }
+                    _ => break,
+                };
+            }
+            self.held.push((near, far, connecting));
+        }
+
+        /// Begins from an address that never shows that it is real.
+        fn pretend(&self, listener: SocketAddr) {
+            let [near, far] = [(); 2].map(|()| UdpSocket::bind(ANY_PORT).unwrap());
+            [&near, &far].iter().for_each(|socket| socket.set_read_timeout(Some(PATIENCE)).unwrap());
+            let _inside = self.runtime.enter();
+            let there = near.local_addr().unwrap();
+            let _connecting = self.endpoint.connect_with(self.config.clone(), there, SERVER_NAME).unwrap();
+            let mut datagram = [0; 2048];
+            let (len, _) = near.recv_from(&mut datagram).unwrap();
+            far.send_to(&datagram[..len], listener).unwrap();
+            far.recv_from(&mut datagram).unwrap();
+        }
+    }
+
+    #[test]
+    fn stalled_handshakes_take_a_bounded_place_and_do_not_keep_the_peer_out() {
+        let pair = IdentityPair::generate().unwrap();
+        let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
+        let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
+        let monitor = Monitor::default();
+        let end = |side| End { side, bandwidth_limit: None };
+        let mut staller = Staller::new();
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).map(|(link, _)| link));
+            for _ in 0..MAX_CONNECTIONS + 20 {
+                staller.stall(address);
+                assert!(listener.open_connections() <= MAX_CONNECTIONS, "{}", listener.open_connections());
+            }
+            let dialled =
+                dial(&address.to_string(), &pair.source, PATIENCE, end(Side::Source), &Monitor::default());
+            let connection = accepted.join().unwrap().unwrap().connection.stable_id();
+            assert!(dialled.is_ok(), "{:?} {connection}", dialled.err());
+        });
+    }
+
+    #[test]
+    fn an_address_that_may_be_made_up_begins_no_handshake_beside_another() {
+        let pair = IdentityPair::generate().unwrap();
+        let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
+        let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
+        let monitor = Monitor::default();
+        let mut staller = Staller::new();
+        let end = End { side: Side::Sink, bandwidth_limit: None };
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end, &monitor).is_err());
+            staller.stall(address);
+            (0..50).for_each(|_| staller.pretend(address));
+            // The first gives its place up after a while; on a busy machine a few come after one another.
+            assert!(listener.open_connections() < 10, "{}", listener.open_connections());
+            monitor.cancel();
+            assert!(accepted.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn of_many_that_are_turned_away_few_are_told() {
+        let mut turned_away = TurnedAway::default();
+        for _ in 0..100 {
+            turned_away.add(([127, 0, 0, 1], 1).into(), "a wrong key");
+        }
+        assert_eq!(turned_away.untold, 99);
     }
 }

@@ -60,7 +60,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn own_key(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
-    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(identity.pkcs8().to_vec()));
+    let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(identity.pkcs8()));
     let key = provider::sign::any_eddsa_type(match &der {
         PrivateKeyDer::Pkcs8(pkcs8) => pkcs8,
         _ => return Err(Error::General("the private key is not PKCS #8".into())),
