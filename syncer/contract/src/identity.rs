@@ -1,13 +1,14 @@
 use std::{
     fmt, fs,
     io::{self, Read as _, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use rustix::process::{getegid, geteuid, getgroups};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -146,18 +147,31 @@ struct File {
 }
 
 impl Identity {
-    /// Reads an identity from a file that only its owner may read. Group access is accepted where the file belongs to another user:
-    /// a Kubernetes Secret is mounted root-owned, and readable through the pod's `fsGroup`.
+    /// Reads an identity from a file that nobody else may use. Of a file of this user that means no other bits than the owner's. A
+    /// Kubernetes Secret is mounted as root's, for a group that this process is in (the pod's `fsGroup`): the group's bits are accepted on a
+    /// file of another user, and on one of root where this process is root and in the group.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let in_file = |source| IdentityError::File { path: path.into(), source };
         let file = fs::File::open(path).map_err(in_file)?;
-        let mode = file.metadata().map_err(in_file)?.permissions().mode() & 0o777;
-        if mode & 0o007 != 0 {
+        let metadata = file.metadata().map_err(in_file)?;
+        let mode = metadata.permissions().mode() & 0o777;
+        let (owner, group) = (metadata.uid(), metadata.gid());
+        if mode & 0o007 != 0 || mode & 0o070 != 0 && !Self::group_may(owner, group) {
             return Err(IdentityError::Exposed { path: path.into(), mode });
         }
         let mut text = Zeroizing::new(String::new());
         file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(in_file)?;
         text.parse()
+    }
+
+    /// Whether the group of a file is one that it was given to on purpose.
+    fn group_may(owner: u32, group: u32) -> bool {
+        let user = geteuid();
+        let in_group = || {
+            getegid().as_raw() == group
+                || getgroups().is_ok_and(|all| all.iter().any(|gid| gid.as_raw() == group))
+        };
+        owner != user.as_raw() || user.is_root() && in_group()
     }
 
     /// The file's text. It holds the private key.

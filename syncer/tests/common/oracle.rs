@@ -115,6 +115,17 @@ impl Snapshot {
         self.0.get(path)
     }
 
+    /// Only the entry at `path`.
+    pub fn only(&self, path: &[u8]) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|(at, _)| *at == path)
+                .map(|(at, node)| (at.clone(), node.clone()))
+                .collect(),
+        )
+    }
+
     /// All entries but the root, in the order of their paths.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Node)> {
         self.0.iter().map(|(path, node)| (path.as_slice(), node)).filter(|(path, _)| !path.is_empty())

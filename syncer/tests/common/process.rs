@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
     net::SocketAddr,
-    os::unix::process::CommandExt as _,
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc,
@@ -13,7 +13,10 @@ use std::{
 };
 
 use contract::{Event, ExitCode, Report};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 
 use super::scratch::{self, NOBODY};
 
@@ -24,6 +27,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Running {
     pid: Pid,
+    /// Names this process even when it is over and another has its number.
+    handle: OwnedFd,
     events: mpsc::Receiver<Event>,
     heard: Vec<Event>,
     ended: mpsc::Receiver<(ExitStatus, String)>,
@@ -81,6 +86,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let pid = Pid::from_child(&child);
+        let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         let events = read_events(&mut child);
         let (tell, ended) = mpsc::channel();
         thread::spawn(move || {
@@ -91,7 +97,7 @@ impl Running {
                 let _ = tell.send((status, stderr));
             }
         });
-        Self { pid, events, heard: Vec::new(), ended, over: false }
+        Self { pid, handle, events, heard: Vec::new(), ended, over: false }
     }
 
     /// Waits for the line that says where the process listens.
@@ -124,8 +130,20 @@ impl Running {
         event
     }
 
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid, signal).unwrap();
+        pidfd_send_signal(&self.handle, signal).unwrap();
+    }
+
+    /// Kills the process, unless it is over.
+    pub fn kill(&self) {
+        match pidfd_send_signal(&self.handle, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Waits for the end of the process.
@@ -145,7 +163,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.over {
-            let _ = kill_process(self.pid, Signal::KILL);
+            self.kill();
         }
     }
 }

@@ -1,0 +1,79 @@
+//! A file system of its own, on a file: small, so that it can be full; and one whose blocks can be taken away.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+use super::scratch;
+
+/// A mounted file system. Unmounted when dropped.
+#[derive(Debug)]
+pub struct Disk {
+    dir: TempDir,
+}
+
+impl Disk {
+    /// A new file system of `kind` (`ext4`, `xfs`) and `bytes`, mounted with `options`. `None`, with a line that says why, where
+    /// this process cannot mount one.
+    pub fn new(kind: &str, bytes: u64, options: &str) -> Option<Self> {
+        if !scratch::is_root() {
+            eprintln!("skipped: only root can mount a file system");
+            return None;
+        }
+        let dir = scratch::on_disk();
+        let disk = Self { dir };
+        fs::File::create(disk.image()).unwrap().set_len(bytes).unwrap();
+        let image = disk.image();
+        let made = run(Command::new(format!("/usr/sbin/mkfs.{kind}")).arg("-q").arg(&image));
+        made.unwrap_or_else(|error| panic!("mkfs.{kind}: {error}"));
+        fs::create_dir(disk.path()).unwrap();
+        match disk.mount(options) {
+            Ok(()) => Some(disk),
+            Err(error) => {
+                eprintln!("skipped: no {kind} could be mounted: {error}");
+                None
+            }
+        }
+    }
+
+    /// The root of the file system.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("mounted")
+    }
+
+    /// The file that holds it.
+    pub fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// Mounts it anew, so that nothing of it is in memory, with other options. `between` is done while it is not mounted.
+    pub fn remount(&self, options: &str, between: impl FnOnce(&Path)) {
+        run(Command::new("umount").arg(self.path())).unwrap();
+        between(&self.image());
+        self.mount(options).unwrap();
+    }
+
+    fn mount(&self, options: &str) -> Result<(), String> {
+        let options = ["loop", options].join(if options.is_empty() { "" } else { "," });
+        run(Command::new("mount").arg("-o").arg(options).arg(self.image()).arg(self.path()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = run(Command::new("umount").arg("-l").arg(self.path()));
+    }
+}
+
+/// Runs a program; what it says on standard error is the error.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}

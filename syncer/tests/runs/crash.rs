@@ -1,0 +1,211 @@
+//! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file is wholly of one
+//! of its versions and nothing else was touched; every few, a run gets to the end.
+
+use std::{fs, path::PathBuf, thread, time::Duration, time::Instant};
+
+use contract::ExitCode;
+
+use crate::common::{
+    oracle::{COPY, Kind, Snapshot, UNTOUCHED, show},
+    pair::{Pair, Way, text},
+    process::Running,
+    rng::Rng,
+    scratch, tree,
+};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// Kills a way, and after how many of them a run may get to its end.
+const KILLS: u64 = 100;
+const KILLS_BETWEEN_RUNS: u64 = 10;
+
+const FLAGS: [&str; 3] = ["--delete", "--force", "--exclude=/kept"];
+
+/// A destination, two versions of its tree, and what a run must not touch.
+struct Stage {
+    pair: Pair,
+    versions: [PathBuf; 2],
+    snapshots: [Snapshot; 2],
+    beside: PathBuf,
+    untouched: Snapshot,
+    kept: Snapshot,
+    rng: Rng,
+    /// About how long a run takes.
+    span: Duration,
+    /// What a failure is told with.
+    what: String,
+}
+
+impl Stage {
+    fn new(way: Way, seed: u64) -> Self {
+        let mut pair = Pair::new(way);
+        let mut rng = Rng::new(seed);
+        let versions = ["one", "two"].map(|name| scratch::dir(pair.dir(), name));
+        versions.iter().for_each(|version| fill(version, &mut rng));
+        let beside = scratch::dir(pair.dir(), "beside");
+        tree::many(&beside, 10, 100);
+        tree::file(&pair.destination.join("kept"), b"excluded");
+        let mut span = Duration::ZERO;
+        for version in &versions {
+            pair.source = version.clone();
+            let begin = Instant::now();
+            pair.run(&FLAGS).assert_exit(ExitCode::Done);
+            span = begin.elapsed();
+        }
+        Self {
+            snapshots: [0, 1].map(|at| Snapshot::of(&versions[at])),
+            untouched: Snapshot::of(&beside),
+            kept: kept(&Snapshot::of(&pair.destination)),
+            versions,
+            beside,
+            pair,
+            rng,
+            span,
+            what: format!("{way:?}, seed {seed}"),
+        }
+    }
+
+    fn moment(&mut self) -> Duration {
+        Duration::from_micros(self.rng.below(self.span.as_micros() as u64 * 5 / 4 + 1))
+    }
+
+    /// Starts a run and kills all of it, one end perhaps later than the other. Returns how many were killed before they were done.
+    fn kill_once(&mut self) -> usize {
+        let mut ends = self.start();
+        if self.rng.once_in(2) {
+            ends.reverse();
+        }
+        let together = self.rng.once_in(3);
+        for (nth, end) in ends.iter().enumerate() {
+            if nth == 0 || !together {
+                thread::sleep(self.moment() / (nth as u32 + 1));
+            }
+            end.kill();
+        }
+        ends.into_iter().map(Running::wait).filter(|end| end.exit.is_none()).count()
+    }
+
+    fn start(&self) -> Vec<Running> {
+        let pair = &self.pair;
+        match pair.way {
+            Way::Local => vec![pair.start_sync(&FLAGS)],
+            Way::SinkListens => {
+                let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
+                let address = sink.listening().to_string();
+                vec![pair.start_send(&["--connect", &address], &FLAGS), sink]
+            }
+            Way::SourceListens => {
+                let mut source = pair.start_send(&["--listen", ANY_PORT], &FLAGS);
+                let address = source.listening().to_string();
+                vec![pair.start_receive(&["--once", "--connect", &address]), source]
+            }
+        }
+    }
+
+    /// Panics unless every file is one of its versions with all of its attributes, what both versions have is there, and nothing
+    /// else was touched.
+    #[track_caller]
+    fn judge(&self, when: &str) {
+        let what = format!("{}, {when}", self.what);
+        let there = Snapshot::of(&self.pair.destination);
+        for (path, node) in there.entries().filter(|(path, _)| *path != b"kept") {
+            let is_version =
+                self.snapshots.iter().filter_map(|version| version.at(path)).any(|version| match node.kind {
+                    // A directory's own metadata comes last.
+                    Kind::Dir => version.kind == Kind::Dir,
+                    _ => {
+                        (&version.kind, version.mode, version.owner, version.mtime)
+                            == (&node.kind, node.mode, node.owner, node.mtime)
+                    }
+                });
+            assert!(is_version, "{what}: {} is of no version", show(path));
+        }
+        let [one, two] = &self.snapshots;
+        for (path, node) in one.entries() {
+            let in_both = two.at(path).is_some_and(|other| other.kind.name() == node.kind.name());
+            assert!(!in_both || there.at(path).is_some(), "{what}: {} is gone", show(path));
+        }
+        kept(&there).assert_like(&self.kept, UNTOUCHED, &what);
+        Snapshot::of(&self.beside).assert_like(&self.untouched, UNTOUCHED, &what);
+    }
+
+    /// A run that gets to its end.
+    #[track_caller]
+    fn converge(&self, version: usize, when: &str) {
+        let what = format!("{}, {when}", self.what);
+        self.pair.run(&FLAGS).assert_exit(ExitCode::Done);
+        let mut found = self.snapshots[version].differences(&Snapshot::of(&self.pair.destination), COPY);
+        found.retain(|line| !line.starts_with("kept:"));
+        assert!(found.is_empty(), "{what}: {found:#?}");
+        self.pair.assert_staging_empty();
+    }
+}
+
+/// Small files, large ones of which some are larger in one version, links, and places that hold a file in one and a folder in the other.
+fn fill(version: &std::path::Path, rng: &mut Rng) {
+    let is_first = version.ends_with("one");
+    for number in 0..60 {
+        let dir = version.join(format!("d{}", number % 3));
+        fs::create_dir_all(&dir).unwrap();
+        let len = 500 + rng.below(9000) as usize;
+        tree::file(&dir.join(format!("f{number}")), &rng.bytes(len));
+    }
+    for number in 0..3 {
+        let len = 900_000 + rng.below(1_500_000) as usize;
+        tree::file(&version.join(format!("large{number}")), &rng.bytes(len));
+    }
+    std::os::unix::fs::symlink(format!("target {}", rng.next()), version.join("link")).unwrap();
+    let (file, dir) =
+        if is_first { ("file or folder", "folder or file") } else { ("folder or file", "file or folder") };
+    tree::file(&version.join(file), &rng.bytes(700));
+    fs::create_dir(version.join(dir)).unwrap();
+    tree::file(&version.join(dir).join("inside"), &rng.bytes(700));
+    tree::file(
+        &version.join(format!("only in {}", text(version).rsplit('/').next().unwrap())),
+        &rng.bytes(3000),
+    );
+    let mode = if is_first { 0o640 } else { 0o4711 };
+    (0..10).for_each(|number| tree::set_mode(&version.join(format!("d1/f{}", number * 3 + 1)), mode));
+}
+
+fn kept(snapshot: &Snapshot) -> Snapshot {
+    snapshot.only(b"kept")
+}
+
+fn kill_often(way: Way, seed: u64) {
+    let mut stage = Stage::new(way, seed);
+    let mut killed = 0;
+    for kill in 1..=KILLS {
+        let version = stage.rng.below(2) as usize;
+        stage.pair.source = stage.versions[version].clone();
+        // The first run on a volume can be killed, too.
+        if kill % KILLS_BETWEEN_RUNS == 1 {
+            fs::remove_dir_all(stage.pair.destination.join(".volferry")).unwrap();
+        }
+        killed += stage.kill_once();
+        stage.judge(&format!("kill {kill}"));
+        if kill % KILLS_BETWEEN_RUNS == 0 {
+            stage.converge(version, &format!("run after kill {kill}"));
+        }
+    }
+    assert!(
+        killed as u64 > KILLS / 4,
+        "{}: only {killed} of {KILLS} runs were killed before their end",
+        stage.what
+    );
+}
+
+#[test]
+fn a_local_run_may_be_killed_at_any_moment() {
+    kill_often(Way::Local, 41);
+}
+
+#[test]
+fn the_ends_of_a_run_may_be_killed_at_any_moment_where_the_sink_listens() {
+    kill_often(Way::SinkListens, 42);
+}
+
+#[test]
+fn the_ends_of_a_run_may_be_killed_at_any_moment_where_the_source_listens() {
+    kill_often(Way::SourceListens, 43);
+}
