@@ -64,7 +64,16 @@ fn compile(patterns: &[String]) -> Result<Option<Gitignore>, FilterError> {
     for pattern in patterns {
         builder.add_line(None, pattern).map_err(|source| failed(pattern, source))?;
     }
-    builder.build().map(Some).map_err(|source| failed(&patterns.join("`, `"), source))
+    builder.build().map(Some).map_err(|source| failed(&some_of(patterns), source))
+}
+
+/// Enough of the patterns to know them by: there may be thousands, and the message crosses to the peer.
+fn some_of(patterns: &[String]) -> String {
+    let (shown, rest) = patterns.split_at(patterns.len().min(3));
+    match rest.len() {
+        0 => shown.join("`, `"),
+        more => format!("{}` or one of {more} more, `…", shown.join("`, `")),
+    }
 }
 
 #[cfg(test)]

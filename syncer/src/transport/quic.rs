@@ -68,7 +68,7 @@ const HANDSHAKE: Duration = Duration::from_secs(3);
 /// first that it hears what is sent to its address, which costs this end nothing: a made-up address begins none.
 const MAX_HANDSHAKES: usize = 32;
 
-/// How many connections of about 100 KB there may be, with those that have failed and are kept a moment longer, so that their last packets
+/// How many connections of about 70 KB there may be, with those that have failed and are kept a moment longer, so that their last packets
 /// are recognized (RFC 9000, section 10.2). Whoever comes then is not answered, and asks again.
 const MAX_CONNECTIONS: usize = 128;
 

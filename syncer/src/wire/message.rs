@@ -168,6 +168,12 @@ pub enum Message {
     Refuse(Refusal),
 }
 
+/// The longest JSON of a message. What is made of it may take many times as much memory: a pattern, for one.
+const MAX_JSON_BYTES: usize = 1 << 20;
+
+/// Include and exclude patterns together. Each takes about 28 KB once it is compiled.
+const MAX_PATTERNS: usize = 10_000;
+
 const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
 const LISTED: u8 = 3;
@@ -225,7 +231,7 @@ impl Message {
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let binary = |what| move |source| WireError::Malformed { what, source };
         match kind {
-            HELLO => Ok(Self::Hello(json("Hello", body)?)),
+            HELLO => read_hello(body),
             WELCOME => Ok(Self::Welcome(json("Welcome", body)?)),
             LISTED => read_whole(body, read_listed).map(Self::Listed).map_err(binary("Listed")),
             TREE => read_tree(body),
@@ -263,6 +269,9 @@ fn put_json(out: &mut Vec<u8>, value: &impl Serialize) {
 }
 
 fn json<T: DeserializeOwned>(what: &'static str, body: &[u8]) -> Result<T, WireError> {
+    if body.len() > MAX_JSON_BYTES {
+        return Err(WireError::TooLong { len: body.len(), max: MAX_JSON_BYTES });
+    }
     serde_json::from_slice(body).map_err(|error| WireError::Json { what, error: error.to_string() })
 }
 
@@ -274,6 +283,15 @@ fn read_whole<'a, T>(
     let value = read(&mut reader)?;
     reader.finish()?;
     Ok(value)
+}
+
+fn read_hello(body: &[u8]) -> Result<Message, WireError> {
+    let hello: Box<Hello> = json("Hello", body)?;
+    if hello.params.include.len() + hello.params.exclude.len() > MAX_PATTERNS {
+        let source = DecodeError::Invalid("it has more than 10,000 patterns");
+        return Err(WireError::Malformed { what: "Hello", source });
+    }
+    Ok(Message::Hello(hello))
 }
 
 fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {
@@ -551,6 +569,32 @@ mod tests {
         let header = [LISTED, 0xff, 0xff, 0xff, 0xff];
         let max = MAX_MESSAGE_BYTES;
         assert_eq!(read_header(header, max), Err(WireError::TooLong { len: u32::MAX as usize, max }));
+    }
+
+    #[test]
+    fn json_longer_than_the_limit_is_refused_before_it_is_read() {
+        let exclude = vec!["x".repeat(100); 12_000];
+        let params = RunParams { exclude, ..RunParams::default() };
+        let mut frame = Vec::new();
+        Message::Hello(Box::new(Hello { params })).encode(&mut frame);
+        let refused = Message::decode(HELLO, &frame[HEADER_BYTES..]);
+        assert!(matches!(refused, Err(WireError::TooLong { max: MAX_JSON_BYTES, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn more_patterns_than_the_limit_are_refused() {
+        let decode = |count| {
+            let params = RunParams {
+                include: vec!["x".into(); count],
+                exclude: vec!["y".into(); count],
+                ..RunParams::default()
+            };
+            let mut frame = Vec::new();
+            Message::Hello(Box::new(Hello { params })).encode(&mut frame);
+            Message::decode(HELLO, &frame[HEADER_BYTES..])
+        };
+        assert!(decode(MAX_PATTERNS / 2).is_ok());
+        assert!(matches!(decode(MAX_PATTERNS / 2 + 1), Err(WireError::Malformed { what: "Hello", .. })));
     }
 
     #[test]
