@@ -51,6 +51,14 @@ test-cluster: ## The tests on an API server and on a kind cluster
 	@.ci/tools build test
 	e2e/run --workspace --test 'apiserver_*' --test 'kind_*'
 
+# Seconds for each decoder.
+FUZZ ?= 10
+
+.PHONY: fuzz
+fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
+	@.ci/tools build fuzz
+	syncer/fuzz/run $(FUZZ)
+
 .PHONY: check
 check: check-format check-clippy check-doc check-generated check-deny check-scripts check-manifests ## The quick part: format, lints, generated files, licences, charts
 

@@ -1,0 +1,34 @@
+//! What a source may send on a data stream, plain or compressed: a frame's kind and its body.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use syncer::wire::{
+    HEADER_BYTES,
+    compress::{self, COMPRESSED},
+    data::{BLOCK, Block, END, End, MAX_FRAME_BYTES, MAX_PACKED_BYTES, PACK, Pack},
+};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&kind, body)) = data.split_first() else { return };
+    let Ok((kind, body)) = compress::open(kind, body.to_vec()) else { return };
+    assert_eq!(kind & COMPRESSED, 0);
+    assert!(body.len() <= MAX_FRAME_BYTES.max(data.len()));
+    match kind {
+        PACK => Pack::new(&body).flatten().for_each(|packed| {
+            if let Ok(content) = packed.content {
+                assert!(content.bytes.len() as u64 <= MAX_PACKED_BYTES);
+            }
+        }),
+        BLOCK => {
+            if let Ok(block) = Block::decode(&body) {
+                assert!(block.offset + block.bytes.len() as u64 <= block.file_len);
+            }
+        }
+        END => {
+            if let Ok(end) = End::decode(&body) {
+                assert_eq!(End::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
+            }
+        }
+        _ => {}
+    }
+});

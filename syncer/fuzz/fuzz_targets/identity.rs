@@ -1,0 +1,20 @@
+//! An identity file.
+#![no_main]
+
+use contract::Identity;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match text.parse::<Identity>() {
+        Ok(identity) => {
+            let again: Identity = identity.to_text().parse().expect("what was read can be written");
+            assert_eq!((again.side(), again.peer()), (identity.side(), identity.peer()));
+            assert_eq!(again.pkcs8(), identity.pkcs8());
+        }
+        Err(error) => {
+            // Nothing of the file may be in the message, for it may be a key.
+            let said = error.to_string();
+            assert!(said.len() < 200, "{said}");
+        }
+    }
+});

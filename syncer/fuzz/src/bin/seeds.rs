@@ -1,0 +1,140 @@
+//! `seeds FOLDER`: writes, for each target that decodes a format, a few inputs that are well formed, as `FOLDER/TARGET/seed-NAME`. A
+//! fuzzer would take long to come upon them.
+
+use std::{fs, io, path::Path};
+
+// Everything here is built to count what it reaches; libFuzzer has the counters.
+use libfuzzer_sys as _;
+
+use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
+use syncer::{
+    delta::{chunk::ChunkSizes, list::list},
+    entry::{Entry, Kind, Listing, ListingBuilder, Meta, Owner, Time},
+    hash::{ContentHash, TreeDigest},
+    wire::{
+        HEADER_BYTES, Hello, Listed, Message, Needs, Refusal, SourceDone, TreeHead, Welcome,
+        compress::Compressor,
+        data::{Block, End, Failed, Fresh, PackBuilder, Whole},
+    },
+};
+
+fn main() -> io::Result<()> {
+    let folder = std::env::args_os().nth(1).ok_or_else(|| io::Error::other("usage: seeds FOLDER"))?;
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let folder = Path::new(&folder).join(target);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(format!("seed-{name}")), bytes)
+    };
+    for message in messages() {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        write("control", message.what(), &without_length(&frame))?;
+    }
+    for (name, frame) in frames() {
+        write("frames", name, &without_length(&frame))?;
+    }
+    let mut bytes = Vec::new();
+    listing().encode(&mut bytes);
+    write("listing", "every-kind", &bytes)?;
+    for (name, sizes) in [("fine", ChunkSizes::FINE), ("blocks", ChunkSizes::BLOCKS)] {
+        let (list, _) = list(&noise(60_000), sizes);
+        let (mut long, mut short) = (Vec::new(), Vec::new());
+        list.encode(&mut long);
+        list.short().encode(&mut short);
+        write("chunks", &format!("{name}-long"), &long)?;
+        write("chunks", &format!("{name}-short"), &short)?;
+    }
+    write("patch", "noise", &noise(600))?;
+    let pair = IdentityPair::generate().map_err(io::Error::other)?;
+    write("identity", "source", pair.source.to_text().as_bytes())?;
+    write("identity", "sink", pair.sink.to_text().as_bytes())?;
+    write("report", "report", &serde_json::to_vec(&Report::default())?)?;
+    write("report", "progress", &serde_json::to_vec(&Event::Progress(Progress::default()))?)?;
+    write("report", "finished", &serde_json::to_vec(&Event::Finished(Box::default()))?)
+}
+
+/// A target's input is a frame's kind and body: the length between them is read elsewhere.
+fn without_length(frame: &[u8]) -> Vec<u8> {
+    [&frame[..1], &frame[HEADER_BYTES..]].concat()
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+fn meta(mode: u16) -> Meta {
+    Meta { mode, mtime: Time { seconds: 1_700_000_000, nanos: 5 }, owner: Owner { uid: 1000, gid: 1000 } }
+}
+
+fn listing() -> Listing {
+    let mut builder = ListingBuilder::default();
+    let kinds = [
+        Kind::Dir,
+        Kind::File { size: 70_000 },
+        Kind::Symlink { target: b"../elsewhere" },
+        Kind::Fifo,
+        Kind::CharDevice { rdev: 0x103 },
+        Kind::BlockDevice { rdev: 0x801 },
+        Kind::File { size: 0 },
+    ];
+    for ((kind, name), mode) in
+        kinds.into_iter().zip(b"abcdefg").zip([0o755, 0o644, 0o777, 0o644, 0o600, 0o600, 0o4755])
+    {
+        builder.push(&Entry { name: &[*name], kind, meta: meta(mode) });
+    }
+    builder.finish()
+}
+
+fn messages() -> Vec<Message> {
+    let refusal =
+        Refusal { exit: contract::ExitCode::Guard, reason: "SourceEmpty".into(), message: "m".into() };
+    let head = TreeHead {
+        root_meta: meta(0o755),
+        digest: TreeDigest { entries: [1; 16], owners: [2; 16] },
+        totals: Default::default(),
+        source: SourceDone::default(),
+    };
+    let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16] }];
+    vec![
+        Message::Hello(Box::new(Hello {
+            params: RunParams { exclude: vec!["*.tmp".into()], ..RunParams::default() },
+        })),
+        Message::Welcome(Welcome { version: "0.1.0".into() }),
+        Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing() }),
+        Message::Tree(Box::new(head)),
+        Message::Want(vec![0, 1, 300]),
+        Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200] }),
+        Message::NeedsEnd,
+        Message::SourceDone(Box::default()),
+        Message::Report(Box::default()),
+        Message::Refuse(refusal),
+    ]
+}
+
+fn frames() -> Vec<(&'static str, Vec<u8>)> {
+    let pack = || {
+        let mut pack = PackBuilder::default();
+        for (need, fresh) in [(1, None), (2, Some(Fresh { meta: meta(0o600) }))] {
+            let _ = pack.push(need, fresh, 900, |buffer| {
+                buffer.fill(b'x');
+                Ok::<(), io::Error>(())
+            });
+        }
+        pack.push_failed(3, "read", "permission denied");
+        pack.finish()
+    };
+    let mut block = vec![0; Block::PREFIX_BYTES];
+    block.extend_from_slice(&noise(300));
+    let whole =
+        Whole { file_len: 300, hash: ContentHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600) }) };
+    let failed = Failed { operation: "read", error: "it kept changing" };
+    vec![
+        ("pack", pack()),
+        ("compressed", Compressor::new(Compression::Level(3)).seal(pack(), true)),
+        ("block", Block::seal(block, 4, 0, 300, 0)),
+        ("end", End { need: 4, attempt: 0, outcome: Ok(whole) }.encode()),
+        ("failed", End { need: 5, attempt: 2, outcome: Err(failed) }.encode()),
+    ]
+}
