@@ -279,12 +279,27 @@ fn attempt(
         let connecting = port.endpoint.connect_with(config, peer, SERVER_NAME);
         let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
         tokio::select! {
-            connected = connecting => connected.map_err(|error| connection_error(&error)),
-            () = tokio::time::sleep(patience) => Err(TransportError::Lost(format!("{address} does not answer"))),
+            connected = shake_in_time(connecting, patience) => {
+                connected.unwrap_or_else(|| Err(TransportError::Lost(format!("{address} does not answer"))))
+            }
             () = monitor.until_cancelled() => Err(TransportError::Canceled),
         }
     });
     connected.map(|connection| (port, connection))
+}
+
+/// Waits `patience` for an answer and, where there was one, for the handshake's end. An attempt that was answered is not given up for
+/// another: the peer may take it for the run's connection already.
+async fn shake_in_time(
+    mut connecting: quinn::Connecting,
+    patience: Duration,
+) -> Option<Result<quinn::Connection, TransportError>> {
+    let answered = tokio::time::timeout(patience, connecting.handshake_data()).await.ok()?;
+    if let Err(error) = answered {
+        return Some(Err(connection_error(&error)));
+    }
+    let connected = tokio::time::timeout(HANDSHAKE, connecting).await.ok()?;
+    Some(connected.map_err(|error| connection_error(&error)))
 }
 
 impl Link {
