@@ -6,6 +6,7 @@ use syncer::wire::{
     HEADER_BYTES,
     compress::{self, COMPRESSED},
     data::{BLOCK, Block, END, End, MAX_FRAME_BYTES, MAX_PACKED_BYTES, PACK, Pack},
+    patch::{CHUNKS, Chunks, PATCH, Patch},
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -22,6 +23,17 @@ fuzz_target!(|data: &[u8]| {
         BLOCK => {
             if let Ok(block) = Block::decode(&body) {
                 assert!(block.offset + block.bytes.len() as u64 <= block.file_len);
+            }
+        }
+        PATCH => {
+            if let Ok(patch) = Patch::decode(&body) {
+                assert!(patch.place.offset + patch.len() <= patch.place.file_len);
+                assert_eq!(Patch::decode(&patch.encode()[HEADER_BYTES..]), Ok(patch));
+            }
+        }
+        CHUNKS => {
+            if let Ok(chunks) = Chunks::decode(&body) {
+                assert!(chunks.place.offset + chunks.len() <= chunks.place.file_len);
             }
         }
         END => {

@@ -8,13 +8,20 @@ use libfuzzer_sys as _;
 
 use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
 use syncer::{
-    delta::{chunk::ChunkSizes, list::list},
+    delta::{
+        chunk::ChunkSizes,
+        granules::Granules,
+        list::list,
+        name::{Name as _, ShortName},
+    },
     entry::{Entry, Kind, Listing, ListingBuilder, Meta, Owner, Time},
     hash::{ContentHash, TreeDigest},
     wire::{
-        HEADER_BYTES, Hello, Listed, Message, Needs, Refusal, SourceDone, TreeHead, Welcome,
+        Basis, HEADER_BYTES, Hello, Listed, Message, Needs, Prefix, Refusal, SourceDone, TreeHead, Update,
+        Welcome,
         compress::Compressor,
         data::{Block, End, Failed, Fresh, PackBuilder, Whole},
+        patch::{ChunksBuilder, Patch, Place, Segment},
     },
 };
 
@@ -25,10 +32,10 @@ fn main() -> io::Result<()> {
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(format!("seed-{name}")), bytes)
     };
-    for message in messages() {
+    for (nth, message) in messages().iter().enumerate() {
         let mut frame = Vec::new();
         message.encode(&mut frame);
-        write("control", message.what(), &without_length(&frame))?;
+        write("control", &format!("{nth}-{}", message.what()), &without_length(&frame))?;
     }
     for (name, frame) in frames() {
         write("frames", name, &without_length(&frame))?;
@@ -36,7 +43,7 @@ fn main() -> io::Result<()> {
     let mut bytes = Vec::new();
     listing().encode(&mut bytes);
     write("listing", "every-kind", &bytes)?;
-    for (name, sizes) in [("fine", ChunkSizes::FINE), ("blocks", ChunkSizes::BLOCKS)] {
+    for (name, sizes) in [("fine", ChunkSizes::FINE), ("large", ChunkSizes::for_len(1 << 30))] {
         let (list, _) = list(&noise(60_000), sizes);
         let (mut long, mut short) = (Vec::new(), Vec::new());
         list.encode(&mut long);
@@ -44,7 +51,6 @@ fn main() -> io::Result<()> {
         write("chunks", &format!("{name}-long"), &long)?;
         write("chunks", &format!("{name}-short"), &short)?;
     }
-    write("patch", "noise", &noise(600))?;
     let pair = IdentityPair::generate().map_err(io::Error::other)?;
     write("identity", "source", pair.source.to_text().as_bytes())?;
     write("identity", "sink", pair.sink.to_text().as_bytes())?;
@@ -87,6 +93,10 @@ fn listing() -> Listing {
     builder.finish()
 }
 
+fn name() -> ShortName {
+    ShortName::of(&blake3::hash(b"a granule"))
+}
+
 fn messages() -> Vec<Message> {
     let refusal =
         Refusal { exit: contract::ExitCode::Guard, reason: "SourceEmpty".into(), message: "m".into() };
@@ -97,6 +107,10 @@ fn messages() -> Vec<Message> {
         source: SourceDone::default(),
     };
     let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16] }];
+    let prefix = Prefix { nth: 1, len: 4096, name: name() };
+    let granules = Granules::new(100_000, 16 << 10, vec![name(); 7]).expect("as many names as granules");
+    let chunks = list(&noise(30_000), ChunkSizes::FINE).0.short();
+    let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![
         Message::Hello(Box::new(Hello {
             params: RunParams { exclude: vec!["*.tmp".into()], ..RunParams::default() },
@@ -105,7 +119,9 @@ fn messages() -> Vec<Message> {
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing() }),
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, 300]),
-        Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200] }),
+        Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200], prefixes: vec![prefix] }),
+        update(Basis::Granules(granules)),
+        update(Basis::Chunks(chunks)),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
         Message::Report(Box::default()),
@@ -116,8 +132,10 @@ fn messages() -> Vec<Message> {
 fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let pack = || {
         let mut pack = PackBuilder::default();
-        for (need, fresh) in [(1, None), (2, Some(Fresh { meta: meta(0o600) }))] {
-            let _ = pack.push(need, fresh, 900, |buffer| {
+        let grown = Prefix { nth: 0, len: 400, name: ShortName::of(&blake3::hash(&[b'x'; 400])) };
+        let fresh = Fresh { meta: meta(0o600) };
+        for (need, fresh, prefix) in [(1, None, None), (2, Some(fresh), None), (3, None, Some(grown))] {
+            let _ = pack.push(need, fresh, prefix, 900, |buffer| {
                 buffer.fill(b'x');
                 Ok::<(), io::Error>(())
             });
@@ -130,7 +148,15 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let whole =
         Whole { file_len: 300, hash: ContentHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600) }) };
     let failed = Failed { operation: "read", error: "it kept changing" };
+    let place = Place { need: 4, attempt: 0, file_len: 700, offset: 0 };
+    let literal = noise(300);
+    let mut parts = ChunksBuilder::default();
+    parts.push(Some((50, 400)), b"");
+    parts.push(None, &literal);
+    let segments = vec![Segment::Kept(300), Segment::Literal(&literal), Segment::Hole(100)];
     vec![
+        ("patch", Patch { place, segments }.encode()),
+        ("chunks", parts.finish(&place)),
         ("pack", pack()),
         ("compressed", Compressor::new(Compression::Level(3)).seal(pack(), true)),
         ("block", Block::seal(block, 4, 0, 300, 0)),
