@@ -576,7 +576,7 @@ mod tests {
         let exclude = vec!["x".repeat(100); 12_000];
         let params = RunParams { exclude, ..RunParams::default() };
         let mut frame = Vec::new();
-        Message::Hello(Box::new(Hello { params })).encode(&mut frame);
+        Message::Hello(Box::new(Hello { params, attrs: Classes::default() })).encode(&mut frame);
         let refused = Message::decode(HELLO, &frame[HEADER_BYTES..]);
         assert!(matches!(refused, Err(WireError::TooLong { max: MAX_JSON_BYTES, .. })), "{refused:?}");
     }
@@ -590,7 +590,7 @@ mod tests {
                 ..RunParams::default()
             };
             let mut frame = Vec::new();
-            Message::Hello(Box::new(Hello { params })).encode(&mut frame);
+            Message::Hello(Box::new(Hello { params, attrs: Classes::default() })).encode(&mut frame);
             Message::decode(HELLO, &frame[HEADER_BYTES..])
         };
         assert!(decode(MAX_PATTERNS / 2).is_ok());
