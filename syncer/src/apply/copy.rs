@@ -1,6 +1,11 @@
 //! Content from one open file to another on the same machine, by the cheapest way that the file systems allow.
 
-use std::{io, ops::Range, os::fd::BorrowedFd};
+use std::{
+    io,
+    ops::Range,
+    os::fd::BorrowedFd,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use rustix::{
     fs::{FallocateFlags, SeekFrom},
@@ -13,6 +18,10 @@ const SMALL_BYTES: u64 = 128 << 10;
 /// What a large copy moves at once where nothing better is left.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// Files from twice this size on are copied by several threads, each of which takes parts of this size: memory is copied no faster than one
+/// core does it. Starting a thread costs what copying 100 KiB does.
+const PART_BYTES: u64 = 8 << 20;
+
 /// Copies `len` bytes to an empty file. Where the source turns out to be shorter, the copy may end there. With `holes`, those of the source
 /// stay holes.
 pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
@@ -22,7 +31,32 @@ pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, holes:
     if holes {
         return between_holes(from, to, len);
     }
-    part(from, to, 0..len)
+    match len >= 2 * PART_BYTES {
+        true => in_parts(from, to, len),
+        false => part(from, to, 0..len),
+    }
+}
+
+/// Copies by as many threads as there are cores.
+fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+    // With its length at hand, no part has to wait for the one before.
+    rustix::fs::ftruncate(to, len)?;
+    let next = AtomicU64::new(0);
+    let work = || loop {
+        let start = next.fetch_add(PART_BYTES, Relaxed);
+        if start >= len {
+            return Ok(());
+        }
+        part(from, to, start..len.min(start + PART_BYTES))?;
+    };
+    let threads =
+        std::thread::available_parallelism().map_or(1, usize::from).min((len / PART_BYTES) as usize);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        let failed = |_| Err(io::Error::other("a copying thread failed"));
+        others.into_iter().map(|other| other.join().unwrap_or_else(failed)).fold(mine, Result::and)
+    })
 }
 
 /// Copies what is not a hole, and gives the copy its length.
