@@ -307,6 +307,21 @@ impl Destination {
         Staged::part(&self.own, path)
     }
 
+    /// Whether a run that was cut off left something of the file for this path.
+    pub fn has_leftover(&self, path: &RelPath) -> bool {
+        self.own.has_leftover(&staged::part_key(path))
+    }
+
+    /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is believed.
+    pub fn leftover(&self, path: &RelPath) -> Option<Staged> {
+        Staged::leftover(&self.own, path)
+    }
+
+    /// Has what has arrived of large files left for the next run.
+    pub fn keep_parts(&self) {
+        self.own.keep_parts();
+    }
+
     /// Opens a file to read from.
     pub fn open_file(&self, path: &RelPath) -> io::Result<OwnedFd> {
         self.root.file(path)

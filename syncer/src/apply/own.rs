@@ -1,10 +1,14 @@
 //! `.volferry/` on the destination: the lock, the id, the epoch and the staging folder. `syncer/doc/format.md` describes it.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use contract::VolumeId;
@@ -29,13 +33,16 @@ pub struct OwnDir {
     staging: OwnedFd,
     volume: VolumeId,
     epoch: Epoch,
+    /// What a run that was cut off left of large files, by their keys.
+    leftovers: Mutex<HashMap<String, String>>,
+    keeps_parts: AtomicBool,
     /// Held for its lock, which the kernel gives back when the process ends, however it ends.
     _lock: OwnedFd,
     next: AtomicU64,
 }
 
 impl OwnDir {
-    /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there.
+    /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for parts of large files.
     pub fn open(root: &Root, path: &Path) -> Result<Self, ApplyError> {
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ApplyError::Busy { path: path.into() },
@@ -52,10 +59,11 @@ impl OwnDir {
         let epoch = Epoch::raise(dir.as_fd())?;
         let volume = volume::read_or_make(dir.as_fd())?;
         let staging = make_and_open(dir.as_fd(), STAGING)?;
-        empty(&staging, "")?;
+        let leftovers = Mutex::new(sweep(&staging)?);
         // What is staged shall not inherit an access control list that the root's other files get.
         attrs::drop_default_acl(staging.as_fd());
-        Ok(Self { dir, staging, volume, epoch, _lock: lock, next: AtomicU64::new(0) })
+        let (next, keeps_parts) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { dir, staging, volume, epoch, leftovers, keeps_parts, _lock: lock, next })
     }
 
     /// The folder itself, to open and rename files in.
@@ -91,17 +99,54 @@ impl OwnDir {
         format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))
     }
 
+    /// The name for a part of a large file, which a later run finds by its key.
+    pub(super) fn part_name(&self, key: &str) -> String {
+        format!("{key}.{}", self.fresh_name())
+    }
+
+    /// Whether a run that was cut off left a part of the file with this key.
+    pub(super) fn has_leftover(&self, key: &str) -> bool {
+        self.leftovers().contains_key(key)
+    }
+
+    /// Makes it this run's, and returns its name.
+    pub(super) fn take_leftover(&self, key: &str) -> Option<String> {
+        let old = self.leftovers().remove(key)?;
+        let name = self.part_name(key);
+        rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| name)
+    }
+
+    /// Has the parts of large files left for the next run, which goes on from them.
+    pub(super) fn keep_parts(&self) {
+        self.keeps_parts.store(true, Relaxed);
+    }
+
+    fn leftovers(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes what this run staged, and what it made no use of.
+    fn clear(&self) -> io::Result<()> {
+        let (mark, keeps_parts) = (self.mark(), self.keeps_parts.load(Relaxed));
+        let goes = |name: &str| name.contains(&mark) && !(keeps_parts && key_of(name).is_some());
+        empty(&self.staging, goes)?;
+        if keeps_parts {
+            return Ok(());
+        }
+        self.leftovers().drain().try_for_each(|(_, name)| unlink(&self.staging, &name))
+    }
+
     /// What the names of all files hold that this run stages.
     fn mark(&self) -> String {
         format!("{:016x}-", self.epoch.word())
     }
 }
 
-/// Removes what this run staged, however it ends: one that failed or was told to stop leaves nothing, only a killed process does. Files of
-/// a run that has taken the destination over stay.
+/// Removes what this run staged, however it ends: one that failed or was told to stop leaves nothing. A killed process does, and one that
+/// has lost its peer leaves the parts of large files. Files of a run that has taken the destination over stay.
 impl Drop for OwnDir {
     fn drop(&mut self) {
-        if let Err(error) = empty(&self.staging, &self.mark()) {
+        if let Err(error) = self.clear() {
             tracing::warn!(%error, "the staging folder was not emptied");
         }
     }
@@ -115,16 +160,42 @@ fn make_and_open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     open_child(dir, name, OFlags::RDONLY)
 }
 
-/// Removes the files whose names hold `mark`.
-fn empty(staging: &OwnedFd, mark: &str) -> io::Result<()> {
+/// Removes all files but one part for each key. The parts' names, by their keys.
+fn sweep(staging: &OwnedFd) -> io::Result<HashMap<String, String>> {
+    let mut parts = HashMap::new();
+    empty(staging, |name| match key_of(name) {
+        Some(key) => parts.insert(key.to_owned(), name.to_owned()).is_some_and(|older| {
+            // Removed under its own name, so that this one stays.
+            unlink(staging, &older).is_err()
+        }),
+        None => true,
+    })?;
+    Ok(parts)
+}
+
+/// The key in the name of a part: 32 hexadecimal digits before a dot.
+fn key_of(name: &str) -> Option<&str> {
+    let (key, _) = name.split_once('.')?;
+    (key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(key)
+}
+
+/// Removes the files whose names `go`.
+fn empty(staging: &OwnedFd, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
     for entry in Dir::read_from(staging)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name != c"." && name != c".." && name.to_string_lossy().contains(mark) {
+        if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
             rustix::fs::unlinkat(staging, name, AtFlags::empty())?;
         }
     }
     Ok(())
+}
+
+fn unlink(staging: &OwnedFd, name: &str) -> io::Result<()> {
+    match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 #[cfg(test)]

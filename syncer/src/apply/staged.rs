@@ -50,12 +50,20 @@ impl Staged {
         Ok(Self { fd, name: Some(name) })
     }
 
-    /// A file in staging for content that arrives in pieces, named after the path that it is for.
+    /// A file in staging for content that arrives in pieces, to be found again by the path that it is for.
     pub fn part(own: &OwnDir, path: &RelPath) -> io::Result<Self> {
-        let name = format!("{}.{}", part_key(path), own.fresh_name());
+        let name = own.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
         Ok(Self { fd, name: Some(name) })
+    }
+
+    /// What a run that was cut off left of the file for this path.
+    pub fn leftover(own: &OwnDir, path: &RelPath) -> Option<Self> {
+        let name = own.take_leftover(&part_key(path))?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
+        Some(Self { fd, name: Some(name) })
     }
 
     /// The open file.

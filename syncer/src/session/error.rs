@@ -77,6 +77,11 @@ impl SessionError {
         }
     }
 
+    /// Whether the peer was lost, so that the next run may go on from here.
+    pub(super) fn is_cut_off(&self) -> bool {
+        matches!(self, Self::Transport(TransportError::Lost(_)))
+    }
+
     /// The error, or what the peer said was the cause of it.
     pub(super) fn or_cause(self, cause: Option<TransportError>) -> Self {
         match (self, cause) {

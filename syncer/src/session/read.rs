@@ -94,7 +94,7 @@ pub(super) fn open_nonblocking(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<O
 }
 
 /// Looks at an open file that has to be a regular one.
-pub(super) fn regular(fd: &OwnedFd) -> io::Result<Stat> {
+pub(super) fn regular(fd: impl AsFd) -> io::Result<Stat> {
     let stat = rustix::fs::fstat(fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(stat),

@@ -76,12 +76,16 @@ pub(super) fn run(
         monitor: watch.monitor(),
     };
     let mut done = head.source.clone();
-    notes.extend(apply(context, &params, &head, &plan, watch, &mut |executor| {
+    let applied = apply(context, &params, &head, &plan, watch, &mut |executor| {
         if remote::run(context, peer, |fetch| executor.transfer(&plan.dirs, fetch))? {
             done = expect_done(control)?;
         }
         Ok(())
-    })?);
+    });
+    if applied.as_ref().is_err_and(SessionError::is_cut_off) {
+        destination.keep_parts();
+    }
+    notes.extend(applied?);
     failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
     let mut report = make_report(&params, watch, &head.totals, context, notes);
     report.work.bytes_on_wire = bytes_on_wire();

@@ -269,3 +269,45 @@ fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
     tree::file(&pair.destination.join(".volferry/staging/left over"), b"of another version");
     pair.sync("after both ends were killed");
 }
+
+/// What a connection lets cross before it is taken, and may so cross twice.
+const WINDOW: u64 = 24 << 20;
+
+#[test]
+fn what_has_arrived_of_a_large_file_is_not_sent_again() {
+    const CROSSED: u64 = 50_000_000;
+    for (number, killed) in [&[0][..], &[1], &[0, 1]].into_iter().enumerate() {
+        let pair = Pair::new(Way::NETWORK[number % 2]);
+        let content = Rng::new(number as u64).bytes(64_000_000);
+        tree::file(&pair.source.join("large"), &content);
+        let (source, sink, relay) = start_over(&pair, CROSSED);
+        relay.wait_holding();
+        let ends = [source, sink];
+        killed.iter().for_each(|&end| ends[end].signal(Signal::KILL));
+        drop(ends.map(Running::wait));
+        let report = pair.sync("the run after the one that was cut off");
+        let sent = report.work.bytes_on_wire;
+        assert!(
+            sent < 64_000_000 - CROSSED + WINDOW + 2_000_000,
+            "{sent} bytes sent after {CROSSED} had crossed"
+        );
+        pair.assert_staging_empty();
+    }
+}
+
+#[test]
+fn what_is_left_of_another_version_is_never_spliced() {
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.source.join("large"), &Rng::new(1).bytes(12_000_000));
+    let (source, sink, relay) = start_over(&pair, 8_000_000);
+    relay.wait_holding();
+    sink.signal(Signal::KILL);
+    drop([source.wait(), sink.wait()]);
+    let other = Rng::new(2).bytes(12_000_000);
+    tree::file(&pair.source.join("large"), &other);
+    pair.sync("another version of the same length");
+    let (source, sink, relay) = start_over(&pair, 40_000);
+    drop((source.wait(), sink.wait(), relay));
+    tree::file(&pair.source.join("large"), &other[..5_000_000]);
+    pair.sync("a shorter one");
+}

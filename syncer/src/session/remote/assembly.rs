@@ -101,6 +101,13 @@ impl Assembly {
         Self { attempt, file_len, staged, made, reused: 0, expected: None }
     }
 
+    /// Gives the file up because it could not be written, and its room on the volume back.
+    pub(super) fn spoil(&mut self, context: Context<'_>, error: io::Error) {
+        if let Ok(staged) = std::mem::replace(&mut self.staged, Err(error)) {
+            context.destination.unstage(&staged);
+        }
+    }
+
     /// The hash of what has been put together, once that is all of the file.
     pub(super) fn hash(&self) -> Option<ContentHash> {
         match &self.made {

@@ -108,6 +108,10 @@ impl Reader<'_> {
     }
 
     fn begin(&self, number: u32, need: &Arc<Need>) -> io::Result<()> {
+        if let Some(staged) = self.context.destination.leftover(&need.path()) {
+            let stat = regular(staged.fd())?;
+            return self.share(Listing::new(number, Arc::clone(need), staged, None, &stat));
+        }
         let (file, stat) = self.open_old(need)?;
         let len = stat.st_size as u64;
         let in_place = len == need.size || len.max(need.size) <= BLOCK || len > MAX_CHUNKED_BYTES;

@@ -20,6 +20,7 @@ use super::{
     execute::{Context, Fetch, Need},
 };
 use crate::{
+    apply::Destination,
     transport::Peer,
     wire::{Message, data::MAX_PACKED_BYTES},
 };
@@ -48,7 +49,8 @@ pub(super) fn run(
             let reader = Reader { context, control: &peer.control, table: &table, jobs: jobs.downgrade() };
             readers.push(scope.spawn(move || reader.run(&queue)));
         }
-        let mut fetch = RemoteFetch { table: &table, peer, jobs: Some(jobs), readers };
+        let mut fetch =
+            RemoteFetch { destination: context.destination, table: &table, peer, jobs: Some(jobs), readers };
         let result = work(&mut fetch);
         drop(fetch);
         peer.receiver.close();
@@ -57,6 +59,7 @@ pub(super) fn run(
 }
 
 struct RemoteFetch<'a, 'scope> {
+    destination: &'a Destination,
     table: &'a Table,
     peer: &'a Peer,
     jobs: Option<Sender<Job>>,
@@ -68,7 +71,7 @@ impl Fetch for RemoteFetch<'_, '_> {
         let (mut plain, mut small) = (Vec::new(), Vec::new());
         for need in needs {
             let need = Arc::new(need);
-            match way(&need) {
+            match way(self.destination, &need) {
                 Way::Plain => plain.push(need),
                 Way::Small => small.push(need),
                 Way::Large => {
@@ -110,9 +113,10 @@ enum Way {
     Large,
 }
 
-fn way(need: &Need) -> Way {
+fn way(destination: &Destination, need: &Need) -> Way {
     let large = need.size > MAX_PACKED_BYTES;
     match &need.old {
+        _ if large && destination.has_leftover(&need.path()) => Way::Large,
         Some(old) if large && old.len > 0 => Way::Large,
         Some(old) if !large && (1..=need.size).contains(&old.len) => Way::Small,
         _ => Way::Plain,

@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
             (Ok(written), Made::Blocks { hashes, .. }) => {
                 written.into_iter().for_each(|(offset, hash)| hashes.set(offset, hash));
             }
-            (Err(error), _) => assembly.staged = Err(error),
+            (Err(error), _) => assembly.spoil(self.context, error),
             (_, Made::Chunks(_)) => return Err(MIXED),
         }
         Ok(())
@@ -189,7 +189,7 @@ impl<'a> Worker<'a> {
             assembly.reused += chunks.copied();
             match (written, &mut assembly.made) {
                 (Ok(written), Made::Chunks(made)) => made.add(offset, written, file_len)?,
-                (Err(error), _) => assembly.staged = Err(error),
+                (Err(error), _) => assembly.spoil(self.context, error),
                 (_, Made::Blocks { .. }) => return Err(MIXED),
             }
         }
