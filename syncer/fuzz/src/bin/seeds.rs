@@ -8,6 +8,7 @@ use libfuzzer_sys as _;
 
 use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
 use syncer::{
+    attrs::{Attrs, Classes},
     delta::{
         chunk::ChunkSizes,
         granules::Granules,
@@ -76,6 +77,7 @@ fn meta(mode: u16) -> Meta {
 
 fn listing() -> Listing {
     let mut builder = ListingBuilder::default();
+    let attrs = Attrs::decode(b"\x06user.a\x05value").expect("what was encoded can be decoded");
     let kinds = [
         Kind::Dir,
         Kind::File { size: 70_000 },
@@ -88,8 +90,11 @@ fn listing() -> Listing {
     for ((kind, name), mode) in
         kinds.into_iter().zip(b"abcdefg").zip([0o755, 0o644, 0o777, 0o644, 0o600, 0o600, 0o4755])
     {
-        builder.push(&Entry { name: &[*name], kind, meta: meta(mode) });
+        // The second of two that follow each other has the attributes of the first.
+        let attrs = if b"bcf".contains(name) { attrs } else { Attrs::default() };
+        builder.push(&Entry { name: &[*name], kind, meta: meta(mode), attrs });
     }
+    builder.push(&Entry::hard_link(b"h", b"a/b"));
     builder.finish()
 }
 
@@ -102,11 +107,12 @@ fn messages() -> Vec<Message> {
         Refusal { exit: contract::ExitCode::Guard, reason: "SourceEmpty".into(), message: "m".into() };
     let head = TreeHead {
         root_meta: meta(0o755),
-        digest: TreeDigest { entries: [1; 16], owners: [2; 16] },
+        root_attrs: Attrs::default().into(),
+        digest: TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [5; 16] },
         totals: Default::default(),
         source: SourceDone::default(),
     };
-    let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16] }];
+    let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16], attrs: [6; 16] }];
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
     let granules = Granules::new(100_000, 16 << 10, vec![name(); 7]).expect("as many names as granules");
     let chunks = list(&noise(30_000), ChunkSizes::FINE).0.short();
@@ -114,6 +120,7 @@ fn messages() -> Vec<Message> {
     vec![
         Message::Hello(Box::new(Hello {
             params: RunParams { exclude: vec!["*.tmp".into()], ..RunParams::default() },
+            attrs: Classes::USER,
         })),
         Message::Welcome(Welcome { version: "0.1.0".into() }),
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing() }),
