@@ -122,6 +122,11 @@ cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
 cluster-down: ## Delete that cluster; what was built for it stays
 	@e2e/cluster/down
 
+.PHONY: bench
+bench: ## Criterion benches of the engine's parts (minutes; BENCH='scan' runs those of a name)
+	@.ci/tools build
+	cargo bench -p volferry-benches -- $(BENCH)
+
 .PHONY: bench-peers
 bench-peers: ## Volferry beside rsync, sparsync, tar, cp and sy (some minutes)
 	@.ci/tools build

@@ -1,0 +1,154 @@
+//! What the engine does per entry and per byte, beside delta: scanning, digests, listings, frames, and making small files.
+//!
+//! Trees are in memory (`/dev/shm`) where there is such a place, so that the engine is measured and not a disk. The wall clock is
+//! taken, because scans and runs use all cores.
+
+#![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
+
+use std::{fs, hint::black_box, path::Path};
+
+use contract::Preserve;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use syncer::{
+    apply::{Candidate, Destination, Settings},
+    codec::Reader,
+    entry::{Entry, Kind, Listing, ListingBuilder, Meta, Owner, Time},
+    hash::{ContentHash, digest},
+    path::RelPath,
+    report::Failures,
+    root::{Place, Root},
+    scan::{ScanOptions, scan},
+    wire::{
+        HEADER_BYTES,
+        data::{Pack, PackBuilder},
+    },
+};
+use tempfile::TempDir;
+
+const FOLDERS: usize = 500;
+const FILES: usize = 20;
+
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    tempfile::tempdir_in(parent).unwrap()
+}
+
+fn scanning(criterion: &mut Criterion) {
+    let tree = scratch();
+    for folder in 0..FOLDERS {
+        let dir = tree.path().join(format!("folder-{folder}"));
+        fs::create_dir(&dir).unwrap();
+        (0..FILES).for_each(|file| fs::write(dir.join(format!("file-{file}")), b"content").unwrap());
+    }
+    let root = Root::open(tree.path()).unwrap();
+    let options = ScanOptions::default();
+    let mut group = criterion.benchmark_group("scan");
+    group.throughput(Throughput::Elements((FOLDERS * (FILES + 1)) as u64));
+    group.bench_function("10,000 files in 500 folders, digests made", |bencher| {
+        bencher.iter(|| scan(black_box(&root), &options, &Failures::default()).unwrap());
+    });
+}
+
+fn names(count: usize) -> Vec<String> {
+    let mut names: Vec<_> = (0..count).map(|number| format!("file-{number}.dat")).collect();
+    names.sort();
+    names
+}
+
+fn listing(names: &[String]) -> Listing {
+    let mut builder = ListingBuilder::default();
+    for (name, seconds) in names.iter().zip(1_700_000_000..) {
+        let mtime = Time { seconds, nanos: 123_456_789 };
+        let meta = Meta { mode: 0o644, mtime, owner: Owner { uid: 1000, gid: 1000 } };
+        let attrs = Default::default();
+        builder.push(&Entry { name: name.as_bytes(), kind: Kind::File { size: 4096 }, meta, attrs });
+    }
+    builder.finish()
+}
+
+fn listings(criterion: &mut Criterion) {
+    let names = names(10_000);
+    let made = listing(&names);
+    let mut encoded = Vec::new();
+    made.encode(&mut encoded);
+    let mut group = criterion.benchmark_group("listing of 10,000 files");
+    group.throughput(Throughput::Elements(names.len() as u64));
+    group.bench_function("built", |bencher| bencher.iter(|| listing(black_box(&names))));
+    group.bench_function("gone through", |bencher| bencher.iter(|| black_box(&made).iter().count()));
+    group.bench_function("encoded", |bencher| {
+        bencher.iter_batched_ref(Vec::new, |out| made.encode(out), BatchSize::LargeInput);
+    });
+    group.bench_function("decoded and checked", |bencher| {
+        bencher.iter(|| Listing::decode(&mut Reader::new(black_box(&encoded))).unwrap());
+    });
+    group.throughput(Throughput::Bytes(encoded.len() as u64));
+    group.bench_function("digest", |bencher| bencher.iter(|| digest(&[black_box(&encoded)])));
+}
+
+fn pack(contents: &[u8], len: usize) -> Vec<u8> {
+    let mut pack = PackBuilder::default();
+    for (content, need) in contents.chunks_exact(len).zip(0..) {
+        let fill = |out: &mut [u8]| {
+            out.copy_from_slice(content);
+            Ok::<_, ()>(())
+        };
+        pack.push(need, None, None, len, fill).unwrap();
+    }
+    pack.finish()
+}
+
+/// A frame of small files, hashed by the source, and taken apart and checked by the sink.
+fn frames(criterion: &mut Criterion) {
+    for (name, len) in [("256 files of 1 KiB", 1 << 10), ("2 files of 128 KiB", 128 << 10)] {
+        let contents = vec![7; 256 << 10];
+        let frame = pack(&contents, len);
+        let mut group = criterion.benchmark_group(format!("pack of {name}"));
+        group.throughput(Throughput::Bytes(contents.len() as u64));
+        group.bench_function("encoded", |bencher| bencher.iter(|| pack(black_box(&contents), len)));
+        group.bench_function("decoded and checked", |bencher| {
+            bencher.iter(|| {
+                for packed in Pack::new(black_box(&frame[HEADER_BYTES..])) {
+                    let content = packed.unwrap().content.unwrap();
+                    assert!(ContentHash::of(content.bytes) == content.hash);
+                }
+            });
+        });
+    }
+}
+
+/// One thread making files that become visible whole, with their metadata.
+fn applying(criterion: &mut Criterion) {
+    const COUNT: usize = 1000;
+    let dir = scratch();
+    let settings = Settings::resolve(&Preserve::default()).unwrap();
+    let candidate = Candidate::open(&Place::from(dir.path())).unwrap();
+    let destination = candidate.take(settings).unwrap();
+    let names = names(COUNT);
+    let mut group = criterion.benchmark_group("apply");
+    group.throughput(Throughput::Elements(COUNT as u64)).sample_size(20);
+    for (case, replaces) in [("new files of 1 KiB", false), ("files of 1 KiB replaced", true)] {
+        group.bench_function(case, |bencher| {
+            let clear = || {
+                if !replaces {
+                    names.iter().for_each(|name| drop(fs::remove_file(dir.path().join(name))));
+                }
+            };
+            bencher.iter_batched(clear, |()| make(&destination, &names, replaces), BatchSize::PerIteration);
+        });
+    }
+}
+
+fn make(destination: &Destination, names: &[String], replaces: bool) {
+    let root = destination.dir(&RelPath::root()).unwrap();
+    for name in names {
+        let dir = std::os::fd::AsFd::as_fd(&root);
+        let staged = destination.create_file(dir, replaces).unwrap();
+        staged.write_at(&[7; 1024], 0).unwrap();
+        let meta = Meta { mode: 0o644, ..Meta::default() };
+        destination.publish(&staged, dir, name.as_bytes(), &meta, Default::default()).unwrap();
+    }
+}
+
+criterion_group!(engine, scanning, listings, frames, applying);
+criterion_main!(engine);
