@@ -74,8 +74,8 @@ impl ChunkSizes {
     #[must_use]
     pub const fn for_len(len: u64) -> Self {
         match len.saturating_sub(1) >> 20 {
-            0..64 => Self::with_mean(64 * KIB),
-            64..16_384 => Self::with_mean(256 * KIB),
+            0..1_024 => Self::with_mean(64 * KIB),
+            1_024..65_536 => Self::with_mean(256 * KIB),
             _ => Self::with_mean(MIB),
         }
     }
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn larger_files_have_larger_chunks_and_bounded_lists() {
-        for (len, max, larger) in [(64_u64 << 20, 3 << 16, 3 << 18), (16 << 30, 3 << 18, 3 << 20)] {
+        for (len, max, larger) in [(1_u64 << 30, 3 << 16, 3 << 18), (64 << 30, 3 << 18, 3 << 20)] {
             assert_eq!(ChunkSizes::for_len(len).max(), max, "a file of {len} bytes");
             assert_eq!(ChunkSizes::for_len(len + 1).max(), larger, "a file of {len} bytes and one");
         }

@@ -1,55 +1,65 @@
 //! Where a file has data, and where a hole, as the file system says (`SEEK_DATA`, `SEEK_HOLE`).
 
-use std::{ops::Range, os::fd::BorrowedFd};
+use std::{
+    ops::Range,
+    os::fd::BorrowedFd,
+    sync::{Mutex, PoisonError},
+};
 
-use rustix::fs::SeekFrom;
+use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::hash::BLOCK_BYTES;
 
-/// The ranges of a file that have data, ascending.
+/// The ranges of a file that have data. The last one that was found is remembered: to find where it ends, some file systems look at every
+/// page of it, and it may be all of the file.
 ///
 /// Where the file system cannot tell, everything is data. The file's offset is moved, which nothing else here looks at.
-#[derive(Debug, Clone)]
-pub(super) struct DataRanges<'a> {
-    file: BorrowedFd<'a>,
-    at: u64,
-    end: u64,
+#[derive(Debug)]
+pub(super) struct DataMap {
+    len: u64,
+    last: Mutex<Range<u64>>,
 }
 
-impl<'a> DataRanges<'a> {
-    /// From `start` to `end`.
-    pub(super) fn new(file: BorrowedFd<'a>, start: u64, end: u64) -> Self {
-        Self { file, at: start, end }
+impl DataMap {
+    /// Of a file of `len` bytes.
+    pub(super) fn new(len: u64) -> Self {
+        Self { len, last: Mutex::new(0..0) }
     }
 
-    /// All of them before `end`.
-    pub(super) fn within(&mut self, end: u64) -> Vec<Range<u64>> {
-        self.end = self.end.min(end);
-        self.collect()
+    /// The first data from `at` on, to its end.
+    pub(super) fn next(&self, file: BorrowedFd<'_>, at: u64) -> Option<Range<u64>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if !last.contains(&at) {
+            *last = find(file, at, self.len)?;
+        }
+        Some(last.start.max(at)..last.end)
+    }
+
+    /// All data from `start` to `end`.
+    pub(super) fn within(&self, file: BorrowedFd<'_>, start: u64, end: u64) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let mut at = start;
+        while at < end
+            && let Some(data) = self.next(file, at).filter(|data| data.start < end)
+        {
+            at = data.end.min(end);
+            ranges.push(data.start..at);
+        }
+        ranges
     }
 }
 
-impl Iterator for DataRanges<'_> {
-    type Item = Range<u64>;
-
-    fn next(&mut self) -> Option<Range<u64>> {
-        if self.at >= self.end {
-            return None;
-        }
-        let start = match rustix::fs::seek(self.file, SeekFrom::Data(self.at)) {
-            Ok(start) => start,
-            Err(rustix::io::Errno::NXIO) => self.end,
-            Err(_) => self.at,
-        };
-        if start >= self.end {
-            self.at = self.end;
-            return None;
-        }
-        let end =
-            rustix::fs::seek(self.file, SeekFrom::Hole(start)).unwrap_or(self.end).clamp(start + 1, self.end);
-        self.at = end;
-        Some(start..end)
+fn find(file: BorrowedFd<'_>, at: u64, len: u64) -> Option<Range<u64>> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return None,
+        Err(_) => at,
+    };
+    if start >= len {
+        return None;
     }
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(len);
+    Some(start..end.clamp(start + 1, len))
 }
 
 /// Whether a block that is all hole is one in the hash of a file of `len` bytes, too. In a file of a single block its zeros are hashed.
@@ -59,31 +69,35 @@ pub(super) fn is_block_hole(len: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs::File,
-        os::{fd::AsFd as _, unix::fs::FileExt as _},
-    };
+    use std::os::{fd::AsFd as _, unix::fs::FileExt as _};
 
     use super::*;
+
+    const LEN: u64 = 1 << 20;
 
     #[test]
     fn data_is_found_between_holes() {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 20).unwrap();
+        file.set_len(LEN).unwrap();
         file.write_all_at(&[1; 4096], 64 << 10).unwrap();
-        file.write_all_at(&[1; 100], (1 << 20) - 100).unwrap();
-        let ranges: Vec<_> = DataRanges::new(file.as_fd(), 0, 1 << 20).collect();
+        file.write_all_at(&[1; 100], LEN - 100).unwrap();
+        let map = DataMap::new(LEN);
+        let ranges = map.within(file.as_fd(), 0, LEN);
         assert!(ranges.iter().any(|range| range.contains(&(64 << 10))), "{ranges:?}");
-        assert!(ranges.iter().any(|range| range.contains(&((1 << 20) - 1))), "{ranges:?}");
+        assert!(ranges.iter().any(|range| range.contains(&(LEN - 1))), "{ranges:?}");
         let data: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         assert!(data <= 256 << 10, "{ranges:?}");
+        let inside = 66 << 10..67 << 10;
+        assert_eq!(map.within(file.as_fd(), inside.start, inside.end).first(), Some(&inside));
+        assert_eq!(map.next(file.as_fd(), 66 << 10).map(|data| data.start), Some(66 << 10));
     }
 
     #[test]
     fn a_file_with_no_data_has_no_ranges() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(5 << 20).unwrap();
-        assert_eq!(DataRanges::new(file.as_fd(), 0, 5 << 20).next(), None);
-        assert_eq!(DataRanges::new(File::open("/proc/self/stat").unwrap().as_fd(), 0, 0).next(), None);
+        let map = DataMap::new(5 << 20);
+        assert_eq!(map.next(file.as_fd(), 0), None);
+        assert!(map.within(file.as_fd(), 0, 5 << 20).is_empty());
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     path::RelPath,
     root::Root,
     session::{
-        holes::{DataRanges, is_block_hole},
+        holes::{DataMap, is_block_hole},
         read::{CHANGED, MAX_ATTEMPTS, SourceFile},
     },
     transport::TransportError,
@@ -67,6 +67,7 @@ pub(super) struct Large {
     attempt: u32,
     opened: io::Result<SourceFile>,
     len: u64,
+    data: DataMap,
     /// What the sink has; only a first attempt makes use of it.
     basis: Option<Granules>,
     /// The first byte that nobody has taken.
@@ -105,6 +106,7 @@ impl Large {
             attempt: 0,
             opened,
             len,
+            data: DataMap::new(len),
             basis,
             next: AtomicU64::new(0),
             left: AtomicU64::new(len.max(1)),
@@ -143,13 +145,12 @@ impl Large {
         let Some(opened) = self.opened.as_ref().ok().filter(|opened| holes && opened.has_holes()) else {
             return Taken { start, end, data: None };
         };
-        let mut ranges = DataRanges::new(opened.as_fd(), start, self.len);
-        let hole_end = ranges.clone().next().map_or(self.len, |data| data.start);
+        let hole_end = self.data.next(opened.as_fd(), start).map_or(self.len, |data| data.start);
         if hole_end >= end {
             let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % BLOCK };
             return Taken { start, end: whole, data: Some(Vec::new()) };
         }
-        let data = ranges.within(end);
+        let data = self.data.within(opened.as_fd(), start, end);
         Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data) }
     }
 

@@ -33,7 +33,7 @@ use crate::{
     hash::{BLOCK_BYTES, granule_bytes, granule_value},
     session::{
         execute::{Context, Need},
-        holes::DataRanges,
+        holes::DataMap,
         read::{has_holes, regular},
     },
     transport::Control,
@@ -215,6 +215,7 @@ pub(super) struct Listing {
     from: Option<OwnedFd>,
     len: u64,
     has_holes: bool,
+    data: DataMap,
     granule: usize,
     next: AtomicU64,
     state: Mutex<ListingState>,
@@ -239,6 +240,7 @@ impl Listing {
             from,
             len,
             has_holes: has_holes(stat),
+            data: DataMap::new(len),
             granule,
             next: AtomicU64::new(0),
             state: Mutex::new(ListingState { values, left: len.max(1), error: None }),
@@ -255,7 +257,7 @@ impl Listing {
         let end = (offset + BLOCK).min(self.len);
         let from = self.from.as_ref().map_or(self.staged.fd(), OwnedFd::as_fd);
         let data: Vec<_> = match self.has_holes {
-            true => DataRanges::new(from, offset, end).collect(),
+            true => self.data.within(from, offset, end),
             false => std::iter::once(offset..end).collect(),
         };
         if data.is_empty() {
