@@ -4,7 +4,10 @@ use std::{
     io,
     ops::Range,
     os::fd::BorrowedFd,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use rustix::{
@@ -18,9 +21,15 @@ const SMALL_BYTES: u64 = 128 << 10;
 /// What a large copy moves at once where nothing better is left.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Files from twice this size on are copied by several threads, each of which takes parts of this size: memory is copied no faster than one
-/// core does it. Starting a thread costs what copying 100 KiB does.
-const PART_BYTES: u64 = 8 << 20;
+/// Files from this size on are copied by several threads. Starting one costs what copying 100 KiB does.
+const SHARED_BYTES: u64 = 4 << 20;
+
+/// What each of them takes.
+const PART_BYTES: usize = 512 << 10;
+
+/// Of `linux/magic.h`.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const EXT4_SUPER_MAGIC: i64 = 0xef53;
 
 /// Copies `len` bytes to an empty file. Where the source turns out to be shorter, the copy may end there. With `holes`, those of the source
 /// stay holes.
@@ -31,32 +40,41 @@ pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, holes:
     if holes {
         return between_holes(from, to, len);
     }
-    match len >= 2 * PART_BYTES {
+    match len >= SHARED_BYTES && copies_through_memory(to) {
         true => in_parts(from, to, len),
         false => part(from, to, 0..len),
     }
 }
 
-/// Copies by as many threads as there are cores.
+/// Copies by as many threads as there are cores. One of them at a time writes: a kernel lets no more than one thread write to a file, and
+/// has the others spin.
 fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
-    // With its length at hand, no part has to wait for the one before.
-    rustix::fs::ftruncate(to, len)?;
-    let next = AtomicU64::new(0);
-    let work = || loop {
-        let start = next.fetch_add(PART_BYTES, Relaxed);
-        if start >= len {
-            return Ok(());
+    let (next, writing) = (AtomicU64::new(0), Mutex::new(()));
+    let work = || {
+        let mut buffer = vec![0; PART_BYTES];
+        loop {
+            let start = next.fetch_add(PART_BYTES as u64, Relaxed);
+            if start >= len {
+                return Ok(());
+            }
+            let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
+            let read = read_at(from, part, start)?;
+            let _alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
+            write_all(to, &part[..read], start)?;
         }
-        part(from, to, start..len.min(start + PART_BYTES))?;
     };
-    let threads =
-        std::thread::available_parallelism().map_or(1, usize::from).min((len / PART_BYTES) as usize);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mine = work();
         let failed = |_| Err(io::Error::other("a copying thread failed"));
         others.into_iter().map(|other| other.join().unwrap_or_else(failed)).fold(mine, Result::and)
     })
+}
+
+/// Whether the file system's own way of copying is one core's copy through memory, as that of the simple local ones is.
+fn copies_through_memory(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, EXT4_SUPER_MAGIC].contains(&stat.f_type))
 }
 
 /// Copies what is not a hole, and gives the copy its length.
@@ -131,19 +149,25 @@ fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -
 ///
 /// # Errors
 /// `UnexpectedEof` where the file ends before.
-pub fn read_exact_at(from: BorrowedFd<'_>, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::pread(from, &mut *bytes, offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
-                bytes = &mut bytes[read..];
-                offset += read as u64;
-            }
+pub fn read_exact_at(from: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    match read_at(from, bytes, offset)? == bytes.len() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Fills `bytes` from `offset` on, or as much of them as the file has. How many that are.
+fn read_at(from: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::io::pread(from, &mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(filled)
 }
 
 /// Makes a range within a file's length a hole, or zeros where the file system has no holes.

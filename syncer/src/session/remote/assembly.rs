@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use blake3::{Hash, hazmat::ChainingValue};
@@ -57,6 +57,8 @@ pub(super) struct Assembly {
     pub attempt: u32,
     pub file_len: u64,
     pub staged: io::Result<Arc<Staged>>,
+    /// Held while the file is written to. A kernel lets only one thread at a time write to a file, and has the others spin.
+    pub writing: Arc<Mutex<()>>,
     pub made: Made,
     /// Bytes that were not sent.
     pub reused: u64,
@@ -98,7 +100,7 @@ impl Assembly {
         };
         let staged = staged.map_or_else(|| context.destination.stage_file(&need.path()).map(Arc::new), Ok);
         let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
-        Self { attempt, file_len, staged, made, reused: 0, expected: None }
+        Self { attempt, file_len, staged, writing: Arc::default(), made, reused: 0, expected: None }
     }
 
     /// Gives the file up because it could not be written, and its room on the volume back.

@@ -218,6 +218,8 @@ pub(super) struct Listing {
     data: DataMap,
     granule: usize,
     next: AtomicU64,
+    /// Held while the file is written to: see `Assembly::writing`.
+    writing: Mutex<()>,
     state: Mutex<ListingState>,
 }
 
@@ -243,6 +245,7 @@ impl Listing {
             data: DataMap::new(len),
             granule,
             next: AtomicU64::new(0),
+            writing: Mutex::default(),
             state: Mutex::new(ListingState { values, left: len.max(1), error: None }),
         }
     }
@@ -265,7 +268,11 @@ impl Listing {
         }
         let bytes = &mut buffer[..(end - offset) as usize];
         read_exact_at(from, bytes, offset)?;
+        let granules = bytes.chunks(self.granule).zip((offset..).step_by(self.granule));
+        let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
         if self.from.is_some() {
+            // Alone, as the other parts of the file are written.
+            let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
             for range in data {
                 self.staged.write_at(
                     &bytes[(range.start - offset) as usize..(range.end - offset) as usize],
@@ -273,8 +280,7 @@ impl Listing {
                 )?;
             }
         }
-        let granules = bytes.chunks(self.granule).zip((offset..).step_by(self.granule));
-        Ok(granules.map(|(granule, at)| granule_value(granule, at)).collect())
+        Ok(values)
     }
 
     /// Takes what came of a block; after the last one, what came of all.

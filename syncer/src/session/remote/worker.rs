@@ -124,10 +124,12 @@ impl<'a> Worker<'a> {
             return Ok(());
         };
         let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
-        let written = match staged(&assembly, block.attempt) {
-            Some(staged) => staged.write_at(block.bytes, block.offset),
-            None => return Ok(()),
+        let Some((staged, writing)) = staged(&assembly, block.attempt) else { return Ok(()) };
+        let written = {
+            let _alone = lock(&writing);
+            staged.write_at(block.bytes, block.offset)
         };
+        drop(staged);
         let written = written.map(|()| vec![(block.offset, hash)]);
         self.take_hashes(&assembly, block.attempt, written, 0)?;
         self.context.monitor.add_bytes(block.bytes.len() as u64);
@@ -145,7 +147,7 @@ impl<'a> Worker<'a> {
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
         }
-        let Some(staged) = staged(&assembly, attempt) else { return Ok(()) };
+        let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
         let written = write_patch(&staged, kept.as_deref(), patch);
         drop(staged);
         self.take_hashes(&assembly, attempt, written, patch.kept())?;
@@ -182,7 +184,7 @@ impl<'a> Worker<'a> {
             Some(_) => return Err(MIXED),
             None => return Ok(()),
         };
-        let Some(staged) = staged(&assembly, attempt) else { return Ok(()) };
+        let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
         let written = write_chunks(&staged, &basis, chunks, &mut self.buffer);
         drop(staged);
         if let Some(mut assembly) = lock_attempt(&assembly, attempt) {
@@ -288,8 +290,8 @@ const CORRUPT: &str = "the content does not have the hash that the source sent; 
 
 const MIXED: TransportError = TransportError::Nonsense("a file came in another way than it was begun");
 
-fn lock(assembly: &Mutex<Assembly>) -> MutexGuard<'_, Assembly> {
-    assembly.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The file, unless another worker has begun a newer attempt since this one looked.
@@ -297,10 +299,10 @@ fn lock_attempt(assembly: &Mutex<Assembly>, attempt: u32) -> Option<MutexGuard<'
     Some(lock(assembly)).filter(|assembly| assembly.attempt == attempt)
 }
 
-/// Where to write to, without holding the file's lock, so that several workers write one file.
-fn staged(assembly: &Mutex<Assembly>, attempt: u32) -> Option<Arc<Staged>> {
+/// Where to write to, and what to hold meanwhile.
+fn staged(assembly: &Mutex<Assembly>, attempt: u32) -> Option<(Arc<Staged>, Arc<Mutex<()>>)> {
     match lock_attempt(assembly, attempt).as_deref() {
-        Some(Assembly { staged: Ok(staged), .. }) => Some(Arc::clone(staged)),
+        Some(Assembly { staged: Ok(staged), writing, .. }) => Some((Arc::clone(staged), Arc::clone(writing))),
         _ => None,
     }
 }
