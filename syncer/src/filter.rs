@@ -7,7 +7,7 @@ use ignore::{
 };
 use thiserror::Error;
 
-use crate::path::RelPath;
+use crate::{entry::Kind, path::RelPath};
 
 /// A pattern that is not gitignore syntax.
 #[derive(Debug, Error)]
@@ -45,6 +45,28 @@ impl Filter {
             || self.include.is_none()
             || matches(self.include.as_ref(), |list| list.matched_path_or_any_parents(path.as_path(), false));
         excluded || !included
+    }
+}
+
+/// The sizes, in bytes, of the files that take part in a run; all others are neither sent, changed nor deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeLimits {
+    /// Fewer do not.
+    pub min: u64,
+    /// More do not.
+    pub max: u64,
+}
+
+impl Default for SizeLimits {
+    fn default() -> Self {
+        Self { min: 0, max: u64::MAX }
+    }
+}
+
+impl SizeLimits {
+    /// Whether an entry of this kind is left alone.
+    pub fn exclude(&self, kind: Kind<'_>) -> bool {
+        matches!(kind, Kind::File { size } if size < self.min || size > self.max)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod path;
 pub mod plan;
 pub mod report;
 pub mod root;
+pub mod rules;
 pub mod scan;
 pub mod session;
 pub mod transport;

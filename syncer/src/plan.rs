@@ -5,7 +5,10 @@ use std::cmp::Ordering;
 use crate::{
     attrs::Classes,
     entry::{Entry, Kind, Listing},
+    filter::SizeLimits,
     hash::TreeDigest,
+    path::RelPath,
+    rules::Rules,
 };
 
 /// What decides whether two entries are the same.
@@ -20,6 +23,8 @@ pub struct Policy {
     pub times: bool,
     /// Extended attributes of these kinds are compared.
     pub attrs: Classes,
+    /// Which files take part.
+    pub sizes: SizeLimits,
 }
 
 impl Policy {
@@ -29,6 +34,34 @@ impl Policy {
             && (!self.owners || a.owners == b.owners)
             // Where not all kinds of attributes can be set, these may differ for ever; the listings then tell what matters.
             && (self.attrs.is_empty() || a.attrs == b.attrs)
+    }
+}
+
+/// What is not the run's to change among the entries of one of the sink's directories.
+#[derive(Debug, Clone, Copy)]
+pub struct Spared<'a> {
+    /// The directory.
+    pub dir: &'a RelPath,
+    /// The source's rules for it.
+    pub rules: Option<&'a Rules>,
+    /// Which files take part.
+    pub sizes: SizeLimits,
+}
+
+impl Spared<'_> {
+    /// Whether nothing is spared for sure.
+    pub fn is_nothing(&self) -> bool {
+        self.rules.is_none() && self.sizes == SizeLimits::default()
+    }
+
+    /// Whether an entry of the sink's that the source does not have stays.
+    pub fn holds(&self, entry: &Entry<'_>) -> bool {
+        self.sizes.exclude(entry.kind) || self.by_rules(entry)
+    }
+
+    fn by_rules(&self, entry: &Entry<'_>) -> bool {
+        let Some(rules) = self.rules else { return false };
+        self.dir.join(entry.name).is_ok_and(|path| rules.excludes(&path, entry.kind == Kind::Dir))
     }
 }
 
@@ -82,8 +115,9 @@ impl DirPlan {
 
 /// Compares the two listings of one directory.
 ///
+/// A file of the source that the size limits leave out stands for whatever the sink has of that name, and so protects it.
 /// Entries that are missing in an incomplete listing of the source are not deleted: nobody knows that they are gone.
-pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy) -> DirPlan {
+pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy, spared: Spared<'_>) -> DirPlan {
     let delete = policy.delete && source.is_complete();
     let mut plan = DirPlan::default();
     let mut here = Counted::new(source);
@@ -96,9 +130,10 @@ pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy) -> DirPlan {
             (Some(a), Some(b)) => a.name.cmp(b.name),
         };
         match order {
+            Ordering::Less | Ordering::Equal if here.is_excluded(policy) => {}
             Ordering::Less => plan.create(&here),
-            Ordering::Equal => plan.compare(&here, &there, policy),
-            Ordering::Greater if delete => plan.deletes.push(there.index),
+            Ordering::Equal => plan.compare(&here, &there, policy, spared),
+            Ordering::Greater if delete && !there.is_spared(spared) => plan.deletes.push(there.index),
             Ordering::Greater => {}
         }
         if order.is_le() {
@@ -116,8 +151,13 @@ impl DirPlan {
         self.descend(here, None);
     }
 
-    fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy) {
+    fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy, spared: Spared<'_>) {
         let (Some(a), Some(b)) = (here.entry, there.entry) else { return };
+        if !a.kind.same_kind(&b.kind) && spared.by_rules(&b) {
+            // The rules leave out a directory and not the file of its name, or the other way round. It stays, and what cannot be
+            // made beside it is a failure that names it.
+            return self.create(here);
+        }
         if let Some(step) = step(&a, &b, policy) {
             self.steps.push((here.index, step));
         }
@@ -166,6 +206,14 @@ impl<'a> Counted<'a> {
         Self { entries, entry, index: 0, dirs: 0 }
     }
 
+    fn is_excluded(&self, policy: Policy) -> bool {
+        self.entry.is_some_and(|entry| policy.sizes.exclude(entry.kind))
+    }
+
+    fn is_spared(&self, spared: Spared<'_>) -> bool {
+        self.entry.is_some_and(|entry| spared.holds(&entry))
+    }
+
     fn advance(&mut self) {
         self.index += 1;
         self.dirs += u32::from(self.entry.is_some_and(|entry| entry.kind == Kind::Dir));
@@ -181,7 +229,22 @@ mod tests {
         entry::{ListingBuilder, Meta, Owner, Time},
     };
 
-    const DELETE: Policy = Policy { delete: true, owners: true, times: true, attrs: Classes::ALL };
+    const DELETE: Policy = Policy {
+        delete: true,
+        owners: true,
+        times: true,
+        attrs: Classes::ALL,
+        sizes: SizeLimits { min: 0, max: u64::MAX },
+    };
+
+    fn plan_dir(source: &Listing, sink: &Listing, policy: Policy) -> DirPlan {
+        plan_with(source, sink, policy, None)
+    }
+
+    fn plan_with(source: &Listing, sink: &Listing, policy: Policy, rules: Option<&Rules>) -> DirPlan {
+        let dir = RelPath::root();
+        super::plan_dir(source, sink, policy, Spared { dir: &dir, rules, sizes: policy.sizes })
+    }
 
     fn meta(seconds: i64) -> Meta {
         Meta { mode: 0o644, mtime: Time { seconds, nanos: 5 }, owner: Owner { uid: 1, gid: 1 } }
@@ -289,5 +352,31 @@ mod tests {
         let expected =
             [Pair { source: 0, sink: None, index: 1 }, Pair { source: 1, sink: Some(1), index: 2 }];
         assert_eq!(plan.pairs, expected);
+    }
+
+    #[test]
+    fn files_outside_of_the_size_limits_are_left_alone_at_both_ends() {
+        let sizes = SizeLimits { min: 10, max: 20 };
+        let source =
+            listing(&[file("grew", 21, 1), file("in", 10, 1), file("new", 9, 1), file("took part", 15, 1)]);
+        let sink = listing(&[
+            file("grew", 15, 2),
+            file("theirs", 9, 1),
+            file("theirs too", 20, 1),
+            file("took part", 5, 1),
+        ]);
+        let plan = plan_dir(&source, &sink, Policy { sizes, ..DELETE });
+        assert_eq!(plan.steps, [(1, Step::Create), (3, Step::Update)]);
+        assert_eq!(plan.deletes, [2], "only what is within the limits goes");
+    }
+
+    #[test]
+    fn what_the_rules_match_at_the_sink_stays() {
+        let rules = Rules::new(None, &RelPath::root(), b"*.o\nbuild/\n").unwrap();
+        let source = listing(&[file("build", 1, 1), file("made.o", 1, 1)]);
+        let sink = listing(&[file("a.o", 1, 1), dir("build"), file("gone", 1, 1), dir("x.o")]);
+        let plan = plan_with(&source, &sink, DELETE, Some(&rules));
+        assert_eq!(plan.steps, [(0, Step::Create), (1, Step::Create)], "a spared directory is not replaced");
+        assert_eq!(plan.deletes, [2]);
     }
 }

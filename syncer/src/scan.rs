@@ -5,26 +5,28 @@
 
 use std::{
     ffi::CStr,
-    io,
+    fs::File,
+    io::{self, Read as _},
     mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, OFlags, RawDir, Statx, StatxFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags},
     io::Errno,
 };
 
 use crate::{
     attrs::{Attrs, AttrsBuf, Classes, read::AttrReader},
     entry::{Entry, Kind, Listing, ListingBuilder, MAX_TARGET_BYTES, Meta, Owner, Time},
-    filter::Filter,
+    filter::{Filter, SizeLimits},
     hash::TreeDigest,
     links::{Group, Place, Shared, group},
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},
+    rules::{IGNORE_FILES, MAX_RULES_BYTES, Rules},
 };
 
 const DIRENTS_BYTES: usize = 32 << 10;
@@ -54,6 +56,8 @@ pub struct Dir {
     pub first_child: DirId,
     /// Of this directory and all below it.
     pub digest: TreeDigest,
+    /// The text of its ignore files, where they count; empty if it has none.
+    pub rules: Box<[u8]>,
 }
 
 /// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
@@ -95,6 +99,8 @@ pub struct Totals {
 pub struct ScanOptions {
     /// What to leave out.
     pub filter: Filter,
+    /// Read ignore files, and leave out what they say.
+    pub ignore_files: bool,
     /// Leave modes out of the comparison.
     pub ignore_permissions: bool,
     /// Leave out pipes, devices and sockets.
@@ -103,6 +109,8 @@ pub struct ScanOptions {
     pub list_sockets: bool,
     /// Find the names that are hard links of one another.
     pub hard_links: bool,
+    /// Files of other sizes are listed, but never as hard links: each stands for itself.
+    pub sizes: SizeLimits,
     /// Which extended attributes to read.
     pub attrs: Classes,
 }
@@ -117,7 +125,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
     let walk = Walk {
         options,
         failures,
-        queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root() }),
+        queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root(), rules: None }),
     };
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     // Reading attributes may move a thread's working directory, so all threads are the scan's own.
@@ -188,6 +196,8 @@ struct Work {
     id: DirId,
     at: At,
     path: RelPath,
+    /// Of the ignore files above it.
+    rules: Option<Arc<Rules>>,
 }
 
 /// Directories found and not yet read. Last in, first out: it bounds the descriptors held open.
@@ -291,27 +301,62 @@ impl Walk<'_> {
             Err(error) => return self.give_up(work, error, part),
         };
         attrs.enter(fd.as_fd());
-        let listing = self.list(work, &fd, names, attrs, part);
+        let Rulebook { rules, text } = match self.rulebook(work, &fd, names) {
+            Ok(book) => book,
+            Err((name, error)) => return self.leave_out(work, name, &error, part),
+        };
+        let listing = self.list(work, &fd, names, rules.as_deref(), attrs, part);
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
         let fd = Arc::new(fd);
-        self.queue.done(subdirectories(&work.path, &fd, &listing, first_child).into_iter());
+        self.queue.done(subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref()).into_iter());
         part.totals.entries += listing.len() as u64;
-        part.dirs.push((work.id, Dir { listing, first_child, digest }));
+        part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text }));
     }
 
     /// A directory that cannot be read has an empty, incomplete listing.
     fn give_up(&self, work: &Work, error: io::Error, part: &mut Part) {
-        let mut builder = ListingBuilder::default();
-        builder.mark_incomplete();
-        let first_child = self.queue.number(0);
-        part.dirs
-            .push((work.id, Dir { listing: builder.finish(), first_child, digest: TreeDigest::default() }));
         match work.id {
             ROOT => self.queue.lock().root_error = Some(error),
             _ => self.failures.add(&work.path, "read directory", &error),
         }
+        self.leave_unread(work, part);
+    }
+
+    fn leave_unread(&self, work: &Work, part: &mut Part) {
+        let mut builder = ListingBuilder::default();
+        builder.mark_incomplete();
+        let first_child = self.queue.number(0);
+        part.dirs.push((work.id, Dir { listing: builder.finish(), first_child, ..Dir::default() }));
         self.queue.done(std::iter::empty());
+    }
+
+    /// The rules for a directory's entries. A file of them that cannot be read is an error, with its name.
+    fn rulebook(
+        &self,
+        work: &Work,
+        fd: &OwnedFd,
+        names: &Names,
+    ) -> Result<Rulebook, (&'static [u8], io::Error)> {
+        let mut text = Vec::new();
+        if self.options.ignore_files {
+            for name in IGNORE_FILES.into_iter().filter(|name| names.contains(name)) {
+                read_rules(fd, name, &mut text).map_err(|error| (name, error))?;
+            }
+        }
+        if text.is_empty() {
+            return Ok(Rulebook { rules: work.rules.clone(), text: Box::default() });
+        }
+        let rules = Rules::new(work.rules.clone(), &work.path, &text);
+        let rules = rules.map_err(|error| (IGNORE_FILES[0], io::Error::other(error)))?;
+        Ok(Rulebook { rules: Some(Arc::new(rules)), text: text.into() })
+    }
+
+    /// A directory whose rules are not known counts as one that cannot be read: what they leave out may be what nobody else is to see.
+    fn leave_out(&self, work: &Work, name: &[u8], error: &io::Error, part: &mut Part) {
+        let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
+        self.failures.add(&path, "read ignore file", error);
+        self.leave_unread(work, part);
     }
 
     fn list(
@@ -319,6 +364,7 @@ impl Walk<'_> {
         work: &Work,
         fd: &OwnedFd,
         names: &Names,
+        rules: Option<&Rules>,
         attrs: &mut AttrReader,
         part: &mut Part,
     ) -> Listing {
@@ -328,7 +374,7 @@ impl Walk<'_> {
             if work.id == ROOT && name.to_bytes() == OWN_DIR {
                 continue;
             }
-            match self.entry(work, fd, name, attrs, &mut scratch) {
+            match self.entry(work, fd, name, rules, attrs, &mut scratch) {
                 Ok(Found::Entry(entry, identity)) => {
                     if let Some((device, inode)) = identity {
                         let place = Place { dir: work.id, index: builder.len() };
@@ -355,6 +401,7 @@ impl Walk<'_> {
         work: &Work,
         fd: &OwnedFd,
         name: &'b CStr,
+        rules: Option<&Rules>,
         attrs: &mut AttrReader,
         scratch: &'b mut Scratch,
     ) -> io::Result<Found<'b>> {
@@ -364,6 +411,11 @@ impl Walk<'_> {
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
         if self.options.filter.excludes(&work.path, name.to_bytes(), file_type == FileType::Directory) {
+            return Ok(Found::Excluded);
+        }
+        if let (Some(rules), Ok(path)) = (rules, work.path.join(name.to_bytes()))
+            && rules.excludes(&path, file_type == FileType::Directory)
+        {
             return Ok(Found::Excluded);
         }
         let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
@@ -394,7 +446,7 @@ impl Walk<'_> {
         }
         let meta = meta_of(&stat, self.options);
         let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
-        let may_share = self.options.hard_links && stat.stx_nlink > 1;
+        let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);
         let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket)).then(|| {
             let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
             (device, stat.stx_ino)
@@ -415,6 +467,33 @@ struct Scratch {
     attrs: Vec<u8>,
 }
 
+/// The rules that count in a directory, and the text of its own ignore files.
+struct Rulebook {
+    rules: Option<Arc<Rules>>,
+    text: Box<[u8]>,
+}
+
+/// Appends the text of an ignore file. What is no regular file, is none; a link is not followed, as in git.
+fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(()),
+        result => result?,
+    };
+    if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
+    let room = (MAX_RULES_BYTES - text.len()) as u64;
+    File::from(fd).take(room).read_to_end(text)?;
+    text.push(b'\n');
+    match text.len() > MAX_RULES_BYTES {
+        true => Err(io::Error::other(format!(
+            "a folder's ignore files may have {MAX_RULES_BYTES} bytes together"
+        ))),
+        false => Ok(()),
+    }
+}
+
 enum Found<'a> {
     /// An entry; and device and inode of one that may be a hard link of another.
     Entry(Entry<'a>, Option<(u64, u64)>),
@@ -433,7 +512,13 @@ fn open(work: &Work) -> io::Result<OwnedFd> {
     }
 }
 
-fn subdirectories(path: &RelPath, fd: &Arc<OwnedFd>, listing: &Listing, first: DirId) -> Vec<Work> {
+fn subdirectories(
+    path: &RelPath,
+    fd: &Arc<OwnedFd>,
+    listing: &Listing,
+    first: DirId,
+    rules: Option<&Arc<Rules>>,
+) -> Vec<Work> {
     if listing.dirs() == 0 {
         return Vec::new();
     }
@@ -441,7 +526,7 @@ fn subdirectories(path: &RelPath, fd: &Arc<OwnedFd>, listing: &Listing, first: D
     dirs.zip(first..)
         .filter_map(|(entry, id)| {
             let path = path.join(entry.name).ok()?;
-            Some(Work { id, at: At::Below(Arc::clone(fd)), path })
+            Some(Work { id, at: At::Below(Arc::clone(fd)), path, rules: rules.cloned() })
         })
         .collect()
 }
@@ -490,6 +575,13 @@ impl Names {
         let arena = &self.arena;
         self.spans.sort_unstable_by(|a, b| span(arena, *a).cmp(span(arena, *b)));
         Ok(())
+    }
+
+    fn contains(&self, name: &[u8]) -> bool {
+        let found = self
+            .spans
+            .binary_search_by(|&at| span(&self.arena, at).strip_suffix(b"\0").unwrap_or_default().cmp(name));
+        found.is_ok()
     }
 
     fn iter(&self) -> impl Iterator<Item = &CStr> {

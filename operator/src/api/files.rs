@@ -20,6 +20,17 @@ pub struct Files {
     #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
     #[schemars(extend("x-kubernetes-validations" = rules::each_glob()))]
     pub exclude: Vec<String>,
+    /// Also leave out what the `.gitignore` and `.volferryignore` files of the source say, each for its own folder and all below,
+    /// as in git. They are read at the source; what they match at the destination is neither changed nor deleted.
+    pub ignore_files: bool,
+    /// Files of fewer bytes are neither sent, changed nor deleted, for example `1k`. Absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::file_size()))]
+    pub min_size: Option<String>,
+    /// Files of more bytes are neither sent, changed nor deleted, for example `2Gi`. Absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::file_size()))]
+    pub max_size: Option<String>,
     /// What decides that a file at both ends is the same. Metadata: its size and modification time. Content: the hash
     /// of its content, computed at both ends.
     pub compare: Compare,

@@ -106,6 +106,14 @@ pub(super) fn bandwidth() -> [Rule; 1] {
     )
 }
 
+/// The size of a file.
+pub(super) fn file_size() -> [Rule; 1] {
+    quoting(
+        "self.matches(r'^([0-9]{1,6}(k|M|G|T|Ki|Mi|Gi|Ti)|[0-9]{1,18})$')".into(),
+        "is not a size: write whole bytes, or with a suffix such as 500k, 100Mi or 1Gi",
+    )
+}
+
 /// The size of a volume.
 pub(super) fn volume_size() -> [Rule; 1] {
     quoting(

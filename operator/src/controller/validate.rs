@@ -7,8 +7,8 @@ use contract::{Compression, DeleteLimit, RunParams};
 use thiserror::Error;
 
 use crate::api::{
-    ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Placement, PodSettings, PointInTime,
-    SyncJobSpec, Transfer, conditions::reason,
+    ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, Placement, PodSettings,
+    PointInTime, SyncJobSpec, Transfer, conditions::reason,
 };
 
 /// A field that the API has and whose behaviour is still to come, and whether a spec in that namespace asks for
@@ -237,6 +237,7 @@ fn apart(
 
 fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     let files = &spec.files;
+    let (min_size, max_size) = sizes(files)?;
     Ok(RunParams {
         run: String::new(),
         delete: files.delete,
@@ -244,6 +245,9 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         force: false,
         include: files.include.clone(),
         exclude: files.exclude.clone(),
+        ignore_files: files.ignore_files,
+        min_size,
+        max_size,
         compare: files.compare,
         preserve: files.preserve.into(),
         write: files.write,
@@ -253,6 +257,22 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         shard: None,
         expect_volume: None,
     })
+}
+
+/// The least and the greatest size of the files that take part.
+fn sizes(files: &Files) -> Result<(Option<u64>, Option<u64>), ValidationError> {
+    let read = |field, size: Option<&String>| {
+        size.map(|size| contract::parse_bytes(size).map_err(|error| invalid(field, error.to_string())))
+            .transpose()
+    };
+    let (min, max) =
+        (read("files.minSize", files.min_size.as_ref())?, read("files.maxSize", files.max_size.as_ref())?);
+    match min.zip(max).is_some_and(|(min, max)| min > max) {
+        true => {
+            Err(invalid("files.minSize", "is above maxSize, so no file would be synced; change one of them"))
+        }
+        false => Ok((min, max)),
+    }
 }
 
 fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {
@@ -346,6 +366,13 @@ mod tests {
     }
 
     #[test]
+    fn what_leaves_files_out_reaches_the_engine() {
+        let files = json!({"ignoreFiles": true, "minSize": "1k", "maxSize": "2Gi"});
+        let job = judged(&json!({"files": files})).unwrap();
+        assert_eq!(job.params.to_args(), ["--ignore-files", "--min-size=1000", "--max-size=2147483648"]);
+    }
+
+    #[test]
     fn every_field_without_behaviour_is_refused_by_its_own_name() {
         let remote = json!({"dial": {"secretName": "s"}});
         let specs = [
@@ -433,6 +460,9 @@ mod tests {
             ("limits.retries", json!({"limits": {"retries": -1}})),
             ("files.deleteLimit.percent", json!({"files": {"deleteLimit": {"percent": 300}}})),
             ("historyLimit", json!({"historyLimit": -1})),
+            ("files.minSize", json!({"files": {"minSize": "big"}})),
+            ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
+            ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
         ] {
             let error = judged(&more).unwrap_err();
             assert_eq!(error.reason(), "InvalidSpec");

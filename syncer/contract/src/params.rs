@@ -125,6 +125,15 @@ pub struct RunParams {
     pub include: Vec<String>,
     /// gitignore patterns of what is neither sent, changed nor deleted.
     pub exclude: Vec<String>,
+    /// Leave out what the source's `.gitignore` and `.volferryignore` files say, as `exclude` does.
+    #[serde(default)]
+    pub ignore_files: bool,
+    /// Files of fewer bytes are neither sent, changed nor deleted.
+    #[serde(default)]
+    pub min_size: Option<u64>,
+    /// Files of more bytes are neither sent, changed nor deleted.
+    #[serde(default)]
+    pub max_size: Option<u64>,
     /// What decides that a file is the same.
     pub compare: Compare,
     /// Attributes to keep.
@@ -153,6 +162,7 @@ impl RunParams {
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
         flag(self.delete, "--delete");
         flag(self.force, "--force");
+        flag(self.ignore_files, "--ignore-files");
         flag(!self.preserve.permissions, "--no-permissions");
         flag(!self.preserve.times, "--no-times");
         flag(!self.preserve.xattrs, "--no-xattrs");
@@ -167,6 +177,12 @@ impl RunParams {
         value(self.delete_limit != defaults.delete_limit, "--delete-limit", &self.delete_limit.0);
         self.include.iter().for_each(|pattern| value(true, "--include", pattern));
         self.exclude.iter().for_each(|pattern| value(true, "--exclude", pattern));
+        if let Some(size) = self.min_size {
+            value(true, "--min-size", &size);
+        }
+        if let Some(size) = self.max_size {
+            value(true, "--max-size", &size);
+        }
         value(self.compare != defaults.compare, "--compare", &self.compare);
         value(self.preserve.ownership != Ownership::Auto, "--ownership", &self.preserve.ownership);
         value(self.write != defaults.write, "--write", &self.write);

@@ -23,6 +23,8 @@ pub(super) enum ConfigError {
     TwoEndpoints,
     #[error("--bandwidth-limit 0 would never move anything: leave it out for no limit")]
     NoBandwidth,
+    #[error("--min-size is above --max-size, so no file would be synced: change one of them")]
+    NoSize,
     #[error("{what} is not supported yet: {instead}")]
     Unsupported { what: &'static str, instead: &'static str },
     #[error(
@@ -222,6 +224,9 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.bandwidth_limit == Some(0) {
         return Err(ConfigError::NoBandwidth);
     }
+    if params.min_size.zip(params.max_size).is_some_and(|(min, max)| min > max) {
+        return Err(ConfigError::NoSize);
+    }
     match UNSUPPORTED.iter().find(|unsupported| (unsupported.asked)(&params)) {
         Some(Unsupported { what, instead, .. }) => Err(ConfigError::Unsupported { what, instead }),
         None => Ok(params),
@@ -279,6 +284,13 @@ mod tests {
             let error = resolve(&args, PIPE).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{what} is not supported yet: ")), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn limits_between_which_no_size_is_are_refused() {
+        let limits = |min: &str, max: &str| resolve(&["sync", "a", "b", min, max], PIPE);
+        assert!(limits("--min-size=5", "--max-size=5").is_ok());
+        assert!(matches!(limits("--min-size=2k", "--max-size=1k"), Err(ConfigError::NoSize)));
     }
 
     #[test]

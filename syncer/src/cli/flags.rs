@@ -222,6 +222,22 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
+    /// Also leave out what the source's .gitignore and .volferryignore files say
+    ///
+    /// Each counts for the folder that it is in and all below, as in git; of the two in one folder
+    /// .volferryignore overrides. They are read at the source only. What they match at the destination is
+    /// neither changed nor deleted.
+    #[arg(long)]
+    ignore_files: bool,
+
+    /// Leave files of fewer bytes alone: neither send, change nor delete them; such as 1k or 64Ki
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
+    min_size: Option<u64>,
+
+    /// Leave files of more bytes alone: neither send, change nor delete them; such as 100M or 2Gi
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
+    max_size: Option<u64>,
+
     /// What decides that a file is the same: size and modification time, or its content's hash
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     compare: Compare,
@@ -335,6 +351,9 @@ impl From<ParamFlags> for RunParams {
             force: flags.force,
             include: flags.include,
             exclude: flags.exclude,
+            ignore_files: flags.ignore_files,
+            min_size: flags.min_size,
+            max_size: flags.max_size,
             compare: flags.compare,
             preserve: Preserve {
                 ownership: flags.ownership,
@@ -453,6 +472,7 @@ mod tests {
         fn any_params()(
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
+            (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
             (bandwidth_limit, connections) in (any::<Option<u64>>(), any::<u32>()),
             shard in prop::option::of(any_shard()),
@@ -465,6 +485,9 @@ mod tests {
                 force,
                 include,
                 exclude,
+                ignore_files,
+                min_size,
+                max_size,
                 compare: if content { Compare::Content } else { Compare::Metadata },
                 preserve,
                 write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },

@@ -1,12 +1,16 @@
 //! The source's listings against the sink's tree → what to do in each directory.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
 
 use crate::{
     entry::{Kind, Listing, Meta},
     hash::TreeDigest,
     path::RelPath,
-    plan::{DirPlan, Policy, plan_dir},
+    plan::{DirPlan, Policy, Spared, Step, plan_dir},
+    rules::Rules,
     scan::{Dir, DirId, ROOT, Tree},
     transport::TransportError,
     wire::{Listed, TreeHead},
@@ -46,14 +50,35 @@ pub(super) struct PlannedDir {
     pub plan: DirPlan,
 }
 
+impl PlannedDir {
+    /// The names of the sink's directories that something of another kind replaces.
+    pub(super) fn replaced_dirs(&self) -> HashSet<&[u8]> {
+        let steps = self.plan.steps.iter();
+        let mut steps = steps.filter(|(_, step)| *step == Step::Replace { was_dir: true }).peekable();
+        if steps.peek().is_none() {
+            return HashSet::new();
+        }
+        let listing = (0..).zip(&self.listing);
+        listing
+            .filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some())
+            .map(|(_, entry)| entry.name)
+            .collect()
+    }
+}
+
 /// What a run has to do.
 #[derive(Debug, Default)]
-pub(super) struct Comparison {
+pub(super) struct Compared {
     /// Every directory that differs, parents before children.
     pub dirs: Vec<PlannedDir>,
     /// Directories that the sink has elsewhere, by where they go.
     pub moves: HashMap<RelPath, Moved>,
+    /// What stays of the directories that go.
+    pub kept: Kept,
 }
+
+/// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its listing.
+pub(super) type Kept = HashSet<(DirId, u32)>;
 
 /// A directory that has to be looked into.
 struct Visit {
@@ -61,6 +86,25 @@ struct Visit {
     sink: Option<DirId>,
     path: RelPath,
     meta: Meta,
+    /// Of the ignore files above it.
+    rules: Option<Arc<Rules>>,
+}
+
+impl Visit {
+    /// Adds the directory's own ignore files to those above it.
+    fn follow(&mut self, text: &[u8]) -> Result<(), TransportError> {
+        if !text.is_empty() {
+            let rules = Rules::new(self.rules.take(), &self.path, text);
+            let rules =
+                rules.map_err(|_| TransportError::Nonsense("ignore files that cannot be used came"))?;
+            self.rules = Some(Arc::new(rules));
+        }
+        Ok(())
+    }
+
+    fn spared(&self, policy: Policy) -> Spared<'_> {
+        Spared { dir: &self.path, rules: self.rules.as_deref(), sizes: policy.sizes }
+    }
 }
 
 /// Compares the trees. `may_move` is whether a directory may be moved as it is.
@@ -70,17 +114,19 @@ pub(super) fn compare(
     sink: &Tree,
     policy: Policy,
     may_move: bool,
-) -> Result<Comparison, SessionError> {
+) -> Result<Compared, SessionError> {
     if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
-        return Ok(Comparison::default());
+        return Ok(Compared::default());
     }
-    let root = Visit { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: head.root_meta };
+    let root =
+        Visit { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: head.root_meta, rules: None };
     let moves = Moves::new(sink, policy, may_move);
     let level = VecDeque::from([root]);
-    let mut walk = Walk { source, sink, policy, level, asked: 0, dirs: Vec::new(), moves, held: Vec::new() };
+    let (dirs, held, kept) = (Vec::new(), Vec::new(), Kept::new());
+    let mut walk = Walk { source, sink, policy, level, asked: 0, dirs, moves, held, kept };
     walk.run()?;
     links::settle(&mut walk.dirs, sink, policy);
-    Ok(Comparison { dirs: walk.dirs, moves: walk.moves.into_made() })
+    Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), kept: walk.kept })
 }
 
 /// A comparison that is under way.
@@ -95,6 +141,7 @@ struct Walk<'a, S> {
     moves: Moves<'a>,
     /// What might have been moved, until it is known what goes.
     held: Vec<(Visit, TreeDigest)>,
+    kept: Kept,
 }
 
 impl<S: SourceTree> Walk<'_, S> {
@@ -113,17 +160,24 @@ impl<S: SourceTree> Walk<'_, S> {
         let nothing = Dir::default();
         while !self.level.is_empty() {
             self.request()?;
-            let Some(visit) = self.level.pop_front() else { break };
+            let Some(mut visit) = self.level.pop_front() else { break };
             self.asked -= 1;
             let listed = self.source.next()?;
             if listed.dir != visit.source {
                 return Err(TransportError::Nonsense("a directory came that was not asked for").into());
             }
             let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
-            let plan = plan_dir(&listed.listing, &there.listing, self.policy);
+            visit.follow(&listed.rules)?;
+            let spared = visit.spared(self.policy);
+            let plan = plan_dir(&listed.listing, &there.listing, self.policy, spared);
             self.descend(&visit, &listed, there, &plan)?;
-            let Visit { source, sink, path, meta } = visit;
-            self.dirs.push(PlannedDir { source, sink, path, meta, listing: listed.listing, plan });
+            let (source, sink, meta) = (visit.source, visit.sink, visit.meta);
+            let planned =
+                PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
+            if !spared.is_nothing() {
+                keep(&mut self.kept, self.sink, &planned, spared);
+            }
+            self.dirs.push(planned);
         }
         Ok(())
     }
@@ -156,7 +210,8 @@ impl<S: SourceTree> Walk<'_, S> {
             let path = visit.path.join(entry.name);
             let path = path.map_err(|_| TransportError::Nonsense("a path is longer than a path can be"))?;
             let source = listed.first_child + pair.source;
-            self.add(Visit { source, sink, path, meta: entry.meta }, digest);
+            let rules = visit.rules.clone();
+            self.add(Visit { source, sink, path, meta: entry.meta, rules }, digest);
         }
         Ok(())
     }
@@ -169,6 +224,42 @@ impl<S: SourceTree> Walk<'_, S> {
             self.held.push((visit, *digest));
         } else if !self.moves.take(digest, &visit.path, &mut self.dirs) {
             self.level.push_back(visit);
+        }
+    }
+}
+
+/// Finds what stays in the directories that a plan deletes or replaces.
+fn keep(kept: &mut Kept, sink: &Tree, dir: &PlannedDir, spared: Spared<'_>) {
+    let Some(id) = dir.sink else { return };
+    let replaced = dir.replaced_dirs();
+    let mut child = sink.dirs[id as usize].first_child;
+    for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
+        let is_dir = entry.kind == Kind::Dir;
+        let goes = dir.plan.deletes.binary_search(&index).is_ok() || replaced.contains(entry.name);
+        if is_dir
+            && goes
+            && let Ok(path) = dir.path.join(entry.name)
+        {
+            keep_below(kept, sink, child, &path, spared);
+        }
+        child += u32::from(is_dir);
+    }
+}
+
+fn keep_below(kept: &mut Kept, sink: &Tree, id: DirId, path: &RelPath, spared: Spared<'_>) {
+    let mut left = vec![(id, path.clone())];
+    while let Some((id, path)) = left.pop() {
+        let spared = Spared { dir: &path, ..spared };
+        let dir = &sink.dirs[id as usize];
+        let mut child = dir.first_child;
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let is_dir = entry.kind == Kind::Dir;
+            if spared.holds(&entry) {
+                kept.insert((id, index));
+            } else if is_dir && let Ok(below) = path.join(entry.name) {
+                left.push((child, below));
+            }
+            child += u32::from(is_dir);
         }
     }
 }

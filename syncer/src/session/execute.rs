@@ -8,7 +8,12 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use super::{SessionError, compare::PlannedDir, copies::Copies, moves::Moved};
+use super::{
+    SessionError,
+    compare::{Compared, Kept, PlannedDir},
+    copies::Copies,
+    moves::Moved,
+};
 use crate::{
     apply::{Destination, Staged, open_dir_in},
     attrs::{Attrs, AttrsBuf},
@@ -130,6 +135,8 @@ pub(super) struct Executor<'a> {
     sink: &'a Tree,
     /// Where directories come from that are there already, by where they go.
     moves: &'a HashMap<RelPath, Moved>,
+    /// What stays of the directories that go.
+    kept: &'a Kept,
     delete: bool,
     copies: Copies<'a>,
     /// Directories whose own metadata is set at the end.
@@ -159,19 +166,14 @@ struct Unfinished {
 }
 
 impl<'a> Executor<'a> {
-    pub(super) fn new(
-        context: Context<'a>,
-        sink: &'a Tree,
-        moves: &'a HashMap<RelPath, Moved>,
-        delete: bool,
-    ) -> Self {
-        let copies = Copies::new(sink);
+    pub(super) fn new(context: Context<'a>, sink: &'a Tree, compared: &'a Compared, delete: bool) -> Self {
         Self {
             context,
             sink,
-            moves,
+            moves: &compared.moves,
+            kept: &compared.kept,
             delete,
-            copies,
+            copies: Copies::new(sink),
             unfinished: Vec::new(),
             expected: HashSet::new(),
             last_attrs: AttrsBuf::default(),
@@ -465,8 +467,10 @@ impl<'a> Executor<'a> {
         let fd = open_dir_in(dir, name)?;
         let there = &self.sink.dirs[id as usize];
         let mut child = there.first_child;
-        for entry in &there.listing {
-            self.delete_entry(fd.as_fd(), &entry, child, &path_in(path, entry.name));
+        for (index, entry) in (0..).zip(&there.listing) {
+            if !self.kept.contains(&(id, index)) {
+                self.delete_entry(fd.as_fd(), &entry, child, &path_in(path, entry.name));
+            }
             child += u32::from(entry.kind == Kind::Dir);
         }
         Ok(())

@@ -1,13 +1,15 @@
 //! Refuses a run that would empty a volume, or write to another one than it is meant for, before anything is touched.
 
-use std::{collections::HashSet, path::Path};
+use std::path::Path;
 
 use contract::{RunParams, VolumeId};
 
-use super::{SessionError, compare::PlannedDir};
+use super::{
+    SessionError,
+    compare::{Compared, Kept, PlannedDir},
+};
 use crate::{
     entry::Kind,
-    plan::Step,
     scan::{DirId, Totals, Tree},
 };
 
@@ -62,10 +64,10 @@ pub(super) fn check(
     params: &RunParams,
     source: &Totals,
     sink: &Tree,
-    planned: &[PlannedDir],
+    planned: &Compared,
 ) -> Result<Vec<String>, SessionError> {
     let deletes: u64 = match params.delete {
-        true => planned.iter().map(|dir| deletes_in(dir, sink)).sum(),
+        true => planned.dirs.iter().map(|dir| deletes_in(dir, sink, &planned.kept)).sum(),
         false => 0,
     };
     let (entries, limit) = (sink.totals.entries, u64::from(params.delete_limit.0));
@@ -92,9 +94,9 @@ pub(super) fn check(
 }
 
 /// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
-fn deletes_in(dir: &PlannedDir, sink: &Tree) -> u64 {
+fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &Kept) -> u64 {
     let Some(id) = dir.sink else { return 0 };
-    let replaced = replaced_dirs(dir);
+    let replaced = dir.replaced_dirs();
     let mut deletes = dir.plan.deletes.iter().peekable();
     let mut child = sink.dirs[id as usize].first_child;
     let mut count = 0;
@@ -103,32 +105,31 @@ fn deletes_in(dir: &PlannedDir, sink: &Tree) -> u64 {
         let goes = deletes.next_if(|&&at| at == index).is_some();
         count += u64::from(goes);
         if is_dir && (goes || replaced.contains(entry.name)) {
-            count += entries_below(sink, child);
+            count += entries_below(sink, child, kept);
         }
         child += u32::from(is_dir);
     }
     count
 }
 
-/// The names of directories that something of another kind replaces.
-fn replaced_dirs(dir: &PlannedDir) -> HashSet<&[u8]> {
-    let mut steps =
-        dir.plan.steps.iter().filter(|(_, step)| *step == Step::Replace { was_dir: true }).peekable();
-    if steps.peek().is_none() {
-        return HashSet::new();
-    }
-    let listing = (0..).zip(&dir.listing);
-    listing.filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some()).map(|(_, e)| e.name).collect()
-}
-
-/// How many entries are in a directory of the sink and below.
-fn entries_below(tree: &Tree, id: DirId) -> u64 {
+/// How many entries are in a directory of the sink and below, without those that stay.
+fn entries_below(tree: &Tree, id: DirId, kept: &Kept) -> u64 {
     let mut count = 0;
     let mut left = vec![id];
     while let Some(id) = left.pop() {
         let dir = &tree.dirs[id as usize];
-        count += dir.listing.len() as u64;
-        left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+        if kept.is_empty() {
+            count += dir.listing.len() as u64;
+            left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+            continue;
+        }
+        let mut child = dir.first_child;
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let (goes, is_dir) = (!kept.contains(&(id, index)), entry.kind == Kind::Dir);
+            count += u64::from(goes);
+            left.extend((goes && is_dir).then_some(child));
+            child += u32::from(is_dir);
+        }
     }
     count
 }
@@ -142,7 +143,7 @@ mod tests {
         attrs::Attrs,
         entry::{Entry, ListingBuilder, Meta},
         path::RelPath,
-        plan::DirPlan,
+        plan::{DirPlan, Step},
         scan::Dir,
     };
 
@@ -180,6 +181,15 @@ mod tests {
 
     /// How many notes there are. The source's listing is one file `d`.
     fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+        check_keeping(plan, entries, params, Kept::new())
+    }
+
+    fn check_keeping(
+        plan: DirPlan,
+        entries: u64,
+        params: &RunParams,
+        kept: Kept,
+    ) -> Result<usize, &'static str> {
         let mut listing = ListingBuilder::default();
         listing.push(&Entry {
             name: b"d",
@@ -197,7 +207,8 @@ mod tests {
         };
         let params = RunParams { delete: true, ..params.clone() };
         let source = Totals { entries, ..Totals::default() };
-        reason(check(&params, &source, &sink(), &[planned]))
+        let planned = Compared { dirs: vec![planned], kept, ..Compared::default() };
+        reason(check(&params, &source, &sink(), &planned))
     }
 
     fn reason(result: Result<Vec<String>, SessionError>) -> Result<usize, &'static str> {
@@ -229,6 +240,14 @@ mod tests {
         assert_eq!(check_plan(replace(), 9, &most), Err("DeleteLimitExceeded"));
         let most = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
         assert_eq!(check_plan(replace(), 9, &most), Ok(0));
+    }
+
+    #[test]
+    fn what_stays_of_a_directory_does_not_count() {
+        let delete = || DirPlan { deletes: vec![0], ..DirPlan::default() };
+        let half = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
+        assert_eq!(check_keeping(delete(), 9, &half, Kept::new()), Err("DeleteLimitExceeded"));
+        assert_eq!(check_keeping(delete(), 9, &half, Kept::from([(1, 0)])), Ok(0));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) fn run(
     let mut source = LocalTree { tree, asked: VecDeque::new() };
     let (policy, may_move) = (sink::policy(params, &destination), sink::may_move(params));
     let compared = compare(&mut source, &head, &sink, policy, may_move)?;
-    let plan = Planned { dirs: compared.dirs, moves: compared.moves, sink };
+    let plan = Planned { compared, sink };
     let counters = Counters::default();
     let context = Context {
         destination: &destination,
@@ -64,7 +64,7 @@ pub(super) fn run(
         monitor: watch.monitor(),
     };
     notes.extend(apply(context, params, &head, &plan, watch, &mut |executor| {
-        copy_all(context, &root, |fetch| executor.transfer(&plan.dirs, fetch))
+        copy_all(context, &root, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     })?);
     let mut report = make_report(params, watch, &head.totals, context, notes);
     report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
@@ -107,10 +107,11 @@ impl SourceTree for LocalTree {
         let id = self.asked.pop_front().unwrap_or(ROOT);
         let dirs = &mut self.tree.dirs;
         let listing = std::mem::take(&mut dirs[id as usize].listing);
+        let rules = std::mem::take(&mut dirs[id as usize].rules);
         let first_child = dirs[id as usize].first_child;
         let below = first_child as usize..(first_child + listing.dirs()) as usize;
         let children = dirs[below].iter().map(|dir| dir.digest).collect();
-        Ok(Listed { dir: id, first_child, children, listing })
+        Ok(Listed { dir: id, first_child, children, listing, rules })
     }
 }
 

@@ -9,17 +9,14 @@ use contract::{Phase, Report, RunParams, RunResult, Side, Work};
 
 use super::{
     SessionError,
-    compare::{PlannedDir, SourceTree, compare},
+    compare::{Compared, PlannedDir, SourceTree, compare},
     execute::{Context, Executor},
-    guard,
-    moves::Moved,
-    remote, rfc3339,
+    guard, remote, rfc3339,
 };
 use crate::{
     apply::{Candidate, Destination, Settings},
     attrs::Classes,
-    filter::Filter,
-    path::RelPath,
+    filter::{Filter, SizeLimits},
     plan::{Policy, Step},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
@@ -31,10 +28,12 @@ use crate::{
 /// Entries that a source may push before the sink asked for any. A source stops at 64 KiB of listings, where no entry is below five bytes.
 const MAX_PUSHED_ENTRIES: usize = 16 << 10;
 
+/// The fewest bytes that an entry of a listing takes.
+const MIN_ENTRY_BYTES: usize = 5;
+
 /// How a plan may go ahead once the trees were compared.
 pub(super) struct Planned {
-    pub dirs: Vec<PlannedDir>,
-    pub moves: HashMap<RelPath, Moved>,
+    pub compared: Compared,
     pub sink: Tree,
 }
 
@@ -67,7 +66,7 @@ pub(super) fn run(
 
     watch.enter(Phase::Plan);
     let compared = compare(&mut source, &head, &sink, policy(&params, &destination), may_move(&params))?;
-    let plan = Planned { dirs: compared.dirs, moves: compared.moves, sink };
+    let plan = Planned { compared, sink };
     let counters = Counters::default();
     let context = Context {
         destination: &destination,
@@ -77,7 +76,7 @@ pub(super) fn run(
     };
     let mut done = head.source.clone();
     let applied = apply(context, &params, &head, &plan, watch, &mut |executor| {
-        if remote::run(context, peer, |fetch| executor.transfer(&plan.dirs, fetch))? {
+        if remote::run(context, peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
         }
         Ok(())
@@ -116,19 +115,20 @@ pub(super) fn apply(
     watch: &mut Stopwatch<'_>,
     transfer: &mut dyn FnMut(&mut Executor<'_>) -> Result<(), SessionError>,
 ) -> Result<Vec<String>, SessionError> {
-    let mut notes = guard::check(params, &head.totals, &plan.sink, &plan.dirs)?;
-    let (files, bytes) = to_transfer(&plan.dirs);
+    let Planned { compared, sink } = plan;
+    let mut notes = guard::check(params, &head.totals, sink, compared)?;
+    let (files, bytes) = to_transfer(&compared.dirs);
     context.monitor.set_totals(files, bytes);
-    let mut executor = Executor::new(context, &plan.sink, &plan.moves, params.delete);
+    let mut executor = Executor::new(context, sink, compared, params.delete);
     executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
     watch.enter(Phase::Transfer);
     let moved = transfer(&mut executor);
     context.destination.still_held()?;
     moved?;
     watch.enter(Phase::Apply);
-    notes.extend(executor.finish(&plan.dirs)?);
+    notes.extend(executor.finish(&compared.dirs)?);
     watch.enter(Phase::Commit);
-    if !plan.dirs.is_empty() {
+    if !compared.dirs.is_empty() {
         context.destination.sync().map_err(SessionError::Commit)?;
     }
     Ok(notes)
@@ -137,12 +137,23 @@ pub(super) fn apply(
 /// What decides that entries are the same.
 pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
     let settings = destination.settings();
-    Policy { delete: params.delete, owners: settings.owners, times: settings.times, attrs: settings.attrs }
+    Policy {
+        delete: params.delete,
+        owners: settings.owners,
+        times: settings.times,
+        attrs: settings.attrs,
+        sizes: sizes(params),
+    }
+}
+
+fn sizes(params: &RunParams) -> SizeLimits {
+    SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
 }
 
 /// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there.
 pub(super) fn may_move(params: &RunParams) -> bool {
-    params.include.is_empty() && params.exclude.is_empty()
+    let patterns = params.include.iter().chain(&params.exclude);
+    patterns.count() == 0 && !params.ignore_files && sizes(params) == SizeLimits::default()
 }
 
 /// Scans the tree at `root` for one side of a run, as the parameters ask.
@@ -155,10 +166,13 @@ pub(super) fn scan_tree(
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
         filter: Filter::new(&params.include, &params.exclude)?,
+        // The sink is told of the source's with its listings.
+        ignore_files: params.ignore_files && side == Side::Source,
         ignore_permissions: !params.preserve.permissions,
         ignore_specials: !params.preserve.specials,
         list_sockets: side == Side::Sink,
         hard_links: params.preserve.hard_links,
+        sizes: sizes(params),
         attrs: Classes::wanted(&params.preserve),
     };
     scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
@@ -267,7 +281,7 @@ impl<'a> RemoteTree<'a> {
     }
 
     fn keep(&mut self, listed: Listed) -> Result<(), TransportError> {
-        self.pushed_entries += 1 + listed.listing.len();
+        self.pushed_entries += 1 + listed.listing.len() + listed.rules.len() / MIN_ENTRY_BYTES;
         if self.pushed_entries > MAX_PUSHED_ENTRIES {
             return Err(TransportError::Nonsense("more was pushed than may be"));
         }

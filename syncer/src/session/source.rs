@@ -109,7 +109,7 @@ fn push(control: &Control, tree: &Tree) -> Result<(), TransportError> {
     let mut next = VecDeque::from([ROOT]);
     while let Some(id) = next.pop_front() {
         let dir = &tree.dirs[id as usize];
-        sent += dir.listing.encoded_len();
+        sent += dir.listing.encoded_len() + dir.rules.len();
         if sent > PUSH_BYTES {
             return Ok(());
         }
@@ -131,6 +131,7 @@ fn list(control: &Control, tree: &Tree, dirs: &[DirId]) -> Result<(), TransportE
             first_child: dir.first_child,
             children,
             listing,
+            rules: dir.rules.clone(),
         }))?;
     }
     Ok(())

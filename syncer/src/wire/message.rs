@@ -12,6 +12,7 @@ use crate::{
     },
     entry::{Listing, Meta, put_meta, read_meta},
     hash::TreeDigest,
+    rules::MAX_RULES_BYTES,
     scan::{DirId, Totals},
 };
 
@@ -42,6 +43,8 @@ pub struct Listed {
     pub children: Vec<TreeDigest>,
     /// Its entries.
     pub listing: Listing,
+    /// The text of its ignore files, where they count; empty if it has none. At most [`MAX_RULES_BYTES`].
+    pub rules: Box<[u8]>,
 }
 
 /// What the whole tree of the source looks like.
@@ -309,6 +312,7 @@ fn put_listed(out: &mut Vec<u8>, listed: &Listed) {
     put_varint(out, u64::from(listed.first_child));
     listed.listing.encode(out);
     listed.children.iter().for_each(|digest| put_digest(out, digest));
+    put_bytes(out, &listed.rules);
 }
 
 fn read_listed(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
@@ -319,7 +323,8 @@ fn read_listed(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
         return Err(DecodeError::Overflow);
     }
     let children = (0..listing.dirs()).map(|_| read_digest(reader)).collect::<Result<_, _>>()?;
-    Ok(Listed { dir, first_child, children, listing })
+    let rules = reader.bytes(MAX_RULES_BYTES)?.into();
+    Ok(Listed { dir, first_child, children, listing, rules })
 }
 
 fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
@@ -482,7 +487,8 @@ mod tests {
         let attrs = Attrs::trusted(&attrs);
         builder.push(&Entry { name: b"b", kind: Kind::File { size: 9 }, meta: Meta::default(), attrs });
         let digest = TreeDigest { entries: [7; 16], owners: [9; 16], attrs: [3; 16] };
-        Listed { dir: 3, first_child: 8, children: vec![digest], listing: builder.finish() }
+        let rules = Box::from(*b"*.o\n");
+        Listed { dir: 3, first_child: 8, children: vec![digest], listing: builder.finish(), rules }
     }
 
     fn samples() -> Vec<Message> {
@@ -595,6 +601,32 @@ mod tests {
         };
         assert!(decode(MAX_PATTERNS / 2).is_ok());
         assert!(matches!(decode(MAX_PATTERNS / 2 + 1), Err(WireError::Malformed { what: "Hello", .. })));
+    }
+
+    #[test]
+    fn more_rules_than_there_may_be_are_refused() {
+        for (len, fits) in [(MAX_RULES_BYTES, true), (MAX_RULES_BYTES + 1, false)] {
+            let mut frame = Vec::new();
+            Message::Listed(Listed { rules: vec![b'a'; len].into(), ..listed() }).encode(&mut frame);
+            assert_eq!(Message::decode(LISTED, &frame[HEADER_BYTES..]).is_ok(), fits, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_listed_directory_is_these_bytes() {
+        let mut frame = Vec::new();
+        Message::Listed(listed()).encode(&mut frame);
+        let mut golden = vec![LISTED, 64, 0, 0, 0];
+        golden.extend([3, 8]); // its number, the first number in it
+        golden.extend([2, 1, 1]); // two entries, one directory, complete
+        golden.extend([7, 0x39, 1, b'a', 0x38, 1, b'b', 9, 3, 2, 0, 0]);
+        golden.extend(*b"\x12\x01\x10\x09user.some\x05value"); // 18 bytes of attributes: 16 of entry 1
+        golden.extend([7; 16]);
+        golden.extend([9; 16]);
+        golden.extend([3; 16]);
+        golden.extend(*b"\x04*.o\n"); // the rules
+        golden[1] = (golden.len() - HEADER_BYTES) as u8;
+        assert_eq!(frame, golden);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use contract::ExitCode;
+use contract::{ExitCode, Work};
 
 use crate::common::{
     oracle::Snapshot,
@@ -147,5 +147,154 @@ fn a_pattern_that_is_none_is_refused_as_a_wrong_command_line() {
             run.ends()
                 .for_each(|end| assert!(end.report().message.contains("[z-a]"), "{}", end.report().message));
         }
+    }
+}
+
+#[test]
+fn a_file_outside_of_the_size_limits_is_neither_sent_nor_changed_nor_deleted() {
+    let sizes = |root: &Path, files: &[(&str, usize)]| {
+        files.iter().for_each(|(path, size)| {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            tree::file(&root.join(path), &vec![b's'; *size]);
+        });
+    };
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        sizes(
+            &pair.source,
+            &[("small", 9), ("least", 10), ("d/most", 2048), ("d/large", 2049), ("grew", 5000)],
+        );
+        sizes(
+            &pair.destination,
+            &[("grew", 100), ("least", 3), ("theirs", 9), ("gone", 10), ("old/a", 5), ("old/b", 50)],
+        );
+        let before = Snapshot::of(&pair.destination);
+        let flags = ["--delete", "--delete-limit=100", "--min-size=10", "--max-size=2Ki"];
+        for turn in ["first", "second"] {
+            let run = pair.run(&flags);
+            run.assert_exit(ExitCode::Done);
+            let there = Snapshot::of(&pair.destination);
+            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
+            assert_eq!(
+                paths,
+                ["d", "d/most", "grew", "least", "old", "old/a", "theirs"],
+                "{way:?}, {turn} run"
+            );
+            for path in ["grew", "theirs", "old/a"] {
+                assert!(
+                    before.at(path.as_bytes()) == there.at(path.as_bytes()),
+                    "{way:?}: {path} was touched"
+                );
+            }
+            assert_eq!(read(&pair.destination, "least").len(), 10);
+            let Work { files_created, files_updated, files_deleted, .. } = run.report().work;
+            let counts = (files_created, files_updated, files_deleted);
+            assert_eq!(counts, if turn == "first" { (2, 1, 2) } else { (0, 0, 0) }, "{way:?}, {turn} run");
+        }
+    }
+}
+
+/// A source with ignore files at several levels.
+fn ignoring(pair: &Pair) {
+    let source = &pair.source;
+    files(
+        source,
+        &[
+            "a.o",
+            "a.c",
+            "top/x",
+            "sub/top/x",
+            "sub/keep.o",
+            "sub/deep/keep.o",
+            "sub/note",
+            "build/out",
+            "sub/build",
+        ],
+        "source",
+    );
+    tree::file(&source.join(".gitignore"), b"*.o\n/top/\nbuild/\n");
+    tree::file(&source.join("sub/.gitignore"), b"!keep.o\nnote\n");
+    tree::file(&source.join("sub/.volferryignore"), b"# overrides the file beside it\n!note\n");
+    tree::file(&source.join("sub/deep/.volferryignore"), b"keep.o\n");
+}
+
+#[test]
+fn ignore_files_count_for_their_folder_and_all_below_when_asked() {
+    let all = [".gitignore", "a.c", "sub", "sub/.gitignore", "sub/.volferryignore", "sub/build", "sub/deep"];
+    let rest = ["sub/deep/.volferryignore", "sub/keep.o", "sub/note", "sub/top", "sub/top/x"];
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        ignoring(&pair);
+        for turn in ["first", "second"] {
+            let run = pair.run(&["--ignore-files", "--delete"]);
+            run.assert_exit(ExitCode::Done);
+            let there = Snapshot::of(&pair.destination);
+            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
+            assert_eq!(paths, [&all[..], &rest].concat(), "{way:?}, {turn} run");
+            let work = run.report().work;
+            assert_eq!(work.files_created, if turn == "first" { 12 } else { 0 }, "{way:?}, {turn} run");
+            assert_eq!((work.files_scanned, work.files_updated, work.files_deleted), (12, 0, 0));
+        }
+        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.assert_copy("without the flag they are files like any other");
+    }
+}
+
+#[test]
+fn what_the_sources_ignore_files_match_stays_at_the_destination() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        ignoring(&pair);
+        files(
+            &pair.destination,
+            &[
+                "a.o",
+                "theirs.o",
+                "build/x/y",
+                "sub/theirs.o",
+                "sub/deep/keep.o",
+                "gone/a.o",
+                "gone/b",
+                "gone/c/d",
+                "sub/deep/gone",
+            ],
+            "destination",
+        );
+        // At the destination they are files like any other.
+        tree::file(&pair.destination.join("gone/.gitignore"), b"b\n");
+        let before = Snapshot::of(&pair.destination);
+        for turn in ["first", "second"] {
+            let run = pair.run(&["--ignore-files", "--delete", "--delete-limit=100"]);
+            run.assert_exit(ExitCode::Done);
+            let there = Snapshot::of(&pair.destination);
+            for path in
+                ["a.o", "theirs.o", "build", "build/x/y", "sub/theirs.o", "sub/deep/keep.o", "gone/a.o"]
+            {
+                let path = path.as_bytes();
+                assert!(before.at(path) == there.at(path), "{way:?}: {} was touched", path.escape_ascii());
+            }
+            for path in ["gone/b", "gone/c", "gone/.gitignore", "sub/deep/gone"] {
+                assert!(!pair.destination.join(path).exists(), "{way:?}: {path} is still there");
+            }
+            let deleted = run.report().work.files_deleted;
+            assert_eq!(deleted, if turn == "first" { 5 } else { 0 }, "{way:?}, {turn} run");
+        }
+    }
+}
+
+#[test]
+fn a_folder_whose_ignore_file_cannot_be_read_is_left_alone_and_named() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        files(&pair.source, &["secret/key", "keep"], "source");
+        tree::file(&pair.source.join("secret/.gitignore"), &vec![b'a'; (256 << 10) + 1]);
+        files(&pair.destination, &["secret/old"], "destination");
+        let run = pair.run(&["--ignore-files", "--delete", "--delete-limit=100"]);
+        run.assert_exit(ExitCode::Partial);
+        let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
+        assert_eq!(failure.path, "secret/.gitignore");
+        assert!(!pair.destination.join("secret/key").exists(), "{way:?}");
+        assert_eq!(read(&pair.destination, "secret/old"), "destination", "{way:?}");
+        assert_eq!(read(&pair.destination, "keep"), "source", "{way:?}");
     }
 }

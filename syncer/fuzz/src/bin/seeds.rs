@@ -123,7 +123,7 @@ fn messages() -> Vec<Message> {
             attrs: Classes::USER,
         })),
         Message::Welcome(Welcome { version: "0.1.0".into() }),
-        Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing() }),
+        Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules: Box::from(*b"*.o\n") }),
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, 300]),
         Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200], prefixes: vec![prefix] }),
