@@ -50,9 +50,13 @@ impl Stage {
     }
 
     fn run(&self) -> Output {
+        self.run_with(&[])
+    }
+
+    fn run_with(&self, flags: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_volferry-operator"));
         command.arg("run").arg(self.path("job.yaml")).args(["--volume", "a=/srv/a", "--volume", "b=/srv/b"]);
-        command.arg("--volferry").arg(self.path("volferry"));
+        command.args(flags).arg("--volferry").arg(self.path("volferry"));
         command.env("NOTES", self.path("notes")).env("TMPDIR", self.dir.path()).output().unwrap()
     }
 
@@ -83,6 +87,32 @@ fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_stat
     assert_eq!(status["phase"], "Succeeded");
     assert_eq!(status["lastRun"]["message"], "from receive");
     assert!(stderr(&output).contains("web: Succeeded  7 entries"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_dry_run_prints_what_the_source_says_and_no_status() {
+    let planned =
+        r#"planned() { echo '{"event":"planned","action":"create","kind":"file","path":"a/b","bytes":7}'; }"#;
+    let stage = Stage::new(&format!(
+        r#"{planned}; [ "$1" = receive ] && listen; [ "$1" = send ] && planned; finish Succeeded "" "" 0"#
+    ));
+    for (flag, line) in [
+        ("--dry-run", "web: create file a/b (7 bytes)\n"),
+        (
+            "--dry-run=json",
+            "{\"job\":\"web\",\"action\":\"create\",\"kind\":\"file\",\"path\":\"a/b\",\"bytes\":7}\n",
+        ),
+    ] {
+        let output = stage.run_with(&[flag]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), line);
+        assert!(
+            stderr(&output).contains("web: dry run, nothing was changed: Succeeded"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    assert_eq!(stage.notes().matches("--dry-run").count(), 4, "{}", stage.notes());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use contract::{Phase, Progress};
+use contract::{Phase, PlannedAction, Progress};
 use tokio::sync::watch;
 
 const PHASES: [Phase; 8] = [
@@ -24,6 +24,7 @@ const PHASES: [Phase; 8] = [
 ];
 
 type OnListening = dyn Fn(SocketAddr) + Send + Sync;
+type OnPlanned = dyn Fn(&PlannedAction) + Send + Sync;
 
 /// The counters of one end, shared by all its threads. Every method is a few relaxed atomic operations, so
 /// that it may be called for each file and each block; the counters are not read as one, so a
@@ -38,6 +39,7 @@ pub struct Monitor {
     cancelled: AtomicBool,
     cancel: watch::Sender<bool>,
     on_listening: Box<OnListening>,
+    on_planned: Box<OnPlanned>,
 }
 
 impl Default for Monitor {
@@ -68,7 +70,19 @@ impl Monitor {
             cancelled: AtomicBool::new(false),
             cancel: watch::Sender::new(false),
             on_listening: Box::new(on_listening),
+            on_planned: Box::new(|_| {}),
         }
+    }
+
+    /// The same, calling `on_planned`, on the engine's thread, with each action of a dry run.
+    #[must_use]
+    pub fn with_planned(self, on_planned: impl Fn(&PlannedAction) + Send + Sync + 'static) -> Self {
+        Self { on_planned: Box::new(on_planned), ..self }
+    }
+
+    /// A dry run would do this.
+    pub fn planned(&self, action: &PlannedAction) {
+        (self.on_planned)(action);
     }
 
     /// The end listens on `address`, which has the real port.

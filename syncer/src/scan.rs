@@ -58,6 +58,8 @@ pub struct Dir {
     pub digest: TreeDigest,
     /// The text of its ignore files, where they count; empty if it has none.
     pub rules: Box<[u8]>,
+    /// Something in it is not part of the run, and so is not listed.
+    pub leaves_out: bool,
 }
 
 /// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
@@ -80,6 +82,13 @@ impl Tree {
     pub fn has_attrs(&self) -> bool {
         let bare = |dir: &Dir| dir.digest.attrs == TreeDigest::NO_ATTRS;
         !self.root_attrs.as_attrs().is_empty() || !self.dirs.first().is_none_or(bare)
+    }
+}
+
+impl Tree {
+    /// Of a root that is not there: an empty directory.
+    pub fn empty() -> Self {
+        Self { dirs: vec![Dir::default()], ..Self::default() }
     }
 }
 
@@ -305,13 +314,13 @@ impl Walk<'_> {
             Ok(book) => book,
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
-        let listing = self.list(work, &fd, names, rules.as_deref(), attrs, part);
+        let (listing, leaves_out) = self.list(work, &fd, names, rules.as_deref(), attrs, part);
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
         let fd = Arc::new(fd);
         self.queue.done(subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref()).into_iter());
         part.totals.entries += listing.len() as u64;
-        part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text }));
+        part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out }));
     }
 
     /// A directory that cannot be read has an empty, incomplete listing.
@@ -359,6 +368,7 @@ impl Walk<'_> {
         self.leave_unread(work, part);
     }
 
+    /// The listing, and whether there is more that is not part of the run.
     fn list(
         &self,
         work: &Work,
@@ -367,9 +377,10 @@ impl Walk<'_> {
         rules: Option<&Rules>,
         attrs: &mut AttrReader,
         part: &mut Part,
-    ) -> Listing {
+    ) -> (Listing, bool) {
         let mut builder = ListingBuilder::default();
         let mut scratch = Scratch::default();
+        let mut leaves_out = false;
         for name in names.iter() {
             if work.id == ROOT && name.to_bytes() == OWN_DIR {
                 continue;
@@ -386,14 +397,15 @@ impl Walk<'_> {
                     builder.push(&entry);
                 }
                 Ok(Found::Socket) => part.totals.skipped += 1,
-                Ok(Found::Excluded | Found::Gone) => {}
+                Ok(Found::Excluded) => leaves_out = true,
+                Ok(Found::Gone) => {}
                 Err(error) => {
                     builder.mark_incomplete();
                     self.report(work, name, &error);
                 }
             }
         }
-        builder.finish()
+        (builder.finish(), leaves_out)
     }
 
     fn entry<'b>(

@@ -240,6 +240,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     let (min_size, max_size) = sizes(files)?;
     Ok(RunParams {
         run: String::new(),
+        dry_run: false,
         delete: files.delete,
         delete_limit: DeleteLimit(number("files.deleteLimit.percent", files.delete_limit.percent)?),
         force: false,

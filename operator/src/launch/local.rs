@@ -50,9 +50,22 @@ pub struct RunArgs {
     /// The folder that stands for a claim; once for each claim.
     #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]
     pub volumes: Vec<(String, String)>,
+    /// Say what would be done, a line an action on standard output, and change nothing; `--dry-run=json` says it in lines of
+    /// JSON. No status is printed.
+    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub dry_run: Option<Lines>,
     /// The program that syncs. Absent: `volferry` beside this one.
     #[arg(long)]
     pub volferry: Option<PathBuf>,
+}
+
+/// The form of lines on standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lines {
+    /// For people.
+    Text,
+    /// A JSON object each.
+    Json,
 }
 
 /// Why a manifest was not run.
@@ -111,9 +124,11 @@ async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
     let folders = jobs.iter().map(|job| Folders::of(job, args)).collect::<Result<Vec<_>, _>>()?;
     let mut worst = ExitCode::Done;
     for (at, (job, folders)) in jobs.iter().zip(&folders).enumerate() {
-        let display = Display::new(&job.name);
+        let display = Display::new(&job.name, args.dry_run);
         let (status, exit) = run_one(job, folders, &program, display).await?;
-        print_status(job, &status, at > 0).map_err(LocalError::Output)?;
+        if args.dry_run.is_none() {
+            print_status(job, &status, at > 0).map_err(LocalError::Output)?;
+        }
         worst = worse(worst, exit);
     }
     Ok(worst)
@@ -166,7 +181,8 @@ async fn try_once(
     display: &mut Display,
 ) -> Result<Outcome, LocalError> {
     let scratch = Scratch::new(&names::run_id(&job.name, 1))?;
-    let params = contract::RunParams { run: names::run_id(&job.name, 1), ..job.params.clone() };
+    let run = names::run_id(&job.name, 1);
+    let params = contract::RunParams { run, dry_run: display.is_dry(), ..job.params.clone() };
     let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", &params);
     let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
     let mut ends = Ends::new(job.timeout)?;
@@ -260,7 +276,7 @@ impl Ends {
                 event = sink.next_event() => match event? {
                     Event::Listening { address } => return Some(address),
                     Event::Finished(report) => self.reports[1] = Some(*report),
-                    Event::Progress(_) => {}
+                    Event::Progress(_) | Event::Planned(_) => {}
                 },
                 () = self.told_to_stop() => sink.terminate(),
             }
@@ -295,7 +311,8 @@ impl Ends {
         match event {
             Some(Event::Progress(progress)) if side == Side::Sink => display.progress(&progress),
             Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
-            Some(Event::Progress(_) | Event::Listening { .. }) => {}
+            Some(Event::Planned(action)) if side == Side::Source => display.planned(&action),
+            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. }) => {}
             None => return false,
         }
         true

@@ -17,7 +17,7 @@ pub use params::{
     parse_bytes,
 };
 pub use report::{
-    Event, Failure, MAX_FAILURES, Phase, Progress, Rates, Report, RunResult, Side, Timings, Usage, Work,
-    timestamp,
+    Action, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates, Report,
+    RunResult, Side, Timings, Usage, Work, timestamp,
 };
 pub use volume::VolumeId;

@@ -115,6 +115,9 @@ pub struct Shard {
 pub struct RunParams {
     /// The run's name in its report.
     pub run: String,
+    /// Say what would be done, and change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Remove what the source does not have.
     pub delete: bool,
     /// The guard on `delete`.
@@ -160,6 +163,7 @@ impl RunParams {
         let defaults = Self::default();
         let mut args = Vec::new();
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
+        flag(self.dry_run, "--dry-run");
         flag(self.delete, "--delete");
         flag(self.force, "--force");
         flag(self.ignore_files, "--ignore-files");

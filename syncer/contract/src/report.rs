@@ -139,6 +139,9 @@ pub struct Failure {
 pub struct Report {
     /// The run's name, as given by whoever started it.
     pub run: String,
+    /// Nothing was changed: the report says what would have been.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// How the run ended.
     pub result: RunResult,
     /// A word for programs when the result is not `Succeeded`: `DeleteLimitExceeded`, `PeerLost`, …
@@ -220,6 +223,96 @@ pub struct Progress {
     pub rate: u64,
 }
 
+/// What a dry run would do to one entry of the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedAction {
+    /// What would be done.
+    pub action: Action,
+    /// What the entry is: at the source, or at the destination if it would be deleted.
+    pub kind: EntryKind,
+    /// Path relative to the root of the tree, `.` for the root itself; bytes that are not UTF-8 are escaped as `\xNN`.
+    pub path: String,
+    /// Where a folder that would be moved is now, in the form of `path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The size of the file whose content would be moved; 0 for anything else.
+    #[serde(default)]
+    pub bytes: u64,
+}
+
+/// One line for people, without its end, whatever the path holds: it may be a peer's.
+impl std::fmt::Display for PlannedAction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let action = match self.action {
+            Action::Create => "create",
+            Action::Update => "update",
+            Action::Replace => "replace",
+            Action::SetMetadata => "set metadata of",
+            Action::Delete => "delete",
+            Action::Move => "move",
+        };
+        let kind = match self.kind {
+            EntryKind::File => "file",
+            EntryKind::Folder => "folder",
+            EntryKind::Link => "link",
+            EntryKind::Fifo => "FIFO",
+            EntryKind::Device => "device",
+            EntryKind::Socket => "socket",
+            EntryKind::HardLink => "hard link",
+        };
+        write!(f, "{action} {kind} ")?;
+        if let Some(from) = &self.from {
+            write_escaped(f, from)?;
+            f.write_str(" -> ")?;
+        }
+        write_escaped(f, &self.path)?;
+        match self.bytes {
+            0 => Ok(()),
+            bytes => write!(f, " ({bytes} bytes)"),
+        }
+    }
+}
+
+fn write_escaped(f: &mut std::fmt::Formatter<'_>, text: &str) -> std::fmt::Result {
+    text.chars().try_for_each(|c| match c.is_control() {
+        true => write!(f, "{}", c.escape_default()),
+        false => write!(f, "{c}"),
+    })
+}
+
+/// What would be done to an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It is not there yet.
+    Create,
+    /// A file gets another content.
+    Update,
+    /// Something of another kind, or another link or device, takes its place.
+    Replace,
+    /// Mode, owner, time or attributes are set, and nothing else.
+    SetMetadata,
+    /// It goes.
+    Delete,
+    /// A folder that is elsewhere is taken here, with all that is in it.
+    Move,
+}
+
+/// What an entry of a tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // each is what its name says
+pub enum EntryKind {
+    File,
+    Folder,
+    Link,
+    Fifo,
+    Device,
+    Socket,
+    HardLink,
+}
+
 /// A line on standard output under `--progress json`, and the one line that a listening end always prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "camelCase")]
@@ -231,6 +324,8 @@ pub enum Event {
     },
     /// How far the run is; at most a few a second.
     Progress(Progress),
+    /// What a dry run would do.
+    Planned(PlannedAction),
     /// The run is over.
     Finished(Box<Report>),
 }
@@ -238,4 +333,27 @@ pub enum Event {
 /// A moment as reports write it: RFC 3339, UTC, milliseconds.
 pub fn timestamp(time: std::time::SystemTime) -> String {
     jiff::Timestamp::try_from(time).map(|time| format!("{time:.3}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_is_one_line_whatever_its_path_holds() {
+        let action = |action, kind, path: &str, bytes| PlannedAction {
+            action,
+            kind,
+            path: path.into(),
+            from: None,
+            bytes,
+        };
+        let folder = action(Action::SetMetadata, EntryKind::Folder, "a\nb\x1b[2J", 0);
+        assert_eq!(folder.to_string(), "set metadata of folder a\\nb\\u{1b}[2J");
+        let file = action(Action::Create, EntryKind::File, "f", 12_300);
+        assert_eq!(file.to_string(), "create file f (12300 bytes)");
+        let moved =
+            PlannedAction { from: Some("old\r".into()), ..action(Action::Move, EntryKind::Folder, "new", 0) };
+        assert_eq!(moved.to_string(), "move folder old\\r -> new");
+    }
 }

@@ -138,6 +138,19 @@ impl Candidate {
         Ok(Self { root: Root::prepare(place)?, path: place.path() })
     }
 
+    /// Opens the directory at `place`, if it is there.
+    pub fn look(place: &Place) -> Result<Option<Self>, ApplyError> {
+        match Root::enter(place) {
+            Err(RootError::Missing(_)) => Ok(None),
+            result => Ok(Some(Self { root: result?, path: place.path() })),
+        }
+    }
+
+    /// The root, for scanning.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
     /// What it is known by, if it was a destination before.
     pub fn volume(&self) -> Result<Option<VolumeId>, ApplyError> {
         volume::of(&self.root).map_err(|source| ApplyError::Own { path: self.path.clone(), source })

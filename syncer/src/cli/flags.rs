@@ -198,6 +198,12 @@ pub(super) struct LinkFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files")]
 pub(super) struct ParamFlags {
+    /// Say what would be done, a line an action on standard output, and change nothing
+    ///
+    /// With --progress json the lines are JSON. The guards judge the run as they would judge a real one.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
     /// Remove what the source does not have
     #[arg(long)]
     delete: bool,
@@ -346,6 +352,7 @@ impl From<ParamFlags> for RunParams {
     fn from(flags: ParamFlags) -> Self {
         Self {
             run: flags.run,
+            dry_run: flags.dry_run,
             delete: flags.delete,
             delete_limit: flags.delete_limit,
             force: flags.force,
@@ -471,6 +478,7 @@ mod tests {
     prop_compose! {
         fn any_params()(
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
+            dry_run in any::<bool>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
             (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
@@ -480,6 +488,7 @@ mod tests {
         ) -> RunParams {
             RunParams {
                 run,
+                dry_run,
                 delete,
                 delete_limit: DeleteLimit(delete_limit),
                 force,

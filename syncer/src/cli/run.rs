@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::SystemTime};
 
-use contract::{Event, ExitCode, Identity, IdentityError, Report, RunParams, RunResult, Side};
+use contract::{Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunParams, RunResult, Side};
 use thiserror::Error;
 
 use super::{
@@ -46,7 +46,8 @@ pub(super) fn run(run: Run) -> ExitCode {
     let Run { job, params, output } = run;
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
     logging::start(&output, &screen);
-    let monitor = Arc::new(Monitor::new(announce(&screen)));
+    let monitor = Monitor::new(announce(&screen)).with_planned(show(&screen, output.progress));
+    let monitor = Arc::new(monitor);
     match watch(&output, &screen, &monitor) {
         Ok(live) => work(job, &params, &monitor, &mut Teller { output, screen, live, told: None }),
         Err(error) => {
@@ -66,6 +67,20 @@ fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync
     move |address| {
         if let Err(error) = screen.event(&Event::Listening { address: address.to_string() }) {
             tracing::warn!(%address, %error, "cannot say on standard output where this end listens");
+        }
+    }
+}
+
+/// Shows each action of a dry run as it becomes known.
+fn show(screen: &Arc<Screen>, mode: ProgressMode) -> impl Fn(&PlannedAction) + Send + Sync + 'static {
+    let screen = Arc::clone(screen);
+    move |action| {
+        let shown = match mode {
+            ProgressMode::Json => screen.event(&Event::Planned(action.clone())),
+            ProgressMode::Bar | ProgressMode::None => screen.line(&action.to_string()),
+        };
+        if let Err(error) = shown {
+            tracing::debug!(%error, "standard output is gone");
         }
     }
 }

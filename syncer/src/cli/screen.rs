@@ -25,8 +25,12 @@ impl Screen {
 
     /// Prints `event` as one line on standard output.
     pub(super) fn event(&self, event: &Event) -> io::Result<()> {
-        let mut line = serde_json::to_string(event)?;
-        line.push('\n');
+        self.line(&serde_json::to_string(event)?)
+    }
+
+    /// Prints `text` as one line on standard output.
+    pub(super) fn line(&self, text: &str) -> io::Result<()> {
+        let line = format!("{text}\n");
         self.beside_bar(|| {
             let mut stdout = io::stdout().lock();
             stdout.write_all(line.as_bytes())?;

@@ -40,7 +40,8 @@ pub(super) fn trouble(report: &Report) -> String {
 }
 
 fn outcome(report: &Report) -> String {
-    let mut text = format!("{}\n{}\n", changes(&report.work), time(report));
+    let dry = if report.dry_run { "Dry run, nothing was changed: " } else { "" };
+    let mut text = format!("{dry}{}\n{}\n", changes(&report.work), time(report));
     report.notes.iter().for_each(|note| add(&mut text, "note", note));
     text
 }
@@ -149,6 +150,12 @@ mod tests {
              Took 140 ms, 149 MB/s: connect 3 ms, scan 17 ms, transfer 120 ms\n"
         );
         assert_eq!(trouble(&report()), "");
+    }
+
+    #[test]
+    fn a_dry_run_says_that_nothing_was_changed() {
+        let summary = summary(&Report { dry_run: true, ..report() });
+        assert!(summary.starts_with("Dry run, nothing was changed: 1,000 created"), "{summary}");
     }
 
     #[test]

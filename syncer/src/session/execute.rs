@@ -15,7 +15,7 @@ use super::{
     moves::Moved,
 };
 use crate::{
-    apply::{Destination, Staged, open_dir_in},
+    apply::{Destination, Settings, Staged, open_dir_in},
     attrs::{Attrs, AttrsBuf},
     entry::{Entries, Entry, Kind, Meta},
     monitor::Monitor,
@@ -129,6 +129,13 @@ impl Context<'_> {
     }
 }
 
+/// Whether a root has the metadata that is wanted, as far as it is kept.
+pub(super) fn same_meta(wanted: &Meta, have: &Meta, settings: Settings) -> bool {
+    let same_owner = wanted.owner == have.owner || !settings.owners;
+    let same_mtime = wanted.mtime == have.mtime || !settings.times;
+    wanted.mode == have.mode && same_mtime && same_owner
+}
+
 /// Applies a plan, in the order of its methods.
 pub(super) struct Executor<'a> {
     context: Context<'a>,
@@ -190,10 +197,8 @@ impl<'a> Executor<'a> {
     pub(super) fn expect_root(&mut self, wanted: Meta, attrs: Attrs<'_>) {
         let have = self.sink.root_meta;
         let settings = self.context.destination.settings();
-        let same_owner = wanted.owner == have.owner || !settings.owners;
-        let same_mtime = wanted.mtime == have.mtime || !settings.times;
         let same_attrs = attrs.same(&self.sink.root_attrs.as_attrs(), settings.attrs);
-        if wanted.mode != have.mode || !same_mtime || !same_owner || !same_attrs {
+        if !same_meta(&wanted, &have, settings) || !same_attrs {
             self.expect(&RelPath::root(), wanted, attrs);
         }
     }
@@ -380,11 +385,7 @@ impl<'a> Executor<'a> {
 
     fn move_dir(&self, moved: &Moved, to: &RelPath) -> io::Result<()> {
         self.context.destination.move_dir(&moved.from, to)?;
-        let counters = self.context.counters;
-        counters.created.fetch_add(moved.entries, Relaxed);
-        counters.deleted.fetch_add(moved.entries + 1, Relaxed);
-        counters.bytes_changed.fetch_add(moved.bytes, Relaxed);
-        counters.bytes_reused.fetch_add(moved.bytes, Relaxed);
+        moved.count(self.context.counters);
         Ok(())
     }
 

@@ -3,17 +3,18 @@
 use std::{collections::VecDeque, io, os::fd::AsFd as _};
 
 use async_channel::{Receiver, Sender};
-use contract::{Phase, Report, RunParams, Side, Usage};
+use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
 
 use super::{
     SessionError,
     compare::{SourceTree, compare},
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
+    rehearse::{self, Looked},
     sink::{self, Planned, apply, make_report, open_destination, scan_tree},
 };
 use crate::{
-    apply::Settings,
+    apply::{Destination, Settings},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
@@ -33,17 +34,17 @@ pub(super) fn run(
     let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
     let root = Root::enter(from).map_err(SessionError::Source)?;
     refuse_overlap(from, to)?;
-    let (destination, mut notes) = open_destination(to, params, Settings::resolve(&params.preserve)?)?;
+    let (destination, mut notes) = Target::open(to, params)?;
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
         let source = scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, &failures));
-        let sink = scan_tree(&to_path, destination.root(), params, Side::Sink, &failures);
+        let sink = match destination.root() {
+            Some(root) => scan_tree(&to_path, root, params, Side::Sink, &failures),
+            None => Ok(Tree::empty()),
+        };
         let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
         Ok::<_, SessionError>((source?, sink?))
     })?;
-    if sink.has_attrs() {
-        destination.found_attrs();
-    }
     let head = TreeHead {
         root_meta: tree.root_meta,
         root_attrs: tree.root_attrs.clone(),
@@ -53,10 +54,24 @@ pub(super) fn run(
     };
     watch.enter(Phase::Plan);
     let mut source = LocalTree { tree, asked: VecDeque::new() };
-    let (policy, may_move) = (sink::policy(params, &destination), sink::may_move(params));
+    let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
     let compared = compare(&mut source, &head, &sink, policy, may_move)?;
     let plan = Planned { compared, sink };
     let counters = Counters::default();
+    let destination = match destination {
+        Target::Change(destination) => destination,
+        Target::Look(looked) => {
+            let monitor = watch.monitor();
+            notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
+                actions.iter().for_each(|action| monitor.planned(action));
+                Ok(())
+            })?);
+            return Ok(report(params, watch, &head, &counters, &failures, looked.volume, notes));
+        }
+    };
+    if plan.sink.has_attrs() {
+        destination.found_attrs();
+    }
     let context = Context {
         destination: &destination,
         failures: &failures,
@@ -66,11 +81,56 @@ pub(super) fn run(
     notes.extend(apply(context, params, &head, &plan, watch, &mut |executor| {
         copy_all(context, &root, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     })?);
-    let mut report = make_report(params, watch, &head.totals, context, notes);
-    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
-    report.fill_rates();
+    let report = report(params, watch, &head, &counters, &failures, Some(destination.own().volume()), notes);
     destination.close();
     Ok(report)
+}
+
+/// The destination as a run needs it.
+enum Target {
+    /// Of a dry run.
+    Look(Looked),
+    Change(Destination),
+}
+
+impl Target {
+    /// Also returns what is to be noted in the report.
+    fn open(place: &Place, params: &RunParams) -> Result<(Self, Vec<String>), SessionError> {
+        let settings = Settings::resolve(&params.preserve)?;
+        if params.dry_run {
+            return Looked::at(place, params, settings).map(|(looked, notes)| (Self::Look(looked), notes));
+        }
+        open_destination(place, params, settings).map(|(opened, notes)| (Self::Change(opened), notes))
+    }
+
+    fn root(&self) -> Option<&Root> {
+        match self {
+            Self::Look(looked) => looked.root(),
+            Self::Change(destination) => Some(destination.root()),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        match self {
+            Self::Look(looked) => looked.settings,
+            Self::Change(destination) => destination.settings(),
+        }
+    }
+}
+
+fn report(
+    params: &RunParams,
+    watch: &Stopwatch<'_>,
+    head: &TreeHead,
+    counters: &Counters,
+    failures: &Failures,
+    volume: Option<VolumeId>,
+    notes: Vec<String>,
+) -> Report {
+    let mut report = make_report(params, watch, &head.totals, counters, failures, volume, notes);
+    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
+    report.fill_rates();
+    report
 }
 
 /// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet.

@@ -17,6 +17,7 @@ mod local;
 mod moves;
 mod paths;
 mod read;
+mod rehearse;
 mod remote;
 mod sink;
 mod source;

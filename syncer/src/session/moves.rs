@@ -5,7 +5,10 @@
 //! file in it has a time to the nanosecond. Times that archives, builds and copies give to many files have none, and with them a
 //! directory's files are compared by their content.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use super::compare::PlannedDir;
 use crate::{
@@ -13,6 +16,7 @@ use crate::{
     hash::TreeDigest,
     path::RelPath,
     plan::Policy,
+    report::Counters,
     scan::{DirId, Tree},
 };
 
@@ -40,6 +44,16 @@ pub(super) struct Moved {
     pub entries: u64,
     /// Bytes of its files.
     pub bytes: u64,
+}
+
+impl Moved {
+    /// Counts what is in the directory: as gone from its old place, with the directory itself, and as made in the new one.
+    pub(super) fn count(&self, counters: &Counters) {
+        counters.created.fetch_add(self.entries, Relaxed);
+        counters.deleted.fetch_add(self.entries + 1, Relaxed);
+        counters.bytes_changed.fetch_add(self.bytes, Relaxed);
+        counters.bytes_reused.fetch_add(self.bytes, Relaxed);
+    }
 }
 
 /// A directory of the sink that the source does not have at its place.

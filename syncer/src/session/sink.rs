@@ -5,13 +5,15 @@ use std::{
     path::Path,
 };
 
-use contract::{Phase, Report, RunParams, RunResult, Side, Work};
+use contract::{Phase, Report, RunParams, RunResult, Side, VolumeId, Work};
 
 use super::{
     SessionError,
     compare::{Compared, PlannedDir, SourceTree, compare},
     execute::{Context, Executor},
-    guard, remote, rfc3339,
+    guard,
+    rehearse::{self, Looked},
+    remote, rfc3339,
 };
 use crate::{
     apply::{Candidate, Destination, Settings},
@@ -49,8 +51,12 @@ pub(super) fn run(
     let control = &peer.control;
     watch.enter(Phase::Scan);
     control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
-    let Hello { params, attrs: visible } = expect_hello(control)?;
-    run.clone_from(&params.run);
+    let hello = expect_hello(control)?;
+    run.clone_from(&hello.params.run);
+    if hello.params.dry_run {
+        return rehearse(place, peer, &hello, watch, bytes_on_wire);
+    }
+    let Hello { params, attrs: visible } = hello;
     let failures = Failures::default();
     let mut settings = Settings::resolve(&params.preserve)?;
     // What the source cannot see may be there all the same.
@@ -65,7 +71,8 @@ pub(super) fn run(
     failures.merge(head.source.failed, head.source.failures.clone());
 
     watch.enter(Phase::Plan);
-    let compared = compare(&mut source, &head, &sink, policy(&params, &destination), may_move(&params))?;
+    let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
+    let compared = compare(&mut source, &head, &sink, policy, may_move)?;
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     let context = Context {
@@ -86,7 +93,8 @@ pub(super) fn run(
     }
     notes.extend(applied?);
     failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
-    let mut report = make_report(&params, watch, &head.totals, context, notes);
+    let volume = Some(destination.own().volume());
+    let mut report = make_report(&params, watch, &head.totals, &counters, &failures, volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
     report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
     report.fill_rates();
@@ -104,6 +112,41 @@ pub(super) fn open_destination(
     let candidate = Candidate::open(place)?;
     let notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
     Ok((candidate.take(settings)?, notes))
+}
+
+/// Runs the sink's end of a dry run.
+fn rehearse(
+    place: &Place,
+    peer: &Peer,
+    Hello { params, attrs: visible }: &Hello,
+    watch: &mut Stopwatch<'_>,
+    bytes_on_wire: &dyn Fn() -> u64,
+) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    let failures = Failures::default();
+    let mut settings = Settings::resolve(&params.preserve)?;
+    settings.attrs = settings.attrs.and(*visible);
+    let (looked, mut notes) = Looked::at(place, params, settings)?;
+    let sink = match looked.root() {
+        Some(root) => scan_tree(&place.path(), root, params, Side::Sink, &failures)?,
+        None => Tree::empty(),
+    };
+    let mut source = RemoteTree::new(control);
+    let head = source.head()?;
+    failures.merge(head.source.failed, head.source.failures.clone());
+    watch.enter(Phase::Plan);
+    let compared = compare(&mut source, &head, &sink, policy(params, looked.settings), may_move(params))?;
+    let plan = Planned { compared, sink };
+    let counters = Counters::default();
+    notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
+        control.send(&Message::Planned(actions))
+    })?);
+    let mut report = make_report(params, watch, &head.totals, &counters, &failures, looked.volume, notes);
+    report.work.bytes_on_wire = bytes_on_wire();
+    report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..head.source.usage };
+    report.fill_rates();
+    control.send(&Message::Report(Box::new(report.clone())))?;
+    Ok(report)
 }
 
 /// Carries out a plan, through to a durable destination. `transfer` moves the content.
@@ -135,8 +178,7 @@ pub(super) fn apply(
 }
 
 /// What decides that entries are the same.
-pub(super) fn policy(params: &RunParams, destination: &Destination) -> Policy {
-    let settings = destination.settings();
+pub(super) fn policy(params: &RunParams, settings: Settings) -> Policy {
     Policy {
         delete: params.delete,
         owners: settings.owners,
@@ -183,17 +225,19 @@ pub(super) fn make_report(
     params: &RunParams,
     watch: &Stopwatch<'_>,
     source: &Totals,
-    context: Context<'_>,
+    counters: &Counters,
+    failures: &Failures,
+    volume: Option<VolumeId>,
     notes: Vec<String>,
 ) -> Report {
-    let Context { destination, failures, counters, .. } = context;
     let failed = failures.count();
     let now = std::time::SystemTime::now();
     let mut report = Report {
         run: params.run.clone(),
+        dry_run: params.dry_run,
         start_time: rfc3339(now - watch.elapsed()),
         completion_time: rfc3339(now),
-        volume: Some(destination.own().volume()),
+        volume,
         timings: watch.timings(),
         work: Work {
             files_scanned: source.entries,

@@ -75,6 +75,7 @@ fn serve(
                     watch.enter(Phase::Commit);
                     control.send(&Message::SourceDone(Box::new(done(&Failures::default()))))?;
                 }
+                Message::Planned(actions) => actions.iter().for_each(|action| monitor.planned(action)),
                 Message::Report(report) => return Ok(*report),
                 other => {
                     return Err(TransportError::Unexpected { got: other.what(), expected: "Need" }.into());

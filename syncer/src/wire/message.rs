@@ -1,4 +1,4 @@
-use contract::{ExitCode, Failure, Report, RunParams, Usage};
+use contract::{ExitCode, Failure, PlannedAction, Report, RunParams, Usage};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{WireError, begin_frame, end_frame};
@@ -169,6 +169,8 @@ pub enum Message {
     Report(Box<Report>),
     /// Either: this end does not go on.
     Refuse(Refusal),
+    /// Sink: what a dry run would do, some of it.
+    Planned(Vec<PlannedAction>),
 }
 
 /// The longest JSON of a message. What is made of it may take many times as much memory: a pattern, for one.
@@ -188,6 +190,7 @@ const SOURCE_DONE: u8 = 8;
 const REPORT: u8 = 9;
 const REFUSE: u8 = 10;
 const UPDATE: u8 = 11;
+const PLANNED: u8 = 16;
 
 impl Message {
     /// What the message is, for errors.
@@ -204,6 +207,7 @@ impl Message {
             Self::SourceDone(_) => "SourceDone",
             Self::Report(_) => "Report",
             Self::Refuse(_) => "Refuse",
+            Self::Planned(_) => "Planned",
         }
     }
 
@@ -222,6 +226,7 @@ impl Message {
             Self::SourceDone(done) => put_json(out, done),
             Self::Report(report) => put_json(out, report),
             Self::Refuse(refusal) => put_json(out, refusal),
+            Self::Planned(actions) => put_json(out, actions),
             Self::NeedsEnd => {}
         }
         end_frame(out, start);
@@ -245,6 +250,7 @@ impl Message {
             SOURCE_DONE => Ok(Self::SourceDone(json("SourceDone", body)?)),
             REPORT => Ok(Self::Report(json("Report", body)?)),
             REFUSE => Ok(Self::Refuse(json("Refuse", body)?)),
+            PLANNED => Ok(Self::Planned(json("Planned", body)?)),
             unknown => Err(WireError::UnknownKind(unknown)),
         }
     }
@@ -262,6 +268,7 @@ impl Message {
             Self::SourceDone(_) => SOURCE_DONE,
             Self::Report(_) => REPORT,
             Self::Refuse(_) => REFUSE,
+            Self::Planned(_) => PLANNED,
         }
     }
 }
@@ -471,6 +478,8 @@ fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use contract::{Action, EntryKind};
+
     use super::*;
     use crate::{
         attrs::put_attr,
@@ -500,6 +509,13 @@ mod tests {
             totals,
             source: SourceDone::default(),
         };
+        let action = PlannedAction {
+            action: Action::SetMetadata,
+            kind: EntryKind::Folder,
+            path: "a\\xff".into(),
+            from: None,
+            bytes: 0,
+        };
         let refusal = Refusal { exit: ExitCode::Guard, reason: "R".into(), message: "m".into() };
         vec![
             Message::Hello(Box::new(Hello { params: RunParams::default(), attrs: Classes::USER })),
@@ -515,6 +531,7 @@ mod tests {
             Message::SourceDone(Box::default()),
             Message::Report(Box::default()),
             Message::Refuse(refusal),
+            Message::Planned(vec![action]),
         ]
     }
 
@@ -610,6 +627,15 @@ mod tests {
             Message::Listed(Listed { rules: vec![b'a'; len].into(), ..listed() }).encode(&mut frame);
             assert_eq!(Message::decode(LISTED, &frame[HEADER_BYTES..]).is_ok(), fits, "{len}");
         }
+    }
+
+    #[test]
+    fn a_planned_action_is_these_bytes() {
+        let json = br#"[{"action":"setMetadata","kind":"folder","path":"a/b","bytes":0}]"#;
+        let Ok(Message::Planned(actions)) = Message::decode(PLANNED, json) else { panic!("not read") };
+        let mut frame = Vec::new();
+        Message::Planned(actions).encode(&mut frame);
+        assert_eq!(frame, [&[PLANNED, json.len() as u8, 0, 0, 0], &json[..]].concat());
     }
 
     #[test]

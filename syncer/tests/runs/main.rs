@@ -23,6 +23,7 @@ mod judge;
 mod library;
 mod places;
 mod refusals;
+mod rehearsals;
 mod reuse;
 mod secrets;
 mod serving;

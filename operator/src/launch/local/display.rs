@@ -2,8 +2,10 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use contract::{Phase, Progress};
+use contract::{Phase, PlannedAction, Progress};
+use serde::Serialize;
 
+use super::Lines;
 use crate::{
     api::{Run, SyncJobStatus},
     human,
@@ -14,12 +16,40 @@ pub(super) struct Display {
     job: String,
     live: bool,
     phase: Option<Phase>,
+    dry: Option<Lines>,
+}
+
+/// A line of JSON of a dry run.
+#[derive(Serialize)]
+struct Planned<'a> {
+    job: &'a str,
+    #[serde(flatten)]
+    action: &'a PlannedAction,
 }
 
 impl Display {
-    /// For a job of that name.
-    pub(super) fn new(job: &str) -> Self {
-        Self { job: job.into(), live: io::stderr().is_terminal(), phase: None }
+    /// For a job of that name; `dry` is the form of what a dry run says.
+    pub(super) fn new(job: &str, dry: Option<Lines>) -> Self {
+        Self { job: job.into(), live: io::stderr().is_terminal(), phase: None, dry }
+    }
+
+    /// Whether it is a dry run.
+    pub(super) fn is_dry(&self) -> bool {
+        self.dry.is_some()
+    }
+
+    /// Prints what a dry run would do. A standard output that is gone is no reason to end it.
+    pub(super) fn planned(&mut self, action: &PlannedAction) {
+        if self.live && self.phase.take().is_some() {
+            eprint!("\r\x1b[K");
+        }
+        let line = match self.dry {
+            Some(Lines::Json) => {
+                serde_json::to_string(&Planned { job: &self.job, action }).unwrap_or_default()
+            }
+            _ => format!("{}: {action}", self.job),
+        };
+        let _ = writeln!(io::stdout().lock(), "{line}");
     }
 
     /// Shows how far the run is.
@@ -37,7 +67,8 @@ impl Display {
     pub(super) fn finish(&mut self, status: &SyncJobStatus) {
         let start = if self.live && self.phase.is_some() { "\r\x1b[K" } else { "" };
         let summary = status.last_run.as_ref().map(summary).unwrap_or_default();
-        eprintln!("{start}{}: {summary}", self.job);
+        let dry = if self.is_dry() { "dry run, nothing was changed: " } else { "" };
+        eprintln!("{start}{}: {dry}{summary}", self.job);
     }
 }
 

@@ -1,0 +1,229 @@
+//! A dry run: the same scan, comparison and guards as a run has, and then every action is told instead of done.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use contract::{Action, EntryKind, PlannedAction, RunParams, VolumeId};
+
+use super::{
+    SessionError,
+    compare::{Compared, PlannedDir},
+    execute::same_meta,
+    guard,
+    moves::Moved,
+    sink::Planned,
+};
+use crate::{
+    apply::{Candidate, Settings, visible_attrs},
+    entry::{Entry, Kind},
+    path::RelPath,
+    plan::Step,
+    report::Counters,
+    root::{Place, Root},
+    scan::{DirId, Tree},
+    transport::TransportError,
+    wire::TreeHead,
+};
+
+/// Actions are told so many at a time.
+const BATCH: usize = 256;
+
+/// The destination of a dry run, which need not be there. It is only looked at.
+pub(super) struct Looked {
+    candidate: Option<Candidate>,
+    /// What would be set. Whether the file system takes extended attributes is not tried.
+    pub settings: Settings,
+    /// What the destination is known by.
+    pub volume: Option<VolumeId>,
+}
+
+impl Looked {
+    /// Looks at the destination, and whether it is the one that the run is meant for. Also returns what is to be noted in the report.
+    pub(super) fn at(
+        place: &Place,
+        params: &RunParams,
+        mut settings: Settings,
+    ) -> Result<(Self, Vec<String>), SessionError> {
+        let candidate = Candidate::look(place)?;
+        let volume = match &candidate {
+            Some(candidate) => candidate.volume()?,
+            None => None,
+        };
+        let notes = guard::check_volume(params, &place.path(), volume)?;
+        settings.attrs = settings.attrs.and(visible_attrs());
+        Ok((Self { candidate, settings, volume }, notes))
+    }
+
+    /// For scanning.
+    pub(super) fn root(&self) -> Option<&Root> {
+        self.candidate.as_ref().map(Candidate::root)
+    }
+}
+
+/// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged. Returns notes for the report.
+pub(super) fn rehearse(
+    params: &RunParams,
+    head: &TreeHead,
+    plan: &Planned,
+    looked: &Looked,
+    counters: &Counters,
+    tell: &mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
+) -> Result<Vec<String>, SessionError> {
+    let Planned { compared, sink } = plan;
+    let mut teller = Teller { counters, told: Vec::new(), tell };
+    if looked.candidate.is_none() {
+        teller.push(Action::Create, EntryKind::Folder, &RelPath::root(), 0)?;
+    } else if !same_root(head, sink, looked.settings) {
+        teller.push(Action::SetMetadata, EntryKind::Folder, &RelPath::root(), 0)?;
+    }
+    for dir in &compared.dirs {
+        teller.steps(dir, compared)?;
+    }
+    for dir in &compared.dirs {
+        teller.deletes(dir, compared, sink, params.delete)?;
+    }
+    teller.flush()?;
+    guard::check(params, &head.totals, sink, compared)
+}
+
+struct Teller<'a> {
+    counters: &'a Counters,
+    told: Vec<PlannedAction>,
+    tell: &'a mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
+}
+
+impl Teller<'_> {
+    fn push(
+        &mut self,
+        action: Action,
+        kind: EntryKind,
+        path: &RelPath,
+        bytes: u64,
+    ) -> Result<(), TransportError> {
+        let counter = match action {
+            Action::Create => &self.counters.created,
+            Action::Update | Action::Replace | Action::SetMetadata => &self.counters.updated,
+            Action::Delete | Action::Move => &self.counters.deleted,
+        };
+        counter.fetch_add(u64::from(!path.is_root()), Relaxed);
+        self.counters.bytes_changed.fetch_add(bytes, Relaxed);
+        self.tell(PlannedAction { action, kind, path: path.to_string(), from: None, bytes })
+    }
+
+    /// A folder with all that is in it.
+    fn push_move(&mut self, moved: &Moved, to: &RelPath) -> Result<(), TransportError> {
+        moved.count(self.counters);
+        self.counters.created.fetch_add(1, Relaxed);
+        let (path, from) = (to.to_string(), Some(moved.from.to_string()));
+        self.tell(PlannedAction { action: Action::Move, kind: EntryKind::Folder, path, from, bytes: 0 })
+    }
+
+    fn tell(&mut self, action: PlannedAction) -> Result<(), TransportError> {
+        self.told.push(action);
+        if self.told.len() >= BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), TransportError> {
+        match self.told.is_empty() {
+            true => Ok(()),
+            false => (self.tell)(std::mem::take(&mut self.told)),
+        }
+    }
+
+    fn steps(&mut self, dir: &PlannedDir, compared: &Compared) -> Result<(), TransportError> {
+        let mut steps = dir.plan.steps.iter().peekable();
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let Some((_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+            let action = match step {
+                Step::Create => Action::Create,
+                Step::Replace { .. } => Action::Replace,
+                Step::Update => Action::Update,
+                Step::Meta => Action::SetMetadata,
+            };
+            let bytes = match entry.kind {
+                Kind::File { size } if *step != Step::Meta => size,
+                _ => 0,
+            };
+            let path = path_in(&dir.path, &entry);
+            match compared.moves.get(&path).filter(|_| entry.kind == Kind::Dir) {
+                Some(moved) => self.push_move(moved, &path)?,
+                None => self.push(action, kind_of(&entry), &path, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What the source does not have, and what is below a directory that something else takes the place of.
+    fn deletes(
+        &mut self,
+        dir: &PlannedDir,
+        compared: &Compared,
+        sink: &Tree,
+        delete: bool,
+    ) -> Result<(), TransportError> {
+        let Some(id) = dir.sink else { return Ok(()) };
+        let replaced = if delete { dir.replaced_dirs() } else { Default::default() };
+        let mut deletes = dir.plan.deletes.iter().peekable();
+        let mut child = sink.dirs[id as usize].first_child;
+        for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
+            let is_dir = entry.kind == Kind::Dir;
+            let goes = deletes.next_if(|&&at| at == index).is_some();
+            let path = path_in(&dir.path, &entry);
+            let mut empties = true;
+            if is_dir && (goes || replaced.contains(entry.name)) {
+                empties = self.deletes_below(child, &path, compared, sink)?;
+            }
+            if goes && empties {
+                self.push(Action::Delete, kind_of(&entry), &path, 0)?;
+            }
+            child += u32::from(is_dir);
+        }
+        Ok(())
+    }
+
+    /// Returns whether all that is in the directory would go. Paths have a limit, and so has the depth.
+    fn deletes_below(
+        &mut self,
+        id: DirId,
+        path: &RelPath,
+        compared: &Compared,
+        sink: &Tree,
+    ) -> Result<bool, TransportError> {
+        let dir = &sink.dirs[id as usize];
+        let mut empties = !dir.leaves_out && dir.listing.is_complete();
+        let mut child = dir.first_child;
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let is_dir = entry.kind == Kind::Dir;
+            let path = path_in(path, &entry);
+            let goes = !compared.kept.contains(&(id, index))
+                && (!is_dir || self.deletes_below(child, &path, compared, sink)?);
+            if goes {
+                self.push(Action::Delete, kind_of(&entry), &path, 0)?;
+            }
+            empties &= goes;
+            child += u32::from(is_dir);
+        }
+        Ok(empties)
+    }
+}
+
+/// Whether the root itself is as it shall be.
+fn same_root(head: &TreeHead, sink: &Tree, settings: Settings) -> bool {
+    let same_attrs = head.root_attrs.as_attrs().same(&sink.root_attrs.as_attrs(), settings.attrs);
+    same_meta(&head.root_meta, &sink.root_meta, settings) && same_attrs
+}
+
+fn path_in(dir: &RelPath, entry: &Entry<'_>) -> RelPath {
+    dir.join(entry.name).unwrap_or_else(|_| dir.clone())
+}
+
+fn kind_of(entry: &Entry<'_>) -> EntryKind {
+    match entry.kind {
+        Kind::File { .. } => EntryKind::File,
+        Kind::Dir => EntryKind::Folder,
+        Kind::Symlink { .. } => EntryKind::Link,
+        Kind::Fifo => EntryKind::Fifo,
+        Kind::CharDevice { .. } | Kind::BlockDevice { .. } => EntryKind::Device,
+        Kind::Socket => EntryKind::Socket,
+        Kind::HardLink { .. } => EntryKind::HardLink,
+    }
+}

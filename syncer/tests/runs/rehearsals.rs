@@ -1,0 +1,208 @@
+//! A dry run says what a run would do, and changes nothing.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use contract::{Action, EntryKind, Event, ExitCode, PlannedAction};
+
+use crate::common::{
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Run, Way, text},
+    process::program,
+    tree::{self, Shape},
+};
+
+/// What the end that was asked for a dry run printed.
+fn told(run: &Run) -> Vec<PlannedAction> {
+    let (Run::Local(end) | Run::Network { source: end, .. }) = run;
+    let planned = end.events.iter().filter_map(|event| match event {
+        Event::Planned(action) => Some(action.clone()),
+        _ => None,
+    });
+    planned.collect()
+}
+
+fn paths(told: &[PlannedAction], action: Action) -> BTreeSet<String> {
+    let paths = told.iter().filter(|it| it.action == action && it.path != ".").map(|it| it.path.clone());
+    paths.collect()
+}
+
+/// A pair with something to do of every kind.
+fn pair(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    tree::gallery(&pair.source, Shape::Everything);
+    pair.sync("before");
+    tree::file(&pair.source.join("new"), b"new");
+    fs::create_dir_all(pair.source.join("folder/deep")).unwrap();
+    tree::file(&pair.source.join("folder/deep/file"), b"content");
+    tree::file(&pair.source.join("updated"), b"new and longer");
+    tree::file(&pair.destination.join("updated"), b"old");
+    tree::file(&pair.source.join("kind"), b"a file here");
+    fs::create_dir_all(pair.destination.join("kind/below")).unwrap();
+    fs::create_dir_all(pair.destination.join("gone/deep")).unwrap();
+    tree::file(&pair.destination.join("gone/deep/file"), b"goes");
+    tree::file(&pair.source.join("mode"), b"same");
+    fs::copy(pair.source.join("mode"), pair.destination.join("mode")).unwrap();
+    tree::set_mode(&pair.source.join("mode"), 0o640);
+    tree::set_mode(&pair.destination.join("mode"), 0o600);
+    let mtime = fs::metadata(pair.source.join("mode")).unwrap().modified().unwrap();
+    fs::File::options().write(true).open(pair.destination.join("mode")).unwrap().set_modified(mtime).unwrap();
+    pair
+}
+
+#[test]
+fn a_dry_run_tells_all_that_a_run_does_and_touches_nothing() {
+    for way in Way::ALL {
+        let pair = pair(way);
+        fs::remove_dir_all(pair.destination.join(".volferry")).unwrap();
+        let before = Snapshot::of(&pair.destination);
+        let flags = ["--delete", "--delete-limit=100"];
+        let run = pair.run(&[&flags[..], &["--dry-run"]].concat());
+        run.assert_exit(ExitCode::Done);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a dry run");
+        assert!(!pair.destination.join(".volferry").exists());
+        let (foretold, told) = (run.report().clone(), told(&run));
+        assert!(foretold.dry_run);
+        let real = pair.run(&flags);
+        real.assert_exit(ExitCode::Done);
+        let (a, b) = (foretold.work, real.report().work);
+        assert_eq!(
+            (a.files_created, a.files_updated, a.files_deleted, a.bytes_changed),
+            (b.files_created, b.files_updated, b.files_deleted, b.bytes_changed),
+            "{way:?}"
+        );
+        let after = Snapshot::of(&pair.destination);
+        let names = |of: &Snapshot| -> BTreeSet<String> {
+            of.entries().map(|(path, _)| syncer::path::display(path)).collect()
+        };
+        let (had, has) = (names(&before), names(&after));
+        assert_eq!(paths(&told, Action::Create), has.difference(&had).cloned().collect(), "{way:?}");
+        assert_eq!(paths(&told, Action::Delete), had.difference(&has).cloned().collect(), "{way:?}");
+        assert_eq!(paths(&told, Action::Replace), BTreeSet::from(["kind".into()]), "{way:?}");
+        assert_eq!(paths(&told, Action::Update), BTreeSet::from(["updated".into()]), "{way:?}");
+        assert!(paths(&told, Action::SetMetadata).contains("mode"), "{way:?}");
+        let nothing = pair.run(&[&flags[..], &["--dry-run"]].concat());
+        assert_eq!(self::told(&nothing), [], "{way:?}");
+    }
+}
+
+#[test]
+fn a_destination_that_is_not_there_is_told_and_not_made() {
+    for way in Way::ALL {
+        let mut pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        pair.destination = pair.dir().join("missing");
+        let run = pair.run(&["--dry-run"]);
+        run.assert_exit(ExitCode::Done);
+        assert!(!pair.destination.exists(), "{way:?}");
+        let folder = PlannedAction {
+            action: Action::Create,
+            kind: EntryKind::Folder,
+            path: ".".into(),
+            from: None,
+            bytes: 0,
+        };
+        let file = PlannedAction { kind: EntryKind::File, path: "file".into(), bytes: 7, ..folder.clone() };
+        assert_eq!(told(&run), [folder, file], "{way:?}");
+    }
+}
+
+#[test]
+fn a_dry_run_is_told_and_then_refused_where_a_run_would_be() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.destination.join("theirs"), b"content");
+        let run = pair.run(&["--delete", "--dry-run"]);
+        run.assert_exit(ExitCode::Guard);
+        run.ends().for_each(|end| assert_eq!(end.reason(), "SourceEmpty", "{way:?}"));
+        assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::from(["theirs".into()]), "{way:?}");
+        assert!(!pair.destination.join(".volferry").exists());
+    }
+}
+
+#[test]
+fn a_dry_run_that_is_larger_than_a_message_is_told_whole() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for n in 0..1000 {
+            tree::file(&pair.source.join(format!("file {n}")), b"");
+        }
+        let run = pair.run(&["--dry-run"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(paths(&told(&run), Action::Create).len(), 1000, "{way:?}");
+    }
+}
+
+#[test]
+fn people_get_a_line_an_action() {
+    let dir = crate::common::scratch::scratch();
+    let path = |name: &str| -> PathBuf { dir.path().join(name) };
+    fs::create_dir(path("from")).unwrap();
+    tree::file(&path("from").join("a\nb"), b"content");
+    let run = |from: &Path, to: &Path| {
+        Command::new(program()).args(["sync", "--dry-run", text(from), text(to)]).output().unwrap()
+    };
+    let output = run(&path("from"), &path("to"));
+    assert_eq!(output.status.code(), Some(0));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(shown, "create folder .\ncreate file a\\x0ab (7 bytes)\n");
+}
+
+#[test]
+fn a_folder_that_is_renamed_is_told_as_a_move() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        fs::create_dir_all(pair.source.join("old/deep")).unwrap();
+        fs::write(pair.source.join("old/deep/file"), b"content").unwrap();
+        fs::write(pair.source.join("other"), b"stays").unwrap();
+        fs::hard_link(pair.source.join("other"), pair.source.join("second")).unwrap();
+        pair.sync("before");
+        fs::rename(pair.source.join("old"), pair.source.join("new")).unwrap();
+        fs::hard_link(pair.source.join("other"), pair.source.join("third")).unwrap();
+        let flags = ["--delete", "--delete-limit=100"];
+        let run = pair.run(&[&flags[..], &["--dry-run"]].concat());
+        run.assert_exit(ExitCode::Done);
+        let moved: Vec<_> = told(&run).into_iter().filter(|it| it.action == Action::Move).collect();
+        let expected = PlannedAction {
+            action: Action::Move,
+            kind: EntryKind::Folder,
+            path: "new".into(),
+            from: Some("old".into()),
+            bytes: 0,
+        };
+        assert_eq!(moved, [expected], "{way:?}");
+        assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::new(), "{way:?}");
+        let link = told(&run).into_iter().find(|it| it.path == "third").unwrap();
+        assert_eq!((link.action, link.kind), (Action::Create, EntryKind::HardLink), "{way:?}");
+        let real = pair.run(&flags);
+        real.assert_exit(ExitCode::Done);
+        let (a, b) = (run.report().work, real.report().work);
+        assert_eq!(
+            (a.files_created, a.files_updated, a.files_deleted, a.bytes_changed),
+            (b.files_created, b.files_updated, b.files_deleted, b.bytes_changed),
+            "{way:?}"
+        );
+    }
+}
+
+#[test]
+fn a_folder_that_holds_what_is_not_part_of_the_run_is_not_told_to_go() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        fs::create_dir_all(pair.destination.join("gone/empty")).unwrap();
+        tree::file(&pair.destination.join("gone/kept.tmp"), b"content");
+        let flags = ["--delete", "--delete-limit=100", "--exclude=*.tmp"];
+        let run = pair.run(&[&flags[..], &["--dry-run"]].concat());
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::from(["gone/empty".into()]), "{way:?}");
+        let real = pair.run(&flags);
+        real.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, real.report().work.files_deleted, "{way:?}");
+        assert!(pair.destination.join("gone/kept.tmp").exists(), "{way:?}");
+    }
+}
