@@ -25,12 +25,28 @@ pub struct Policy {
     pub attrs: Classes,
     /// Which files take part.
     pub sizes: SizeLimits,
+    /// How much the metadata of a file says of its content.
+    pub content: Content,
+}
+
+/// How much the metadata of a file says of its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Content {
+    /// Size and modification time tell whether it may differ.
+    #[default]
+    Trusted,
+    /// Only another size says that it differs; else it has to be compared.
+    Compared,
+    /// It is compared whatever the metadata says.
+    Verified,
 }
 
 impl Policy {
     /// Whether two directories are the same with all that is below them.
     pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
-        a.entries == b.entries
+        // Digests say nothing of contents.
+        self.content == Content::Trusted
+            && a.entries == b.entries
             && (!self.owners || a.owners == b.owners)
             // Where not all kinds of attributes can be set, these may differ for ever; the listings then tell what matters.
             && (self.attrs.is_empty() || a.attrs == b.attrs)
@@ -103,9 +119,22 @@ pub struct DirPlan {
     pub moved: Vec<u32>,
     /// Directories to look into.
     pub pairs: Vec<Pair>,
+    /// Entries of the source's listing: files whose content has to be compared before it is known what to do with them.
+    pub checks: Vec<u32>,
 }
 
 impl DirPlan {
+    /// Sets what to do with an entry of the source's listing.
+    pub fn set_step(&mut self, index: u32, step: Option<Step>) {
+        let found = self.steps.binary_search_by_key(&index, |(at, _)| *at);
+        match (found, step) {
+            (Ok(at), Some(step)) => self.steps[at].1 = step,
+            (Ok(at), None) => drop(self.steps.remove(at)),
+            (Err(at), Some(step)) => self.steps.insert(at, (index, step)),
+            (Err(_), None) => {}
+        }
+    }
+
     /// Whether the directory's own entries change, and with them its modification time.
     pub fn changes_entries(&self) -> bool {
         !(self.deletes.is_empty() && self.moved.is_empty())
@@ -158,8 +187,17 @@ impl DirPlan {
             // made beside it is a failure that names it.
             return self.create(here);
         }
-        if let Some(step) = step(&a, &b, policy) {
+        let step = step(&a, &b, policy);
+        if let Some(step) = step {
             self.steps.push((here.index, step));
+        }
+        let compares = match policy.content {
+            Content::Trusted => false,
+            Content::Compared => step != Some(Step::Update),
+            Content::Verified => true,
+        };
+        if compares && matches!((a.kind, b.kind), (Kind::File { .. }, Kind::File { .. })) {
+            self.checks.push(here.index);
         }
         self.descend(here, (b.kind == Kind::Dir).then_some(there.dirs));
     }
@@ -177,7 +215,9 @@ pub(crate) fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Opti
     let same_mtime = source.meta.mtime == sink.meta.mtime;
     match (source.kind, sink.kind) {
         (a, b) if !a.same_kind(&b) => return Some(replace),
-        (Kind::File { size: a }, Kind::File { size: b }) if a != b || !same_mtime => {
+        (Kind::File { size: a }, Kind::File { size: b })
+            if a != b || !same_mtime && policy.content == Content::Trusted =>
+        {
             return Some(Step::Update);
         }
         (Kind::File { .. }, _) => {}
@@ -235,6 +275,7 @@ mod tests {
         times: true,
         attrs: Classes::ALL,
         sizes: SizeLimits { min: 0, max: u64::MAX },
+        content: Content::Trusted,
     };
 
     fn plan_dir(source: &Listing, sink: &Listing, policy: Policy) -> DirPlan {
@@ -378,5 +419,28 @@ mod tests {
         let plan = plan_with(&source, &sink, DELETE, Some(&rules));
         assert_eq!(plan.steps, [(0, Step::Create), (1, Step::Create)], "a spared directory is not replaced");
         assert_eq!(plan.deletes, [2]);
+    }
+
+    #[test]
+    fn content_that_is_compared_is_not_judged_by_time() {
+        let source = listing(&[file("same", 1, 1), file("size", 1, 1), file("time", 1, 1)]);
+        let sink = listing(&[file("same", 1, 1), file("size", 2, 1), file("time", 1, 2)]);
+        let plan = |content| plan_dir(&source, &sink, Policy { content, ..DELETE });
+        assert_eq!(plan(Content::Trusted).steps, [(1, Step::Update), (2, Step::Update)]);
+        assert!(plan(Content::Trusted).checks.is_empty());
+        for (content, checks) in [(Content::Compared, &[0, 2][..]), (Content::Verified, &[0, 1, 2])] {
+            let plan = plan(content);
+            assert_eq!(plan.steps, [(1, Step::Update), (2, Step::Meta)]);
+            assert_eq!(plan.checks, checks);
+        }
+    }
+
+    #[test]
+    fn a_step_is_set_in_its_place() {
+        let mut plan = DirPlan { steps: vec![(1, Step::Meta), (5, Step::Create)], ..DirPlan::default() };
+        for (index, step) in [(3, Some(Step::Update)), (1, Some(Step::Update)), (5, None), (9, None)] {
+            plan.set_step(index, step);
+        }
+        assert_eq!(plan.steps, [(1, Step::Update), (3, Step::Update)]);
     }
 }

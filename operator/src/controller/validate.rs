@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 19] = [
+const NOT_SUPPORTED_YET: [Unsupported; 18] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -30,7 +30,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 19] = [
     ("destination.create", |spec, _| spec.destination.create.is_some()),
     ("schedule", |spec, _| spec.schedule.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
-    ("files.compare: Content", |spec, _| spec.files.compare != contract::Compare::default()),
     ("files.write: InPlace", |spec, _| spec.files.write != contract::WriteMode::default()),
     ("transfer.connections", |spec, _| spec.transfer.connections != 0),
     ("transfer.placement: Local", |spec, _| spec.transfer.placement == Placement::Local),
@@ -367,10 +366,11 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_files_out_reaches_the_engine() {
-        let files = json!({"ignoreFiles": true, "minSize": "1k", "maxSize": "2Gi"});
+    fn which_files_take_part_and_what_makes_them_equal_reaches_the_engine() {
+        let files = json!({"ignoreFiles": true, "minSize": "1k", "maxSize": "2Gi", "compare": "Content"});
         let job = judged(&json!({"files": files})).unwrap();
-        assert_eq!(job.params.to_args(), ["--ignore-files", "--min-size=1000", "--max-size=2147483648"]);
+        let flags = ["--ignore-files", "--min-size=1000", "--max-size=2147483648", "--compare=content"];
+        assert_eq!(job.params.to_args(), flags);
     }
 
     #[test]
@@ -393,7 +393,6 @@ mod tests {
             ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
             ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
             ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
-            ("files.compare: Content", json!({"files": {"compare": "Content"}})),
             ("files.write: InPlace", json!({"files": {"write": "InPlace"}})),
             ("transfer.connections", json!({"transfer": {"connections": 2}})),
             ("transfer.placement: Local", json!({"transfer": {"placement": "Local"}})),

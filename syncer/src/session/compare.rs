@@ -107,7 +107,15 @@ impl Visit {
     }
 }
 
-/// Compares the trees. `may_move` is whether a directory may be moved as it is.
+impl Compared {
+    /// Settles hard links, when it is known which files keep their content.
+    pub(super) fn settle(&mut self, sink: &Tree, policy: Policy) {
+        links::settle(&mut self.dirs, sink, policy);
+    }
+}
+
+/// Compares the trees. `may_move` is whether a directory may be moved as it is. The contents of files are still to be compared where the
+/// plans say so, and then hard links to be settled.
 pub(super) fn compare(
     source: &mut impl SourceTree,
     head: &TreeHead,
@@ -125,7 +133,6 @@ pub(super) fn compare(
     let (dirs, held, kept) = (Vec::new(), Vec::new(), Kept::new());
     let mut walk = Walk { source, sink, policy, level, asked: 0, dirs, moves, held, kept };
     walk.run()?;
-    links::settle(&mut walk.dirs, sink, policy);
     Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), kept: walk.kept })
 }
 

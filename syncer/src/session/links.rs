@@ -11,7 +11,7 @@ use crate::{
     entry::{Entry, Kind, Meta},
     links::{Group, Place, dir_paths, parents},
     path::RelPath,
-    plan::{DirPlan, Policy, Step, step},
+    plan::{Content, DirPlan, Policy, Step, step},
     scan::{DirId, ROOT, Tree},
 };
 
@@ -86,8 +86,12 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from its leader.
+    /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from its leader. Where
+    /// metadata does not tell, it goes.
     fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) {
+        if policy.content != Content::Trusted {
+            return;
+        }
         for dir in planned {
             let Some(id) = dir.sink else { continue };
             let mut settled = Vec::new();
@@ -108,7 +112,7 @@ impl<'a> Links<'a> {
                     settled.push((at, left));
                 }
             }
-            settled.into_iter().for_each(|(at, left)| set_step(&mut dir.plan, at, left));
+            settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
         }
     }
 
@@ -123,7 +127,7 @@ impl<'a> Links<'a> {
                 let in_place = self.claims[group].as_ref().is_some_and(|path| path.as_bytes() == to);
                 settled.push((at, (!in_place).then_some(Step::Replace { was_dir: false })));
             }
-            settled.into_iter().for_each(|(at, left)| set_step(&mut dir.plan, at, left));
+            settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
         }
     }
 
@@ -199,15 +203,5 @@ fn keeps_content(plan: &DirPlan, index: u32) -> bool {
     match plan.steps.binary_search_by_key(&index, |(at, _)| *at) {
         Ok(at) => plan.steps[at].1 == Step::Meta,
         Err(_) => true,
-    }
-}
-
-/// Has `left` done with an entry, in place of what was planned.
-fn set_step(plan: &mut DirPlan, index: u32, left: Option<Step>) {
-    match (plan.steps.binary_search_by_key(&index, |(at, _)| *at), left) {
-        (Ok(at), Some(step)) => plan.steps[at].1 = step,
-        (Ok(at), None) => drop(plan.steps.remove(at)),
-        (Err(at), Some(step)) => plan.steps.insert(at, (index, step)),
-        (Err(_), None) => {}
     }
 }

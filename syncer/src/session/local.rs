@@ -7,6 +7,7 @@ use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
 
 use super::{
     SessionError,
+    check::LocalHashes,
     compare::{SourceTree, compare},
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
@@ -15,6 +16,7 @@ use super::{
 };
 use crate::{
     apply::{Destination, Settings},
+    plan::Step,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
@@ -55,7 +57,15 @@ pub(super) fn run(
     watch.enter(Phase::Plan);
     let mut source = LocalTree { tree, asked: VecDeque::new() };
     let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
-    let compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    watch.enter(Phase::Delta);
+    if let Some(to) = destination.root() {
+        let monitor = watch.monitor();
+        let checker = sink::checker(to, &failures, monitor);
+        let mut hashes = LocalHashes { root: &root, monitor };
+        checker.check(&mut compared.dirs, &mut hashes, Some(Step::Update))?;
+    }
+    compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     let destination = match destination {

@@ -79,6 +79,11 @@ impl SourceFile {
         meta_of(&self.stat, listed)
     }
 
+    /// Its modification time.
+    pub(super) fn mtime(&self) -> Time {
+        Time { seconds: self.stat.st_mtime, nanos: self.stat.st_mtime_nsec as u32 }
+    }
+
     /// Looks again: whether the file is what it was. A change of content always moves the change time.
     pub(super) fn is_unchanged(&self) -> io::Result<bool> {
         let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);

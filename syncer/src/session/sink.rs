@@ -5,10 +5,11 @@ use std::{
     path::Path,
 };
 
-use contract::{Phase, Report, RunParams, RunResult, Side, VolumeId, Work};
+use contract::{Compare, Phase, Report, RunParams, RunResult, Side, VolumeId, Work};
 
 use super::{
     SessionError,
+    check::{Checker, Expect, RemoteHashes},
     compare::{Compared, PlannedDir, SourceTree, compare},
     execute::{Context, Executor},
     guard,
@@ -19,7 +20,8 @@ use crate::{
     apply::{Candidate, Destination, Settings},
     attrs::Classes,
     filter::{Filter, SizeLimits},
-    plan::{Policy, Step},
+    monitor::Monitor,
+    plan::{Content, Policy, Step},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
     scan::{DirId, ScanOptions, Totals, Tree, scan},
@@ -72,7 +74,11 @@ pub(super) fn run(
 
     watch.enter(Phase::Plan);
     let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
-    let compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    watch.enter(Phase::Delta);
+    let checker = checker(destination.root(), &failures, watch.monitor());
+    checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?;
+    compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     let context = Context {
@@ -135,7 +141,14 @@ fn rehearse(
     let head = source.head()?;
     failures.merge(head.source.failed, head.source.failures.clone());
     watch.enter(Phase::Plan);
-    let compared = compare(&mut source, &head, &sink, policy(params, looked.settings), may_move(params))?;
+    let policy = policy(params, looked.settings);
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move(params))?;
+    watch.enter(Phase::Delta);
+    if let Some(root) = looked.root() {
+        let checker = checker(root, &failures, watch.monitor());
+        checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?;
+    }
+    compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
@@ -185,17 +198,32 @@ pub(super) fn policy(params: &RunParams, settings: Settings) -> Policy {
         times: settings.times,
         attrs: settings.attrs,
         sizes: sizes(params),
+        content: content(params),
     }
+}
+
+fn content(params: &RunParams) -> Content {
+    match params.compare {
+        Compare::Metadata => Content::Trusted,
+        Compare::Content => Content::Compared,
+    }
+}
+
+/// Of files whose content is compared before the run.
+pub(super) fn checker<'a>(root: &'a Root, failures: &'a Failures, monitor: &'a Monitor) -> Checker<'a> {
+    Checker { root, failures, monitor, expect: Expect::SameSize }
 }
 
 fn sizes(params: &RunParams) -> SizeLimits {
     SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
 }
 
-/// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there.
+/// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there; and metadata has to tell
+/// that its files have not changed.
 pub(super) fn may_move(params: &RunParams) -> bool {
-    let patterns = params.include.iter().chain(&params.exclude);
-    patterns.count() == 0 && !params.ignore_files && sizes(params) == SizeLimits::default()
+    let has_patterns = !params.include.is_empty() || !params.exclude.is_empty();
+    let leaves_out = has_patterns || params.ignore_files || sizes(params) != SizeLimits::default();
+    !leaves_out && content(params) == Content::Trusted
 }
 
 /// Scans the tree at `root` for one side of a run, as the parameters ask.

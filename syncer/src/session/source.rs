@@ -4,14 +4,20 @@ use std::collections::VecDeque;
 
 use contract::{Phase, Report, RunParams, Side, Usage};
 
-use super::{SessionError, feed::Feed, sink::scan_tree};
+use super::{
+    SessionError,
+    check::{Expect, Listed as Candidate, hash_all},
+    feed::Feed,
+    paths::Paths,
+    sink::scan_tree,
+};
 use crate::{
     apply::visible_attrs,
     report::{Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::{Control, DataSender, Peer, TransportError},
-    wire::{Hello, Listed, Message, SourceDone, TreeHead},
+    wire::{HashGroup, Hello, Listed, Message, SourceDone, TreeHead},
 };
 
 /// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
@@ -61,6 +67,7 @@ fn serve(
             Feed::start(scope, root, tree, peer, params, monitor)
         };
         let mut feed = None;
+        let mut paths = None;
         // However this ends, no worker may wait for a sink that does not read any more.
         let _release = Release(peer);
         loop {
@@ -75,6 +82,10 @@ fn serve(
                     watch.enter(Phase::Commit);
                     control.send(&Message::SourceDone(Box::new(done(&Failures::default()))))?;
                 }
+                Message::Hash(groups) => {
+                    let files = candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &groups)?;
+                    control.send(&Message::Hashed(hash_all(root, &files, Expect::AsListed, monitor)?))?;
+                }
                 Message::Planned(actions) => actions.iter().for_each(|action| monitor.planned(action)),
                 Message::Report(report) => return Ok(*report),
                 other => {
@@ -83,6 +94,31 @@ fn serve(
             }
         }
     })
+}
+
+/// The files that the sink wants the hashes of.
+fn candidates(
+    tree: &Tree,
+    paths: &mut Paths<'_>,
+    groups: &[HashGroup],
+) -> Result<Vec<Candidate>, TransportError> {
+    const NONE: TransportError =
+        TransportError::Nonsense("the hash of a file was asked for that there is not");
+    let mut files = Vec::new();
+    for group in groups {
+        let dir = tree.dirs.get(group.dir as usize).ok_or(NONE)?;
+        let path = paths.of(group.dir);
+        let mut wanted = group.indices.iter().peekable();
+        for (index, entry) in (0..).zip(&dir.listing) {
+            if wanted.next_if(|at| **at == index).is_some() {
+                files.push(Candidate::new(group.dir, &path, &entry).ok_or(NONE)?);
+            }
+        }
+        if wanted.next().is_some() {
+            return Err(NONE);
+        }
+    }
+    Ok(files)
 }
 
 /// Lets the workers go when it is dropped.

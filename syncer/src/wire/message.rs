@@ -11,7 +11,7 @@ use crate::{
         name::{Name as _, ShortName},
     },
     entry::{Listing, Meta, put_meta, read_meta},
-    hash::TreeDigest,
+    hash::{ContentHash, TreeDigest},
     rules::MAX_RULES_BYTES,
     scan::{DirId, Totals},
 };
@@ -115,6 +115,37 @@ pub enum Basis {
     Chunks(ChunkList<ShortName>),
 }
 
+/// How many files the sink may ask the hashes of in one message.
+pub const MAX_HASHES: usize = 4096;
+
+/// The longest word or sentence that says why a file could not be read, in bytes.
+const MAX_REASON_BYTES: usize = 4096;
+
+/// Files of one directory whose content the sink wants the hashes of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HashGroup {
+    /// Where the files are.
+    pub dir: DirId,
+    /// Their places in the directory's listing, ascending.
+    pub indices: Vec<u32>,
+}
+
+/// What hashing a file came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hashed {
+    /// The hash of its content.
+    Is(ContentHash),
+    /// It is no longer what it was listed as.
+    Changed,
+    /// It could not be read.
+    Failed {
+        /// What was being done.
+        operation: String,
+        /// Why it failed.
+        error: String,
+    },
+}
+
 /// The source's part of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SourceDone {
@@ -171,6 +202,10 @@ pub enum Message {
     Refuse(Refusal),
     /// Sink: what a dry run would do, some of it.
     Planned(Vec<PlannedAction>),
+    /// Sink: hash these files; at most [`MAX_HASHES`].
+    Hash(Vec<HashGroup>),
+    /// Source: the hashes that were asked for, in order.
+    Hashed(Vec<Hashed>),
 }
 
 /// The longest JSON of a message. What is made of it may take many times as much memory: a pattern, for one.
@@ -191,6 +226,8 @@ const REPORT: u8 = 9;
 const REFUSE: u8 = 10;
 const UPDATE: u8 = 11;
 const PLANNED: u8 = 16;
+const HASH: u8 = 17;
+const HASHED: u8 = 18;
 
 impl Message {
     /// What the message is, for errors.
@@ -208,6 +245,8 @@ impl Message {
             Self::Report(_) => "Report",
             Self::Refuse(_) => "Refuse",
             Self::Planned(_) => "Planned",
+            Self::Hash(_) => "Hash",
+            Self::Hashed(_) => "Hashed",
         }
     }
 
@@ -227,6 +266,8 @@ impl Message {
             Self::Report(report) => put_json(out, report),
             Self::Refuse(refusal) => put_json(out, refusal),
             Self::Planned(actions) => put_json(out, actions),
+            Self::Hash(groups) => groups.iter().for_each(|group| put_group(out, group)),
+            Self::Hashed(hashes) => hashes.iter().for_each(|hashed| put_hashed(out, hashed)),
             Self::NeedsEnd => {}
         }
         end_frame(out, start);
@@ -251,6 +292,8 @@ impl Message {
             REPORT => Ok(Self::Report(json("Report", body)?)),
             REFUSE => Ok(Self::Refuse(json("Refuse", body)?)),
             PLANNED => Ok(Self::Planned(json("Planned", body)?)),
+            HASH => read_whole(body, read_groups).map(Self::Hash).map_err(binary("Hash")),
+            HASHED => read_whole(body, read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
             unknown => Err(WireError::UnknownKind(unknown)),
         }
     }
@@ -269,6 +312,8 @@ impl Message {
             Self::Report(_) => REPORT,
             Self::Refuse(_) => REFUSE,
             Self::Planned(_) => PLANNED,
+            Self::Hash(_) => HASH,
+            Self::Hashed(_) => HASHED,
         }
     }
 }
@@ -476,6 +521,78 @@ fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
     Granules::new(file_len, bytes, names).ok_or(DecodeError::Invalid("granules do not fit their file"))
 }
 
+fn put_group(out: &mut Vec<u8>, group: &HashGroup) {
+    put_varint(out, u64::from(group.dir));
+    put_varint(out, group.indices.len() as u64);
+    let mut next = 0;
+    for &index in &group.indices {
+        put_varint(out, u64::from(index - next));
+        next = index + 1;
+    }
+}
+
+fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<HashGroup>, DecodeError> {
+    let mut groups = Vec::new();
+    let mut left = MAX_HASHES;
+    while !reader.is_empty() {
+        let dir = reader.varint32()?;
+        let count = reader.varint32()? as usize;
+        left = left.checked_sub(count.max(1)).ok_or(TOO_MANY_HASHES)?;
+        let mut indices = Vec::with_capacity(count);
+        let mut next: u32 = 0;
+        for _ in 0..count {
+            let index = next.checked_add(reader.varint32()?).ok_or(DecodeError::Overflow)?;
+            indices.push(index);
+            next = index.checked_add(1).ok_or(DecodeError::Overflow)?;
+        }
+        groups.push(HashGroup { dir, indices });
+    }
+    Ok(groups)
+}
+
+const TOO_MANY_HASHES: DecodeError =
+    DecodeError::Invalid("there are more files than may be asked for at once");
+
+fn put_hashed(out: &mut Vec<u8>, hashed: &Hashed) {
+    match hashed {
+        Hashed::Is(hash) => {
+            out.push(0);
+            out.extend_from_slice(&hash.0);
+        }
+        Hashed::Changed => out.push(1),
+        Hashed::Failed { operation, error } => {
+            out.push(2);
+            put_bytes(out, clip(operation).as_bytes());
+            put_bytes(out, clip(error).as_bytes());
+        }
+    }
+}
+
+fn clip(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_REASON_BYTES)]
+}
+
+fn read_hashes(reader: &mut Reader<'_>) -> Result<Vec<Hashed>, DecodeError> {
+    let mut hashes = Vec::new();
+    while !reader.is_empty() {
+        if hashes.len() == MAX_HASHES {
+            return Err(TOO_MANY_HASHES);
+        }
+        hashes.push(match reader.byte()? {
+            0 => Hashed::Is(ContentHash(reader.array()?)),
+            1 => Hashed::Changed,
+            2 => Hashed::Failed { operation: read_reason(reader)?, error: read_reason(reader)? },
+            _ => return Err(DecodeError::Invalid("what hashing came to is none of 0, 1 and 2")),
+        });
+    }
+    Ok(hashes)
+}
+
+fn read_reason(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
+    let bytes = reader.bytes(MAX_REASON_BYTES)?;
+    String::from_utf8(bytes.into()).map_err(|_| DecodeError::Invalid("a reason is not UTF-8"))
+}
+
 #[cfg(test)]
 mod tests {
     use contract::{Action, EntryKind};
@@ -498,6 +615,15 @@ mod tests {
         let digest = TreeDigest { entries: [7; 16], owners: [9; 16], attrs: [3; 16] };
         let rules = Box::from(*b"*.o\n");
         Listed { dir: 3, first_child: 8, children: vec![digest], listing: builder.finish(), rules }
+    }
+
+    fn hash_groups() -> Vec<HashGroup> {
+        vec![HashGroup { dir: 300, indices: vec![0, 1, 7] }, HashGroup { dir: 2, indices: vec![200] }]
+    }
+
+    fn hashes() -> Vec<Hashed> {
+        let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
+        vec![Hashed::Is(ContentHash([7; 32])), Hashed::Changed, failed]
     }
 
     fn samples() -> Vec<Message> {
@@ -532,6 +658,8 @@ mod tests {
             Message::Report(Box::default()),
             Message::Refuse(refusal),
             Message::Planned(vec![action]),
+            Message::Hash(hash_groups()),
+            Message::Hashed(hashes()),
         ]
     }
 
@@ -627,6 +755,34 @@ mod tests {
             Message::Listed(Listed { rules: vec![b'a'; len].into(), ..listed() }).encode(&mut frame);
             assert_eq!(Message::decode(LISTED, &frame[HEADER_BYTES..]).is_ok(), fits, "{len}");
         }
+    }
+
+    #[test]
+    fn hashes_are_asked_for_and_told_in_these_bytes() {
+        let mut frame = Vec::new();
+        Message::Hash(hash_groups()).encode(&mut frame);
+        assert_eq!(frame, [HASH, 10, 0, 0, 0, 0xac, 2, 3, 0, 0, 5, 2, 1, 200, 1]);
+        frame.clear();
+        Message::Hashed(hashes()).encode(&mut frame);
+        let body = [&[0][..], &[7; 32], &[1, 2, 4], b"read", &[4], b"gone"].concat();
+        assert_eq!(frame, [&[HASHED, body.len() as u8, 0, 0, 0], &body[..]].concat());
+    }
+
+    #[test]
+    fn more_hashes_than_there_may_be_are_neither_asked_for_nor_told() {
+        for (count, fits) in [(MAX_HASHES as u32, true), (MAX_HASHES as u32 + 1, false)] {
+            let mut ask = Vec::new();
+            let groups = vec![HashGroup { dir: 0, indices: (0..count).collect() }];
+            Message::Hash(groups).encode(&mut ask);
+            assert_eq!(Message::decode(HASH, &ask[HEADER_BYTES..]).is_ok(), fits, "{count}");
+            let empty = [0, 0].repeat(count as usize);
+            assert_eq!(Message::decode(HASH, &empty).is_ok(), fits, "{count} groups of none");
+            assert_eq!(Message::decode(HASHED, &vec![1; count as usize]).is_ok(), fits, "{count}");
+        }
+        assert!(
+            Message::decode(HASH, &[0, 0xff, 0xff, 0xff, 0xff, 0x0f]).is_err(),
+            "more than there is memory"
+        );
     }
 
     #[test]

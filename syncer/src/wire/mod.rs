@@ -14,7 +14,8 @@ use thiserror::Error;
 use crate::codec::DecodeError;
 
 pub use message::{
-    Basis, Hello, Listed, Message, Needs, Prefix, Refusal, SourceDone, TreeHead, Update, Welcome,
+    Basis, HashGroup, Hashed, Hello, Listed, MAX_HASHES, Message, Needs, Prefix, Refusal, SourceDone,
+    TreeHead, Update, Welcome,
 };
 
 /// The protocol that this program speaks; also the ALPN name of the connection.

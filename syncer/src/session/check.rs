@@ -1,0 +1,460 @@
+//! Files whose content is compared: both ends hash them, and the sink plans what differs.
+//!
+//! Hashes are asked for in batches, two of them under way, so that both ends read at the same time and neither holds more than that of
+//! what the other says.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use rustix::fs::{Advice, fadvise};
+
+use super::{
+    SessionError,
+    compare::PlannedDir,
+    read::{LastDir, SourceFile},
+};
+use crate::{
+    entry::{Entry, Kind, Time},
+    hash::{BLOCK_BYTES, BlockHash, BlockHashes},
+    monitor::Monitor,
+    path::RelPath,
+    plan::Step,
+    report::Failures,
+    root::Root,
+    scan::DirId,
+    transport::{Control, TransportError},
+    wire::{HashGroup, Hashed, MAX_HASHES, Message},
+};
+
+/// A batch ends with the file that brings it to this many bytes.
+const BATCH_BYTES: u64 = 256 << 20;
+
+/// How many batches are asked for ahead.
+const UNDER_WAY: usize = 2;
+
+/// A file to hash.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// The number of its directory, for keeping that open.
+    pub id: DirId,
+    /// Its directory.
+    pub dir: RelPath,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Its length when it was listed.
+    pub size: u64,
+    /// Its modification time when it was listed.
+    pub mtime: Time,
+}
+
+impl Listed {
+    /// `None` for what is no regular file.
+    pub(super) fn new(id: DirId, dir: &RelPath, entry: &Entry<'_>) -> Option<Self> {
+        let Kind::File { size } = entry.kind else { return None };
+        Some(Self { id, dir: dir.clone(), name: entry.name.into(), size, mtime: entry.meta.mtime })
+    }
+
+    fn path(&self) -> RelPath {
+        self.dir.join(&self.name).unwrap_or_else(|_| self.dir.clone())
+    }
+}
+
+/// What is expected of the files that are hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// The source's: they are what they were listed as, or have changed.
+    AsListed,
+    /// The sink's: they have the size that the source's have.
+    SameSize,
+    /// The same, and what is read is what the volume has, not what the system remembers of it.
+    OnVolume,
+}
+
+/// Where the hashes of the source's files come from.
+pub(super) trait SourceHashes {
+    /// Asks for the hashes of a batch.
+    fn ask(&mut self, batch: &Batch) -> Result<(), SessionError>;
+
+    /// The hashes of the batch that was asked for first, in its order.
+    fn next(&mut self, batch: &Batch) -> Result<Vec<Hashed>, SessionError>;
+}
+
+/// Files that are asked about together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    groups: Vec<HashGroup>,
+    files: Vec<Listed>,
+    /// Of each file, which of the planned directories it is in, and its place in the listing.
+    places: Vec<(usize, u32)>,
+    bytes: u64,
+}
+
+/// The source's hashes over the control stream.
+pub(super) struct RemoteHashes<'a>(pub &'a Control);
+
+impl SourceHashes for RemoteHashes<'_> {
+    fn ask(&mut self, batch: &Batch) -> Result<(), SessionError> {
+        Ok(self.0.send(&Message::Hash(batch.groups.clone()))?)
+    }
+
+    fn next(&mut self, batch: &Batch) -> Result<Vec<Hashed>, SessionError> {
+        match self.0.recv()? {
+            Message::Hashed(hashes) if hashes.len() == batch.files.len() => Ok(hashes),
+            Message::Hashed(_) => {
+                Err(TransportError::Nonsense("other hashes came than were asked for").into())
+            }
+            other => Err(TransportError::Unexpected { got: other.what(), expected: "Hashed" }.into()),
+        }
+    }
+}
+
+/// The hashes of a source that is at hand.
+pub(super) struct LocalHashes<'a> {
+    pub root: &'a Root,
+    pub monitor: &'a Monitor,
+}
+
+impl SourceHashes for LocalHashes<'_> {
+    fn ask(&mut self, _: &Batch) -> Result<(), SessionError> {
+        Ok(())
+    }
+
+    fn next(&mut self, batch: &Batch) -> Result<Vec<Hashed>, SessionError> {
+        Ok(hash_all(self.root, &batch.files, Expect::AsListed, self.monitor)?)
+    }
+}
+
+/// What is hashed, and who is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checker<'a> {
+    /// The sink's tree.
+    pub root: &'a Root,
+    /// Takes the source's files that cannot be read.
+    pub failures: &'a Failures,
+    /// Asked whether to go on.
+    pub monitor: &'a Monitor,
+    /// How the sink's files are read.
+    pub expect: Expect,
+}
+
+impl Checker<'_> {
+    /// Compares the content of all files that the plans say it of, and plans an update of those that differ. Returns how many of the
+    /// source's files were no longer as they were listed: `changed` says what is to be done with those.
+    pub(super) fn check(
+        &self,
+        dirs: &mut [PlannedDir],
+        source: &mut dyn SourceHashes,
+        changed: Option<Step>,
+    ) -> Result<u64, SessionError> {
+        let mut cursor = Cursor::default();
+        let mut asked = VecDeque::new();
+        let mut unlike = 0;
+        loop {
+            while asked.len() < UNDER_WAY
+                && let Some(batch) = cursor.next(dirs)
+            {
+                source.ask(&batch)?;
+                asked.push_back(batch);
+            }
+            let Some(batch) = asked.pop_front() else { return Ok(unlike) };
+            let here = hash_all(self.root, &batch.files, self.expect, self.monitor)?;
+            let there = source.next(&batch)?;
+            for ((file, place), (here, there)) in
+                batch.files.iter().zip(&batch.places).zip(here.iter().zip(there))
+            {
+                let plan = &mut dirs[place.0].plan;
+                match (there, here) {
+                    (Hashed::Is(there), Hashed::Is(here)) if there == *here => {}
+                    (Hashed::Failed { operation, error }, _) => {
+                        self.failures.add(&file.path(), &operation, &error);
+                        plan.set_step(place.1, None);
+                    }
+                    (Hashed::Changed, _) => {
+                        unlike += 1;
+                        plan.set_step(place.1, changed);
+                    }
+                    (Hashed::Is(_), _) => plan.set_step(place.1, Some(Step::Update)),
+                }
+            }
+        }
+    }
+}
+
+/// How far the planned directories have been dealt out in batches.
+#[derive(Default)]
+struct Cursor {
+    dir: usize,
+    check: usize,
+}
+
+impl Cursor {
+    fn next(&mut self, dirs: &[PlannedDir]) -> Option<Batch> {
+        let mut batch = Batch::default();
+        while let Some(dir) = dirs.get(self.dir).filter(|_| !batch.is_full()) {
+            self.fill(&mut batch, dir);
+        }
+        (!batch.files.is_empty()).then_some(batch)
+    }
+
+    /// Takes the checks of one directory, as many as fit.
+    fn fill(&mut self, batch: &mut Batch, dir: &PlannedDir) {
+        let mut checks = dir.plan.checks[self.check..].iter().copied().peekable();
+        let mut indices = Vec::new();
+        for (index, entry) in (0..).zip(&dir.listing) {
+            if batch.is_full() || checks.peek().is_none() {
+                break;
+            }
+            if checks.next_if_eq(&index).is_none() {
+                continue;
+            }
+            self.check += 1;
+            if let Some(file) = Listed::new(dir.source, &dir.path, &entry) {
+                batch.bytes += file.size;
+                batch.files.push(file);
+                batch.places.push((self.dir, index));
+                indices.push(index);
+            }
+        }
+        if checks.peek().is_none() {
+            (self.dir, self.check) = (self.dir + 1, 0);
+        }
+        if !indices.is_empty() {
+            batch.groups.push(HashGroup { dir: dir.source, indices });
+        }
+    }
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.files.len() >= MAX_HASHES || self.bytes >= BATCH_BYTES
+    }
+}
+
+/// Hashes files on all cores, a large one on all of them at once.
+///
+/// # Errors
+/// [`TransportError::Canceled`] when the run was told to stop. What is wrong with a file is in its place.
+pub(super) fn hash_all(
+    root: &Root,
+    files: &[Listed],
+    expect: Expect,
+    monitor: &Monitor,
+) -> Result<Vec<Hashed>, TransportError> {
+    let work = Work {
+        root,
+        expect,
+        monitor,
+        files: files
+            .iter()
+            .map(|file| FileWork { file, open: OnceLock::new(), done: OnceLock::new() })
+            .collect(),
+        blocks: blocks_before(files),
+        next: AtomicUsize::new(0),
+    };
+    let blocks = work.blocks.last().copied().unwrap_or(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(blocks);
+    std::thread::scope(|scope| {
+        (1..workers).for_each(|_| drop(scope.spawn(|| work.run())));
+        work.run();
+    });
+    let missing = || Hashed::Failed { operation: "read".into(), error: "it was not read".into() };
+    match monitor.cancelled() {
+        true => Err(TransportError::Canceled),
+        false => Ok(work.files.into_iter().map(|it| it.done.into_inner().unwrap_or_else(missing)).collect()),
+    }
+}
+
+/// How many blocks the files up to each one have, the last for all of them.
+fn blocks_before(files: &[Listed]) -> Vec<usize> {
+    let mut sum = 0;
+    let blocks = |file: &Listed| file.size.div_ceil(BLOCK_BYTES as u64).max(1) as usize;
+    let sums = files.iter().map(|file| {
+        sum += blocks(file);
+        sum
+    });
+    sums.collect()
+}
+
+/// The files of one batch while they are hashed, dealt out by the block.
+struct Work<'a> {
+    root: &'a Root,
+    expect: Expect,
+    monitor: &'a Monitor,
+    files: Vec<FileWork<'a>>,
+    blocks: Vec<usize>,
+    next: AtomicUsize,
+}
+
+struct FileWork<'a> {
+    file: &'a Listed,
+    open: OnceLock<Result<Open, Hashed>>,
+    done: OnceLock<Hashed>,
+}
+
+struct Open {
+    file: SourceFile,
+    state: Mutex<State>,
+}
+
+struct State {
+    hashes: BlockHashes,
+    left: u64,
+    error: Option<io::Error>,
+}
+
+impl Work<'_> {
+    fn run(&self) {
+        let (mut dir, mut buffer) = (LastDir::default(), Vec::new());
+        loop {
+            let block = self.next.fetch_add(1, Relaxed);
+            let nth = self.blocks.partition_point(|end| *end <= block);
+            let Some(work) = self.files.get(nth).filter(|_| !self.monitor.cancelled()) else { return };
+            let first = nth.checked_sub(1).map_or(0, |before| self.blocks[before]);
+            self.block(work, (block - first) as u64 * BLOCK_BYTES as u64, &mut dir, &mut buffer);
+        }
+    }
+
+    fn block(&self, work: &FileWork<'_>, offset: u64, dir: &mut LastDir, buffer: &mut Vec<u8>) {
+        let open = work.open.get_or_init(|| self.open(work.file, dir));
+        let open = match open {
+            Ok(open) => open,
+            // Whoever could not open it has said so.
+            Err(why) => return drop(work.done.set(why.clone())),
+        };
+        let len = work.file.size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
+        buffer.resize(len, 0);
+        let read = read_at(open.file.as_fd(), buffer, offset);
+        let hash = read.map(|()| BlockHash::of(buffer, offset, work.file.size));
+        let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match hash {
+            Ok(hash) => state.hashes.set(offset, hash),
+            Err(error) => state.error = Some(error),
+        }
+        state.left -= 1;
+        if state.left == 0 {
+            let _ = work.done.set(finish(&open.file, &mut state));
+        }
+    }
+
+    fn open(&self, listed: &Listed, dir: &mut LastDir) -> Result<Open, Hashed> {
+        let opened =
+            dir.open(self.root, listed.id, &listed.dir).and_then(|dir| SourceFile::open(dir, &listed.name));
+        let file = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Hashed::Changed,
+            _ => failed(&error),
+        })?;
+        let same_time = file.mtime() == listed.mtime || self.expect != Expect::AsListed;
+        if file.len() != listed.size || !same_time {
+            return Err(Hashed::Changed);
+        }
+        if self.expect == Expect::OnVolume {
+            // Only advice: where it is not taken, what the system remembers is read.
+            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        }
+        let left = listed.size.div_ceil(BLOCK_BYTES as u64).max(1);
+        let state = State { hashes: BlockHashes::new(listed.size), left, error: None };
+        Ok(Open { file, state: Mutex::new(state) })
+    }
+}
+
+fn finish(file: &SourceFile, state: &mut State) -> Hashed {
+    match (state.error.take(), file.is_unchanged(), state.hashes.finish()) {
+        (None, Ok(true), Some(hash)) => Hashed::Is(hash),
+        (_, Ok(false), _) => Hashed::Changed,
+        (Some(error), ..) | (None, Err(error), _) => failed(&error),
+        (None, Ok(true), None) => Hashed::Changed,
+    }
+}
+
+fn failed(error: &io::Error) -> Hashed {
+    Hashed::Failed { operation: "read".into(), error: error.to_string() }
+}
+
+/// Fills `buffer` from `offset` on; a file that ends before is an error.
+fn read_at(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match rustix::io::pread(file, &mut *buffer, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{hash::ContentHash, root::Place};
+
+    fn listed(root: &std::path::Path, name: &str) -> Listed {
+        let stat = fs::metadata(root.join(name)).unwrap();
+        let mtime = std::os::unix::fs::MetadataExt::mtime(&stat);
+        let nanos = std::os::unix::fs::MetadataExt::mtime_nsec(&stat) as u32;
+        let mtime = Time { seconds: mtime, nanos };
+        Listed { id: 0, dir: RelPath::root(), name: name.as_bytes().into(), size: stat.len(), mtime }
+    }
+
+    #[test]
+    fn files_of_every_size_have_the_hash_of_their_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let sizes = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 5 * BLOCK_BYTES + 7];
+        let contents: Vec<Vec<u8>> = sizes.map(|size| (0..size).map(|i| (i * 7 / 3) as u8).collect()).into();
+        for (n, content) in contents.iter().enumerate() {
+            fs::write(dir.path().join(n.to_string()), content).unwrap();
+        }
+        let files: Vec<Listed> = (0..sizes.len()).map(|n| listed(dir.path(), &n.to_string())).collect();
+        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let expected: Vec<Hashed> = contents.iter().map(|it| Hashed::Is(ContentHash::of(it))).collect();
+        for expect in [Expect::AsListed, Expect::SameSize, Expect::OnVolume] {
+            assert_eq!(hash_all(&root, &files, expect, &Monitor::default()).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_as_listed_has_changed_and_one_that_cannot_be_read_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["grown", "touched", "gone", "link"] {
+            fs::write(dir.path().join(name), "content").unwrap();
+        }
+        let files: Vec<Listed> =
+            ["grown", "touched", "gone", "link"].map(|name| listed(dir.path(), name)).into();
+        fs::write(dir.path().join("grown"), "content and more").unwrap();
+        let touched = fs::File::options().write(true).open(dir.path().join("touched")).unwrap();
+        touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        fs::remove_file(dir.path().join("gone")).unwrap();
+        fs::remove_file(dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("grown", dir.path().join("link")).unwrap();
+        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let hashes = hash_all(&root, &files, Expect::AsListed, &Monitor::default()).unwrap();
+        assert_eq!(hashes[..3], [Hashed::Changed, Hashed::Changed, Hashed::Changed]);
+        assert!(matches!(&hashes[3], Hashed::Failed { operation, .. } if operation == "read"));
+        let hashes = hash_all(&root, &files[1..2], Expect::SameSize, &Monitor::default()).unwrap();
+        assert_eq!(hashes, [Hashed::Is(ContentHash::of(b"content"))]);
+    }
+
+    #[test]
+    fn who_was_told_to_stop_hashes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "content").unwrap();
+        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let monitor = Monitor::default();
+        monitor.cancel();
+        let files = [listed(dir.path(), "file")];
+        let stopped = hash_all(&root, &files, Expect::AsListed, &monitor);
+        assert!(matches!(stopped, Err(TransportError::Canceled)));
+    }
+}
