@@ -1,7 +1,9 @@
 //! Counters, failures and phase timings of a run, gathered by many threads → the report.
 
 use std::{
+    collections::HashSet,
     fmt::Display,
+    hash::{BuildHasher as _, RandomState},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -14,11 +16,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{monitor::Monitor, path::RelPath};
 
-/// Entries that could not be synced: all are counted, the first few are named.
+/// Entries that could not be synced: all are counted, each once, and the first few are named.
 #[derive(Debug, Default)]
 pub struct Failures {
     count: AtomicU64,
-    first: Mutex<Vec<Failure>>,
+    named: Mutex<Named>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Named {
+    first: Vec<Failure>,
+    /// The hashes of the paths of all.
+    seen: HashSet<u64>,
 }
 
 impl Failures {
@@ -42,14 +52,17 @@ impl Failures {
 
     /// The first [`MAX_FAILURES`].
     pub fn named(&self) -> Vec<Failure> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).first.clone()
     }
 
     fn push(&self, failure: Failure) {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if !named.seen.insert(self.hasher.hash_one(&failure.path)) {
+            return;
+        }
         self.count.fetch_add(1, Relaxed);
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.len() < MAX_FAILURES {
-            first.push(failure);
+        if named.first.len() < MAX_FAILURES {
+            named.first.push(failure);
         }
     }
 }
@@ -193,5 +206,16 @@ mod tests {
         assert_eq!(failures.count(), 25);
         assert_eq!(failures.named().len(), MAX_FAILURES);
         assert_eq!(failures.named()[0].path, "f0");
+    }
+
+    #[test]
+    fn an_entry_that_fails_twice_counts_once() {
+        let failures = Failures::default();
+        let path = |name: &str| RelPath::parse(name.as_bytes()).unwrap();
+        failures.add(&path("a"), "read", &"first");
+        failures.add(&path("a"), "verify", &"second");
+        failures.add(&path("b"), "verify", &"third");
+        let errors: Vec<String> = failures.named().into_iter().map(|failure| failure.error).collect();
+        assert_eq!((failures.count(), errors), (2, vec!["first".into(), "third".into()]));
     }
 }

@@ -240,6 +240,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     Ok(RunParams {
         run: String::new(),
         dry_run: false,
+        verify: false,
         delete: files.delete,
         delete_limit: DeleteLimit(number("files.deleteLimit.percent", files.delete_limit.percent)?),
         force: false,

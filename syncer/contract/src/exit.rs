@@ -12,7 +12,7 @@ pub enum ExitCode {
     Failed = 1,
     /// The command line was wrong.
     Usage = 2,
-    /// The run went through, but some files failed; the report names the first of them.
+    /// The run went through, but some files failed, or differ when they are read back; the report names the first of them.
     Partial = 3,
     /// A guard refused the run: too many deletes, a source that looks emptied, or another destination than expected. Nothing was changed.
     Guard = 4,

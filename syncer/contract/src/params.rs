@@ -118,6 +118,9 @@ pub struct RunParams {
     /// Say what would be done, and change nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// Afterwards, or instead of a run where `dry_run` is set too, read the whole destination back and compare it with the source.
+    #[serde(default)]
+    pub verify: bool,
     /// Remove what the source does not have.
     pub delete: bool,
     /// The guard on `delete`.
@@ -164,6 +167,7 @@ impl RunParams {
         let mut args = Vec::new();
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
         flag(self.dry_run, "--dry-run");
+        flag(self.verify, "--verify");
         flag(self.delete, "--delete");
         flag(self.force, "--force");
         flag(self.ignore_files, "--ignore-files");

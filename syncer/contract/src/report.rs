@@ -53,7 +53,7 @@ pub struct Timings {
     pub connect: u64,
     /// Walking the trees.
     pub scan: u64,
-    /// Comparing the trees and deciding what to do.
+    /// Comparing the trees and deciding what to do; also reading the destination back, where that was asked for.
     pub plan: u64,
     /// Naming chunks and finding what the destination lacks, while nothing crossed the wire.
     pub delta: u64,

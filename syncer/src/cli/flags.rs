@@ -25,7 +25,7 @@ Exit codes:
   0  done: the destination equals the source
   1  failed or stopped; what had arrived by then is kept, and every file is wholly old or wholly new
   2  the command line is wrong
-  3  done, but some files failed; the first of them are named
+  3  done, but some files failed, or differ by --verify; the first of them are named
   4  a guard refused the run, and nothing was changed: see --delete-limit, --expect-volume and --force
   5  the peer or the network was lost; the next run goes on from what arrived
   6  an identity was refused, before anything was read";
@@ -204,6 +204,13 @@ pub(super) struct ParamFlags {
     #[arg(short = 'n', long)]
     dry_run: bool,
 
+    /// After the run, read the whole destination back and compare it with the source
+    ///
+    /// What differs is counted and named as failed, and the exit code is 3. With --dry-run it is done instead
+    /// of a run. What the source changes meanwhile is left out.
+    #[arg(long)]
+    verify: bool,
+
     /// Remove what the source does not have
     #[arg(long)]
     delete: bool,
@@ -353,6 +360,7 @@ impl From<ParamFlags> for RunParams {
         Self {
             run: flags.run,
             dry_run: flags.dry_run,
+            verify: flags.verify,
             delete: flags.delete,
             delete_limit: flags.delete_limit,
             force: flags.force,
@@ -478,7 +486,7 @@ mod tests {
     prop_compose! {
         fn any_params()(
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
-            dry_run in any::<bool>(),
+            (dry_run, verify) in any::<(bool, bool)>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
             (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
@@ -489,6 +497,7 @@ mod tests {
             RunParams {
                 run,
                 dry_run,
+                verify,
                 delete,
                 delete_limit: DeleteLimit(delete_limit),
                 force,

@@ -13,6 +13,7 @@ use super::{
     read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
     rehearse::{self, Looked},
     sink::{self, Planned, apply, make_report, open_destination, scan_tree},
+    verify::Verifier,
 };
 use crate::{
     apply::{Destination, Settings},
@@ -55,27 +56,30 @@ pub(super) fn run(
         source: SourceDone::default(),
     };
     watch.enter(Phase::Plan);
-    let mut source = LocalTree { tree, asked: VecDeque::new() };
+    let mut source = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
     let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
     let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
     watch.enter(Phase::Delta);
-    if let Some(to) = destination.root() {
-        let monitor = watch.monitor();
-        let checker = sink::checker(to, &failures, monitor);
-        let mut hashes = LocalHashes { root: &root, monitor };
-        checker.check(&mut compared.dirs, &mut hashes, Some(Step::Update))?;
-    }
+    let monitor = watch.monitor();
+    let mut hashes = LocalHashes { root: &root, monitor };
+    let changed = match destination.root() {
+        Some(to) => {
+            let checker = sink::checker(to, &failures, monitor);
+            checker.check(&mut compared.dirs, &mut hashes, Some(Step::Update))?
+        }
+        None => 0,
+    };
     compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     let destination = match destination {
         Target::Change(destination) => destination,
         Target::Look(looked) => {
-            let monitor = watch.monitor();
             notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
                 actions.iter().for_each(|action| monitor.planned(action));
                 Ok(())
             })?);
+            notes.extend(rehearse::verified(params, &head.totals, &plan, changed, &failures));
             return Ok(report(params, watch, &head, &counters, &failures, looked.volume, notes));
         }
     };
@@ -91,6 +95,18 @@ pub(super) fn run(
     notes.extend(apply(context, params, &head, &plan, watch, &mut |executor| {
         copy_all(context, &root, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     })?);
+    if params.verify {
+        watch.enter(Phase::Plan);
+        let verifier = Verifier {
+            params,
+            settings: destination.settings(),
+            root: destination.root(),
+            path: &to_path,
+            failures: &failures,
+            monitor,
+        };
+        notes.extend(verifier.verify(&mut source, &mut hashes, &head)?);
+    }
     let report = report(params, watch, &head, &counters, &failures, Some(destination.own().volume()), notes);
     destination.close();
     Ok(report)
@@ -165,6 +181,8 @@ fn refuse_overlap(from: &Place, to: &Place) -> Result<(), SessionError> {
 struct LocalTree {
     tree: Tree,
     asked: VecDeque<DirId>,
+    /// The listings are asked for again.
+    keep: bool,
 }
 
 impl SourceTree for LocalTree {
@@ -176,8 +194,11 @@ impl SourceTree for LocalTree {
     fn next(&mut self) -> Result<Listed, SessionError> {
         let id = self.asked.pop_front().unwrap_or(ROOT);
         let dirs = &mut self.tree.dirs;
-        let listing = std::mem::take(&mut dirs[id as usize].listing);
-        let rules = std::mem::take(&mut dirs[id as usize].rules);
+        let dir = &mut dirs[id as usize];
+        let (listing, rules) = match self.keep {
+            true => (dir.listing.clone(), dir.rules.clone()),
+            false => (std::mem::take(&mut dir.listing), std::mem::take(&mut dir.rules)),
+        };
         let first_child = dirs[id as usize].first_child;
         let below = first_child as usize..(first_child + listing.dirs()) as usize;
         let children = dirs[below].iter().map(|dir| dir.digest).collect();

@@ -22,6 +22,7 @@ mod rehearse;
 mod remote;
 mod sink;
 mod source;
+mod verify;
 
 use std::{
     net::SocketAddr,

@@ -11,15 +11,16 @@ use super::{
     guard,
     moves::Moved,
     sink::Planned,
+    verify,
 };
 use crate::{
     apply::{Candidate, Settings, visible_attrs},
     entry::{Entry, Kind},
     path::RelPath,
     plan::Step,
-    report::Counters,
+    report::{Counters, Failures},
     root::{Place, Root},
-    scan::{DirId, Tree},
+    scan::{DirId, Totals, Tree},
     transport::TransportError,
     wire::TreeHead,
 };
@@ -83,6 +84,21 @@ pub(super) fn rehearse(
     }
     teller.flush()?;
     guard::check(params, &head.totals, sink, compared)
+}
+
+/// Takes what differs as failures, where the dry run is to verify. `changed` files of the source are not as they were listed.
+pub(super) fn verified(
+    params: &RunParams,
+    source: &Totals,
+    plan: &Planned,
+    changed: u64,
+    failures: &Failures,
+) -> Vec<String> {
+    if !params.verify {
+        return Vec::new();
+    }
+    let differences = verify::report(&plan.compared, &plan.sink, failures);
+    verify::notes(source.entries, differences, changed)
 }
 
 struct Teller<'a> {

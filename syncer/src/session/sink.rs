@@ -15,6 +15,7 @@ use super::{
     guard,
     rehearse::{self, Looked},
     remote, rfc3339,
+    verify::Verifier,
 };
 use crate::{
     apply::{Candidate, Destination, Settings},
@@ -99,6 +100,18 @@ pub(super) fn run(
     }
     notes.extend(applied?);
     failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
+    if params.verify {
+        watch.enter(Phase::Plan);
+        let verifier = Verifier {
+            params: &params,
+            settings: destination.settings(),
+            root: destination.root(),
+            path: &place.path(),
+            failures: &failures,
+            monitor: watch.monitor(),
+        };
+        notes.extend(verifier.verify(&mut source, &mut RemoteHashes(control), &head)?);
+    }
     let volume = Some(destination.own().volume());
     let mut report = make_report(&params, watch, &head.totals, &counters, &failures, volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
@@ -144,16 +157,20 @@ fn rehearse(
     let policy = policy(params, looked.settings);
     let mut compared = compare(&mut source, &head, &sink, policy, may_move(params))?;
     watch.enter(Phase::Delta);
-    if let Some(root) = looked.root() {
-        let checker = checker(root, &failures, watch.monitor());
-        checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?;
-    }
+    let changed = match looked.root() {
+        Some(root) => {
+            let checker = checker(root, &failures, watch.monitor());
+            checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?
+        }
+        None => 0,
+    };
     compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
         control.send(&Message::Planned(actions))
     })?);
+    notes.extend(rehearse::verified(params, &head.totals, &plan, changed, &failures));
     let mut report = make_report(params, watch, &head.totals, &counters, &failures, looked.volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
     report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..head.source.usage };
@@ -204,6 +221,7 @@ pub(super) fn policy(params: &RunParams, settings: Settings) -> Policy {
 
 fn content(params: &RunParams) -> Content {
     match params.compare {
+        _ if params.dry_run && params.verify => Content::Verified,
         Compare::Metadata => Content::Trusted,
         Compare::Content => Content::Compared,
     }

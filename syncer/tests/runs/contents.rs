@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::SystemTime};
 
-use contract::{Action, Event, ExitCode, Work};
+use contract::{Action, Event, ExitCode, Report, Work};
 
 use crate::common::{
     oracle::{Snapshot, UNTOUCHED},
@@ -100,16 +100,16 @@ fn more_files_than_a_message_may_ask_for_are_compared() {
         for dir in 0..3 {
             let dir = pair.source.join(format!("dir {dir}"));
             fs::create_dir(&dir).unwrap();
-            for n in 0..2000 {
+            for n in 0..1400 {
                 fs::write(dir.join(n.to_string()), n.to_string()).unwrap();
             }
         }
         pair.sync("before");
         corrupt(&pair.destination.join("dir 0/7"), 0);
-        corrupt(&pair.destination.join("dir 2/1999"), 3);
+        corrupt(&pair.destination.join("dir 2/1399"), 3);
         let run = pair.run(&["--compare=content"]);
         run.assert_exit(ExitCode::Done);
-        pair.assert_copy("in three folders of 2,000 files");
+        pair.assert_copy("in three folders of 1,400 files");
         assert_eq!(run.report().work.files_updated, 2, "{way:?}");
     }
 }
@@ -129,5 +129,85 @@ fn names_of_a_file_stay_names_of_it_when_its_content_is_put_right() {
         assert_eq!(fs::read(to("a")).unwrap(), b"content", "{way:?}");
         let inode = |name: &str| fs::metadata(to(name)).unwrap().ino();
         assert_eq!(inode("a"), inode("folder/b"), "{way:?}");
+    }
+}
+
+fn verified(report: &Report) -> Vec<(&str, &str)> {
+    let differences = report.failures.iter().filter(|failure| failure.operation == "verify");
+    differences.map(|failure| (failure.path.as_str(), failure.error.as_str())).collect()
+}
+
+#[test]
+fn reading_back_a_destination_in_step_finds_nothing() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::gallery(&pair.source, Shape::Everything);
+        for turn in ["first", "second"] {
+            let run = pair.run(&["--verify", "--delete"]);
+            run.assert_exit(ExitCode::Done);
+            pair.assert_copy(turn);
+            let notes = &run.report().notes;
+            assert!(notes.iter().any(|note| note.ends_with("all contents read back, 0 differ")), "{notes:?}");
+            pair.assert_staging_empty();
+        }
+        tree::file(&pair.destination.join("theirs"), b"not to be deleted, so no difference");
+        pair.run(&["--verify"]).assert_exit(ExitCode::Done);
+    }
+}
+
+#[test]
+fn reading_back_names_what_the_run_did_not_see() {
+    for way in Way::ALL {
+        let pair = drifted(way);
+        let before = Snapshot::of(&pair.destination);
+        let run = pair.run(&["--verify", "--delete"]);
+        run.assert_exit(ExitCode::Partial);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "nothing was to be done");
+        let differs = "its content differs";
+        assert_eq!(verified(run.report()), [("large", differs), ("small", differs)], "{way:?}");
+        assert_eq!(run.report().work.files_failed, 2, "{way:?}");
+    }
+}
+
+#[test]
+fn a_destination_is_verified_without_a_run() {
+    for way in Way::ALL {
+        let pair = drifted(way);
+        tree::file(&pair.source.join("missing"), b"");
+        tree::file(&pair.destination.join("surplus"), b"");
+        tree::set_mode(&pair.destination.join("a/b"), 0o700);
+        let before = Snapshot::of(&pair.destination);
+        let run = pair.run(&["--verify", "--dry-run", "--delete"]);
+        run.assert_exit(ExitCode::Partial);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a dry run");
+        let mut found = verified(run.report());
+        found.sort_unstable();
+        let expected = [
+            ("a/b", "its mode, owner, time or attributes differ"),
+            ("large", "its content differs"),
+            ("missing", "the destination does not have it"),
+            ("small", "its content differs"),
+            ("surplus", "the source does not have it"),
+        ];
+        assert_eq!(found, expected, "{way:?}");
+    }
+}
+
+#[test]
+fn reading_back_finds_nothing_after_folders_moved_and_files_have_several_names() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        fs::create_dir_all(pair.source.join("old/deep")).unwrap();
+        fs::write(pair.source.join("old/deep/file"), b"content").unwrap();
+        fs::hard_link(pair.source.join("old/deep/file"), pair.source.join("second")).unwrap();
+        fs::create_dir(pair.source.join("plain")).unwrap();
+        fs::write(pair.source.join("plain/file"), b"content").unwrap();
+        pair.sync("before");
+        fs::rename(pair.source.join("old"), pair.source.join("new")).unwrap();
+        fs::rename(pair.source.join("plain"), pair.source.join("moved")).unwrap();
+        let run = pair.run(&["--verify", "--delete", "--delete-limit=100"]);
+        run.assert_exit(ExitCode::Done);
+        pair.assert_copy("after folders moved");
+        pair.run(&["--verify", "--dry-run", "--delete"]).assert_exit(ExitCode::Done);
     }
 }

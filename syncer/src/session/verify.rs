@@ -1,0 +1,103 @@
+//! Reads a destination back: scans it anew, compares all of it with the source, contents included, and reports what differs.
+
+use std::path::Path;
+
+use contract::{RunParams, Side};
+
+use super::{
+    SessionError,
+    check::{Checker, Expect, SourceHashes},
+    compare::{Compared, PlannedDir, SourceTree, compare},
+    sink::{policy, scan_tree},
+};
+use crate::{
+    apply::Settings,
+    monitor::Monitor,
+    path::RelPath,
+    plan::{Content, Policy, Step},
+    report::Failures,
+    root::Root,
+    scan::Tree,
+    wire::TreeHead,
+};
+
+/// A destination to read back.
+pub(super) struct Verifier<'a> {
+    pub params: &'a RunParams,
+    pub settings: Settings,
+    /// The destination, and its path for messages.
+    pub root: &'a Root,
+    pub path: &'a Path,
+    pub failures: &'a Failures,
+    pub monitor: &'a Monitor,
+}
+
+impl Verifier<'_> {
+    /// Compares the destination as it is now with the source as it was listed. What differs is a failure; what the source has changed
+    /// meanwhile is none. Returns notes for the report.
+    pub(super) fn verify(
+        &self,
+        source: &mut impl SourceTree,
+        hashes: &mut dyn SourceHashes,
+        head: &TreeHead,
+    ) -> Result<Vec<String>, SessionError> {
+        let sink = scan_tree(self.path, self.root, self.params, Side::Sink, self.failures)?;
+        let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
+        let mut compared = compare(source, head, &sink, policy, false)?;
+        let changed = self.checker().check(&mut compared.dirs, hashes, None)?;
+        compared.settle(&sink, policy);
+        let differences = report(&compared, &sink, self.failures);
+        Ok(notes(head.totals.entries, differences, changed))
+    }
+
+    fn checker(&self) -> Checker<'_> {
+        Checker { root: self.root, failures: self.failures, monitor: self.monitor, expect: Expect::OnVolume }
+    }
+}
+
+/// What a verification came to, in sentences.
+pub(super) fn notes(entries: u64, differences: u64, changed: u64) -> Vec<String> {
+    let mut notes = vec![format!(
+        "verified: {entries} entries were compared with the source and all contents read back, {differences} differ"
+    )];
+    if changed > 0 {
+        notes.push(format!("{changed} files changed at the source meanwhile and were not verified"));
+    }
+    notes
+}
+
+/// Takes every difference as a failure, and returns how many there are.
+pub(super) fn report(compared: &Compared, sink: &Tree, failures: &Failures) -> u64 {
+    compared.dirs.iter().map(|dir| steps(dir, failures) + surplus(dir, sink, failures)).sum()
+}
+
+fn steps(dir: &PlannedDir, failures: &Failures) -> u64 {
+    let mut steps = dir.plan.steps.iter().peekable();
+    for (index, entry) in (0..).zip(&dir.listing) {
+        let Some((_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+        let what = match step {
+            Step::Create => "the destination does not have it",
+            Step::Replace { .. } => "the destination has something else of this name",
+            Step::Update => "its content differs",
+            Step::Meta => "its mode, owner, time or attributes differ",
+        };
+        failures.add(&path_in(&dir.path, entry.name), "verify", &what);
+    }
+    dir.plan.steps.len() as u64
+}
+
+/// What only the destination has, where the run would have deleted it.
+fn surplus(dir: &PlannedDir, sink: &Tree, failures: &Failures) -> u64 {
+    let Some(id) = dir.sink else { return 0 };
+    let mut deletes = dir.plan.deletes.iter().peekable();
+    for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
+        if deletes.next_if(|&&at| at == index).is_some() {
+            failures.add(&path_in(&dir.path, entry.name), "verify", &"the source does not have it");
+        }
+    }
+    dir.plan.deletes.len() as u64
+}
+
+fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
+    dir.join(name).unwrap_or_else(|_| dir.clone())
+}
