@@ -125,12 +125,15 @@ impl Root {
     fn descend(self, place: &Place, make: bool) -> Result<Self, RootError> {
         let mut at = self.fd;
         let mut path = place.trusted.clone();
-        for name in place.below.names() {
+        let mut names = place.below.names().peekable();
+        while let Some(name) = names.next() {
+            // Those on the way need not be readable.
+            let access = if names.peek().is_some() { OFlags::PATH } else { OFlags::RDONLY };
             path.push(std::ffi::OsStr::from_bytes(name));
-            at = match open_beneath(&at, name, OFlags::RDONLY) {
+            at = match open_beneath(&at, name, access) {
                 Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
                     make_in(&at, name).map_err(|error| refused("make", &path, error))?;
-                    open_beneath(&at, name, OFlags::RDONLY)
+                    open_beneath(&at, name, access)
                 }
                 result => result,
             }

@@ -86,7 +86,9 @@ fn serve(
                     let files = candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &groups)?;
                     control.send(&Message::Hashed(hash_all(root, &files, Expect::AsListed, monitor)?))?;
                 }
-                Message::Planned(actions) => actions.iter().for_each(|action| monitor.planned(action)),
+                Message::Planned(actions) if params.dry_run => {
+                    actions.iter().for_each(|action| monitor.planned(action));
+                }
                 Message::Report(report) => return Ok(*report),
                 other => {
                     return Err(TransportError::Unexpected { got: other.what(), expected: "Need" }.into());
