@@ -98,6 +98,8 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
         tokio::select! {
             event = syncer.next_event() => match event {
                 Some(Event::Progress(now)) => drop(progress.send(now)),
+                // No pod is started for a dry run.
+                Some(Event::Planned(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
                 None => break,

@@ -187,7 +187,7 @@ async fn try_once(
     let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
     let mut ends = Ends::new(job.timeout)?;
     let Some(address) = ends.await_address(&mut sink).await else {
-        let sink = ends.ending(Side::Sink, sink).await?;
+        let sink = ends.ending(Side::Sink, sink, display).await?;
         return Ok(ends.judge(&Ending::default(), &sink));
     };
     let dial = Dial { address, timeout_s: DIAL_TIMEOUT_S };
@@ -301,8 +301,8 @@ impl Ends {
                 }
             }
         }
-        let source = self.ending(Side::Source, source).await?;
-        let sink = self.ending(Side::Sink, sink).await?;
+        let source = self.ending(Side::Source, source, display).await?;
+        let sink = self.ending(Side::Sink, sink, display).await?;
         Ok(self.judge(&source, &sink))
     }
 
@@ -320,12 +320,17 @@ impl Ends {
 
     /// Waits for a process to end, for a while of its own accord, and then on request. One that heeds no
     /// request is killed.
-    async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
+    async fn ending(
+        &mut self,
+        side: Side,
+        mut syncer: Syncer,
+        display: &mut Display,
+    ) -> Result<Ending, LocalError> {
         let mut report = self.reports[usize::from(side == Side::Sink)].take();
         let mut is_told = false;
         let exit = loop {
             tokio::select! {
-                exit = follow(&mut syncer, &mut report) => break Some(exit?),
+                exit = follow(side, &mut syncer, &mut report, display) => break Some(exit?),
                 () = self.told_to_stop() => syncer.terminate(),
                 () = sleep(GRACE) => {
                     if is_told {
@@ -341,12 +346,19 @@ impl Ends {
     }
 }
 
-/// Takes note of a report that is still to come, and of the end of the process. The future may be dropped and
+/// Takes note of what is still to come, the report above all, and of the end of the process. The future may be dropped and
 /// asked for again.
-async fn follow(syncer: &mut Syncer, report: &mut Option<Report>) -> Result<Exit, ProcessError> {
+async fn follow(
+    side: Side,
+    syncer: &mut Syncer,
+    report: &mut Option<Report>,
+    display: &mut Display,
+) -> Result<Exit, ProcessError> {
     while let Some(event) = syncer.next_event().await {
-        if let Event::Finished(it) = event {
-            *report = Some(*it);
+        match event {
+            Event::Finished(it) => *report = Some(*it),
+            Event::Planned(action) if side == Side::Source => display.planned(&action),
+            Event::Planned(_) | Event::Progress(_) | Event::Listening { .. } => {}
         }
     }
     syncer.wait().await
