@@ -112,6 +112,7 @@ fn messages() -> Vec<Message> {
         totals: Default::default(),
         source: SourceDone::default(),
     };
+    let rules = Box::from(*b"*.o\n");
     let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16], attrs: [6; 16] }];
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
     let granules = Granules::new(100_000, 16 << 10, vec![name(); 7]).expect("as many names as granules");
@@ -123,7 +124,7 @@ fn messages() -> Vec<Message> {
             attrs: Classes::USER,
         })),
         Message::Welcome(Welcome { version: "0.1.0".into() }),
-        Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules: Box::from(*b"*.o\n") }),
+        Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules }),
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, 300]),
         Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200], prefixes: vec![prefix] }),
