@@ -1,6 +1,6 @@
 //! Hashes of content and of directories. All are BLAKE3.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use blake3::hazmat::{ChainingValue, HasherExt as _, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
@@ -27,12 +27,30 @@ impl fmt::Debug for ContentHash {
 
 /// The hash of a file from the hashes of its blocks, which may come in any order.
 ///
-/// Memory: 32 bytes for each [`BLOCK_BYTES`] of the file.
+/// Memory: about 50 bytes for each block that was taken, whatever the length of the file; one run of holes is as one block.
 #[derive(Debug)]
 pub struct BlockHashes {
-    values: Vec<Option<ChainingValue>>,
-    missing: usize,
+    /// What is known, by the first block of it.
+    runs: BTreeMap<u64, Run>,
+    blocks: u64,
+    missing: u64,
     root: Option<ContentHash>,
+}
+
+/// Blocks end to end whose part in the hash is known.
+#[derive(Debug, Clone, Copy)]
+enum Run {
+    One(ChainingValue),
+    Holes(u64),
+}
+
+impl Run {
+    fn blocks(self) -> u64 {
+        match self {
+            Self::One(_) => 1,
+            Self::Holes(blocks) => blocks,
+        }
+    }
 }
 
 /// The part of a file's hash that one block contributes.
@@ -42,6 +60,8 @@ pub enum BlockHash {
     Whole(ContentHash),
     /// The block is a subtree.
     Part(ChainingValue),
+    /// So many blocks, one at least, are nothing but a hole.
+    Holes(u64),
 }
 
 /// The smallest granule: BLAKE3 hashes 16 of its leaves side by side, so that smaller ones cost more to hash.
@@ -82,33 +102,43 @@ impl BlockHash {
         }
     }
 
-    /// Of a block that is nothing but a hole. It stands for no bytes that could be hashed, so that files with large holes cost what is in
+    /// Of blocks of `bytes` bytes together that are nothing but a hole. It stands for no bytes that could be hashed, so that files with large holes cost what is in
     /// them; both ends have to agree that it is a hole. Only files of several blocks have such.
-    pub fn of_hole() -> Self {
-        Self::Part(blake3::derive_key("volferry 2026-11-21 a block that is a hole v1", &[]))
+    pub fn of_hole(bytes: u64) -> Self {
+        Self::Holes(bytes.div_ceil(BLOCK_BYTES as u64).max(1))
     }
 }
 
 impl BlockHashes {
     /// For a file of `len` bytes.
     pub fn new(len: u64) -> Self {
-        let blocks = len.div_ceil(BLOCK_BYTES as u64).max(1) as usize;
-        Self { values: vec![None; blocks], missing: blocks, root: None }
+        let blocks = len.div_ceil(BLOCK_BYTES as u64).max(1);
+        Self { runs: BTreeMap::new(), blocks, missing: blocks, root: None }
     }
 
-    /// Takes the hash of the block at `offset`. A block that was taken already is replaced.
-    pub fn set(&mut self, offset: u64, hash: BlockHash) {
-        let Some(slot) = self.values.get_mut((offset / BLOCK_BYTES as u64) as usize) else { return };
-        let value = match hash {
-            BlockHash::Part(value) => value,
-            BlockHash::Whole(root) => {
-                self.root = Some(root);
-                root.0
-            }
+    /// Takes the hash of the block, or the blocks, at `offset`. False where they are not in the file, or something of them was taken
+    /// already.
+    #[must_use]
+    pub fn set(&mut self, offset: u64, hash: BlockHash) -> bool {
+        let first = offset / BLOCK_BYTES as u64;
+        let run = match hash {
+            BlockHash::Part(value) => Run::One(value),
+            BlockHash::Whole(root) => Run::One(root.0),
+            BlockHash::Holes(blocks) => Run::Holes(blocks),
         };
-        if slot.replace(value).is_none() {
-            self.missing -= 1;
+        let Some(end) = first.checked_add(run.blocks()).filter(|end| *end <= self.blocks) else {
+            return false;
+        };
+        let before = self.runs.range(..end).next_back();
+        if before.is_some_and(|(at, run)| at + run.blocks() > first) {
+            return false;
         }
+        if let BlockHash::Whole(root) = hash {
+            self.root = Some(root);
+        }
+        self.runs.insert(first, run);
+        self.missing -= run.blocks();
+        true
     }
 
     /// The file's hash, once every block is there.
@@ -116,30 +146,76 @@ impl BlockHashes {
         if self.missing > 0 {
             return None;
         }
-        if self.values.len() == 1 {
+        if self.blocks == 1 {
             return self.root;
         }
-        let values: Vec<ChainingValue> = self.values.iter().copied().flatten().collect();
-        Some(root(&values))
+        let mut tree = Subtrees { runs: &self.runs, holes: vec![hole()] };
+        let left = left_parts(self.blocks);
+        let (left, right) = (tree.value(0, left), tree.value(left, self.blocks - left));
+        Some(ContentHash(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()))
     }
+}
+
+/// The subtrees of a file all of whose blocks are known. Those of holes are made once for each size, so that a hole of any length costs
+/// little.
+struct Subtrees<'a> {
+    runs: &'a BTreeMap<u64, Run>,
+    /// Of 1, 2, 4, 8 ... blocks that are holes.
+    holes: Vec<ChainingValue>,
+}
+
+impl Subtrees<'_> {
+    /// Of `blocks` blocks, one at least.
+    fn value(&mut self, first: u64, blocks: u64) -> ChainingValue {
+        if let Some((at, run)) = self.runs.range(..=first).next_back() {
+            match *run {
+                Run::One(value) if blocks == 1 => return value,
+                Run::Holes(many) if blocks.is_power_of_two() && first + blocks <= at + many => {
+                    return self.holes(blocks.trailing_zeros() as usize);
+                }
+                _ => {}
+            }
+        }
+        if blocks == 1 {
+            // There is none: all blocks are known.
+            return hole();
+        }
+        let left = left_parts(blocks);
+        let (left, right) = (self.value(first, left), self.value(first + left, blocks - left));
+        merge_subtrees_non_root(&left, &right, Mode::Hash)
+    }
+
+    fn holes(&mut self, level: usize) -> ChainingValue {
+        let mut value = self.holes[self.holes.len() - 1];
+        while self.holes.len() <= level {
+            value = merge_subtrees_non_root(&value, &value, Mode::Hash);
+            self.holes.push(value);
+        }
+        self.holes[level]
+    }
+}
+
+/// What stands for a block that is nothing but a hole.
+fn hole() -> ChainingValue {
+    blake3::derive_key("volferry 2026-11-21 a block that is a hole v1", &[])
 }
 
 /// The hash of a file from those of its two or more parts.
 fn root(values: &[ChainingValue]) -> ContentHash {
-    let (left, right) = values.split_at(left_parts(values.len()));
+    let (left, right) = values.split_at(left_parts(values.len() as u64) as usize);
     ContentHash(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
 }
 
 /// BLAKE3 gives the left subtree the largest power of two of leaves that leaves at least one for the right.
-fn left_parts(parts: usize) -> usize {
-    1 << (usize::BITS - 1 - (parts - 1).leading_zeros())
+fn left_parts(parts: u64) -> u64 {
+    1 << (u64::BITS - 1 - (parts - 1).leading_zeros())
 }
 
 fn subtree(values: &[ChainingValue]) -> ChainingValue {
     match values {
         [one] => *one,
         _ => {
-            let (left, right) = values.split_at(left_parts(values.len()));
+            let (left, right) = values.split_at(left_parts(values.len() as u64) as usize);
             merge_subtrees_non_root(&subtree(left), &subtree(right), Mode::Hash)
         }
     }
@@ -206,11 +282,68 @@ mod tests {
             for (i, block) in blocks.into_iter().rev() {
                 assert_eq!(hashes.finish(), None);
                 let offset = (i * BLOCK_BYTES) as u64;
-                hashes.set(offset, BlockHash::of(block, offset, len as u64));
+                assert!(hashes.set(offset, BlockHash::of(block, offset, len as u64)));
             }
             assert_eq!(hashes.finish(), Some(ContentHash::of(content)), "{len} bytes");
         }
     }
+
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+
+    fn part(byte: u8) -> BlockHash {
+        BlockHash::Part([byte; 32])
+    }
+
+    #[test]
+    fn a_hole_of_many_blocks_is_as_many_holes_of_one() {
+        for (holes, blocks) in [(0..1, 2), (1..2, 3), (0..5, 9), (3..12, 13), (2..40, 41), (0..64, 64)] {
+            let [mut run, mut single] = [(); 2].map(|()| BlockHashes::new(blocks * BLOCK));
+            let len = (holes.end - holes.start) * BLOCK;
+            assert!(run.set(holes.start * BLOCK, BlockHash::of_hole(len)));
+            for block in 0..blocks {
+                let hash = if holes.contains(&block) { BlockHash::Part(hole()) } else { part(block as u8) };
+                assert!(single.set(block * BLOCK, hash));
+                assert!(holes.contains(&block) || run.set(block * BLOCK, hash));
+            }
+            assert_eq!(
+                (run.finish(), run.finish().is_some()),
+                (single.finish(), true),
+                "{holes:?} of {blocks}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_takes_no_more_memory_or_time_than_what_came_of_it() {
+        let len = i64::MAX as u64;
+        let mut hashes = BlockHashes::new(len);
+        assert!(hashes.set(0, part(1)) && hashes.set(BLOCK, BlockHash::of_hole(len - BLOCK)));
+        assert!(hashes.finish().is_some());
+    }
+
+    #[test]
+    fn a_block_is_taken_once_and_only_in_the_file() {
+        let mut hashes = BlockHashes::new(9 * BLOCK);
+        assert!(hashes.set(4 * BLOCK, BlockHash::of_hole(2 * BLOCK)));
+        for (offset, hash) in [
+            (4, part(1)),
+            (5, part(1)),
+            (3, BlockHash::of_hole(2 * BLOCK)),
+            (0, BlockHash::of_hole(9 * BLOCK)),
+            (5, BlockHash::of_hole(2 * BLOCK)),
+            (8, BlockHash::of_hole(2 * BLOCK)),
+            (9, part(1)),
+            (1 << 40, part(1)),
+        ] {
+            assert!(!hashes.set(offset * BLOCK, hash), "at {offset}");
+        }
+        assert!(
+            hashes.set(0, BlockHash::of_hole(4 * BLOCK))
+                && hashes.set(6 * BLOCK, BlockHash::of_hole(3 * BLOCK))
+        );
+        assert!(hashes.finish().is_some());
+    }
+
     #[test]
     fn granules_give_the_hash_of_their_block() {
         let content: Vec<u8> = (0..2 * BLOCK_BYTES + 54_321).map(|i| ((i * 37) >> 5) as u8).collect();
@@ -223,7 +356,7 @@ mod tests {
                 let values: Vec<_> = granules
                     .map(|(j, granule)| granule_value(granule, (offset + j * MIN_GRANULE_BYTES) as u64))
                     .collect();
-                hashes.set(offset as u64, BlockHash::of_granules(&values, len as u64).unwrap());
+                assert!(hashes.set(offset as u64, BlockHash::of_granules(&values, len as u64).unwrap()));
             }
             assert_eq!(hashes.finish(), Some(ContentHash::of(content)), "{len} bytes");
         }

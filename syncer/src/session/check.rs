@@ -334,7 +334,10 @@ impl Work<'_> {
         let hash = read.map(|()| BlockHash::of(buffer, offset, work.file.size));
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
         match hash {
-            Ok(hash) => state.hashes.set(offset, hash),
+            Ok(hash) => {
+                let is_new = state.hashes.set(offset, hash);
+                debug_assert!(is_new, "every block is dealt out once");
+            }
             Err(error) => state.error = Some(error),
         }
         state.left -= 1;

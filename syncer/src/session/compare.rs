@@ -8,7 +8,7 @@ use std::{
 use crate::{
     entry::{Kind, Listing, Meta},
     hash::TreeDigest,
-    path::RelPath,
+    path::{OWN_DIR, RelPath},
     plan::{DirPlan, Policy, Spared, Step, plan_dir},
     rules::Rules,
     scan::{Dir, DirId, ROOT, Tree},
@@ -172,6 +172,9 @@ impl<S: SourceTree> Walk<'_, S> {
             let listed = self.source.next()?;
             if listed.dir != visit.source {
                 return Err(TransportError::Nonsense("a directory came that was not asked for").into());
+            }
+            if visit.path.is_root() && listed.listing.iter().any(|entry| entry.name == OWN_DIR) {
+                return Err(TransportError::Nonsense("an entry has the name of Volferry's own folder").into());
             }
             let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
             visit.follow(&listed.rules)?;

@@ -325,7 +325,8 @@ fn to_transfer(planned: &[PlannedDir]) -> (u64, u64) {
                 && let (true, crate::entry::Kind::File { size }) = (*step != Step::Meta, entry.kind)
             {
                 files += 1;
-                bytes += size;
+                // A source may say anything.
+                bytes = u64::saturating_add(bytes, size);
             }
         }
     }

@@ -46,6 +46,9 @@ const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long a peer that is told that this end stops may take to close the connection.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How many data streams there may be. The sink holds up to a frame of each.
+const MAX_DATA_STREAMS: usize = 8;
+
 /// Unread data that one stream, and all streams of a connection, may hold.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 24 << 20;
@@ -322,22 +325,23 @@ impl Link {
         let mut pumps = JoinSet::new();
         let handle = port.runtime.handle();
         let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit)));
+        let ends = (control_queue.clone(), message_in.clone());
         let control = pump_control(connection.clone(), dialled, control_queue, message_in, pace.clone());
-        pumps.spawn_on(watch(control, connection.clone(), fault.clone()), handle);
+        pumps.spawn_on(watch(control, connection.clone(), fault.clone(), ends), handle);
         let stop =
             stop_when(monitor.until_cancelled(), control_out.downgrade(), connection.clone(), fault.clone());
         pumps.spawn_on(stop, handle);
         let mut senders = Vec::new();
         match end.side {
             Side::Sink => {
-                let receive = receive_data(connection.clone(), frame_in);
-                pumps.spawn_on(watch(receive, connection.clone(), fault.clone()), handle);
+                let receive = receive_data(connection.clone(), frame_in.clone());
+                pumps.spawn_on(watch(receive, connection.clone(), fault.clone(), frame_in), handle);
             }
             Side::Source => {
                 for _ in 0..data_streams() {
                     let (outgoing, queue) = bounded(2);
-                    let send = send_data(connection.clone(), queue, pace.clone());
-                    pumps.spawn_on(watch(send, connection.clone(), fault.clone()), handle);
+                    let send = send_data(connection.clone(), queue.clone(), pace.clone());
+                    pumps.spawn_on(watch(send, connection.clone(), fault.clone(), queue), handle);
                     senders.push(DataSender { outgoing, fault: fault.clone() });
                 }
             }
@@ -424,7 +428,7 @@ async fn stop_when(
 
 /// One stream for each core that can fill it.
 fn data_streams() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_DATA_STREAMS)
 }
 
 /// The largest UDP payload that the interface towards `peer` takes, or that any could take while nobody is known to be there.
@@ -452,7 +456,7 @@ fn transport_config(payload: u16) -> TransportConfig {
     acks.ack_eliciting_threshold(VarInt::from_u32(16));
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
-        .max_concurrent_uni_streams(VarInt::from_u32(64))
+        .max_concurrent_uni_streams(VarInt::from_u32(MAX_DATA_STREAMS as u32))
         .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
         .keep_alive_interval(Some(KEEP_ALIVE))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
@@ -473,15 +477,17 @@ fn enlarge_buffers(socket: &UdpSocket) {
     let _ = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);
 }
 
-/// Runs a pump; its error is the connection's. A peer that breaks the protocol, or stops, need not be listened to any longer.
-async fn watch(
+/// Runs a pump; its error is the connection's. A peer that breaks the protocol, or stops, need not be listened to any longer. Whoever waits
+/// at the pump's channels is let go when these `ends` of them are dropped, and then finds the error set.
+async fn watch<T>(
     pump: impl Future<Output = Result<(), TransportError>>,
     connection: quinn::Connection,
     fault: Fault,
+    ends: T,
 ) {
     if let Err(error) = pump.await {
         let code = match error {
-            TransportError::Protocol(_) => Some(code::PROTOCOL),
+            TransportError::Protocol(_) | TransportError::Nonsense(_) => Some(code::PROTOCOL),
             TransportError::Refused(_) => Some(code::FAILED),
             _ => None,
         };
@@ -490,6 +496,7 @@ async fn watch(
             connection.close(VarInt::from_u32(code), b"");
         }
     }
+    drop(ends);
 }
 
 async fn pump_control(
@@ -593,12 +600,15 @@ async fn read_data(mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), 
     Ok(())
 }
 
+const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
+
 /// The next frame, or `None` where the stream ends between two frames.
 async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
     let mut header = [0; HEADER_BYTES];
     match stream.read_exact(&mut header).await {
         Ok(()) => {}
         Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
+        Err(quinn::ReadExactError::FinishedEarly(_)) => return Err(CUT_OFF),
         Err(error) => return Err(read_error(error)),
     }
     let (kind, len) = read_header(header, max)?;
@@ -607,7 +617,7 @@ async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, V
         let chunk = stream.read_chunk(len - body.len(), true).await;
         match chunk.map_err(|error| read_error(error.into()))? {
             Some(chunk) => body.extend_from_slice(&chunk.bytes),
-            None => return Err(read_error(quinn::ReadExactError::FinishedEarly(body.len()))),
+            None => return Err(CUT_OFF),
         }
     }
     Ok(Some((kind, body)))

@@ -214,6 +214,11 @@ const MAX_JSON_BYTES: usize = 1 << 20;
 /// Include and exclude patterns together. Each takes about 28 KB once it is compiled.
 const MAX_PATTERNS: usize = 10_000;
 
+/// Directories or files that one message may ask for. A number of one byte takes four in memory, and more once it is answered.
+const MAX_ASKED: usize = 32 << 10;
+
+const TOO_MUCH_ASKED: DecodeError = DecodeError::Invalid("more is asked for at once than may be");
+
 const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
 const LISTED: u8 = 3;
@@ -290,7 +295,7 @@ impl Message {
             NEEDS_END => read_whole(body, |_| Ok(Self::NeedsEnd)).map_err(binary("NeedsEnd")),
             SOURCE_DONE => Ok(Self::SourceDone(json("SourceDone", body)?)),
             REPORT => Ok(Self::Report(json("Report", body)?)),
-            REFUSE => Ok(Self::Refuse(json("Refuse", body)?)),
+            REFUSE => read_refuse(body),
             PLANNED => Ok(Self::Planned(json("Planned", body)?)),
             HASH => read_whole(body, read_groups).map(Self::Hash).map_err(binary("Hash")),
             HASHED => read_whole(body, read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
@@ -405,9 +410,23 @@ fn read_tree(body: &[u8]) -> Result<Message, WireError> {
     Ok(Message::Tree(Box::new(TreeHead { root_meta, root_attrs, digest, totals, source })))
 }
 
+fn read_refuse(body: &[u8]) -> Result<Message, WireError> {
+    let refusal: Refusal = json("Refuse", body)?;
+    match refusal.exit {
+        ExitCode::Done => {
+            let source = DecodeError::Invalid("it says that the run is done");
+            Err(WireError::Malformed { what: "Refuse", source })
+        }
+        _ => Ok(Message::Refuse(refusal)),
+    }
+}
+
 fn read_ids(reader: &mut Reader<'_>) -> Result<Vec<DirId>, DecodeError> {
     let mut ids = Vec::new();
     while !reader.is_empty() {
+        if ids.len() == MAX_ASKED {
+            return Err(TOO_MUCH_ASKED);
+        }
         ids.push(reader.varint32()?);
     }
     Ok(ids)
@@ -438,6 +457,9 @@ fn read_needs(reader: &mut Reader<'_>) -> Result<Needs, DecodeError> {
     let mut indices = Vec::new();
     let mut next = 0;
     while !reader.is_empty() {
+        if indices.len() == MAX_ASKED {
+            return Err(TOO_MUCH_ASKED);
+        }
         indices.push(read_ascending(reader, &mut next)?);
     }
     match prefixes.last() {
@@ -451,7 +473,11 @@ fn read_needs(reader: &mut Reader<'_>) -> Result<Needs, DecodeError> {
 fn read_prefixes(reader: &mut Reader<'_>) -> Result<Vec<Prefix>, DecodeError> {
     let mut prefixes = Vec::new();
     let mut next = 0;
-    for _ in 0..reader.varint()? {
+    let count = reader.varint()?;
+    if count > MAX_ASKED as u64 {
+        return Err(TOO_MUCH_ASKED);
+    }
+    for _ in 0..count {
         let nth = read_ascending(reader, &mut next)?;
         let len = reader.varint32()?;
         prefixes.push(Prefix { nth, len, name: read_name(reader)? });
@@ -809,6 +835,31 @@ mod tests {
         golden.extend(*b"\x04*.o\n"); // the rules
         golden[1] = (golden.len() - HEADER_BYTES) as u8;
         assert_eq!(frame, golden);
+    }
+
+    #[test]
+    fn asking_for_more_than_the_limit_at_once_is_refused() {
+        let decode = |message: &Message| {
+            let mut frame = Vec::new();
+            message.encode(&mut frame);
+            Message::decode(frame[0], &frame[HEADER_BYTES..]).is_ok()
+        };
+        let need = |count: usize, prefixes: usize| {
+            let indices = (0..count as u32).collect();
+            let prefixes = (0..prefixes as u32).map(|nth| Prefix { nth, len: 1, name: name(1) }).collect();
+            Message::Need(Needs { first: 0, dir: 0, indices, prefixes })
+        };
+        assert!(decode(&Message::Want(vec![1; MAX_ASKED])) && decode(&need(MAX_ASKED, MAX_ASKED)));
+        assert!(!decode(&Message::Want(vec![1; MAX_ASKED + 1])));
+        assert!(!decode(&need(MAX_ASKED + 1, 0)));
+    }
+
+    #[test]
+    fn a_refusal_of_a_run_that_is_done_is_none() {
+        let mut frame = Vec::new();
+        let refusal = Refusal { exit: ExitCode::Done, reason: "R".into(), message: "m".into() };
+        Message::Refuse(refusal).encode(&mut frame);
+        assert!(matches!(Message::decode(REFUSE, &frame[HEADER_BYTES..]), Err(WireError::Malformed { .. })));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum WireError {
         max: usize,
     },
     /// A body that is not what its kind says.
-    #[error("a malformed {what}")]
+    #[error("a malformed {what}: {source}")]
     Malformed {
         /// The kind of frame.
         what: &'static str,

@@ -18,6 +18,8 @@ mod fidelity;
 mod filters;
 mod guards;
 mod hard_links;
+mod hostile_sink;
+mod hostile_source;
 mod identities;
 mod interrupted;
 mod judge;

@@ -168,7 +168,7 @@ impl Large {
         let opened = self.opened.as_ref().map_err(|error| io::Error::from(error.kind()))?;
         match &taken.data {
             _ if self.len == 0 => {
-                self.lock().hashes.set(0, BlockHash::of(&[], 0, 0));
+                self.set_hash(0, BlockHash::of(&[], 0, 0));
                 Ok(None)
             }
             Some(data) if data.is_empty() => Ok(Some(self.hole(taken))),
@@ -177,15 +177,12 @@ impl Large {
     }
 
     fn hole(&self, taken: &Taken) -> Vec<u8> {
-        let mut state = self.lock();
-        for offset in (taken.start..taken.end).step_by(BLOCK_BYTES) {
-            let len = (taken.end - offset).min(BLOCK);
-            let hash = match is_block_hole(self.len) {
-                true => BlockHash::of_hole(),
-                false => BlockHash::of(&vec![0; len as usize], offset, self.len),
-            };
-            state.hashes.set(offset, hash);
-        }
+        let len = taken.end - taken.start;
+        let hash = match is_block_hole(self.len) {
+            true => BlockHash::of_hole(len),
+            false => BlockHash::of(&vec![0; len as usize], taken.start, self.len),
+        };
+        self.set_hash(taken.start, hash);
         let place = self.place(taken.start);
         Patch { place, segments: vec![Segment::Hole(taken.end - taken.start)] }.encode()
     }
@@ -214,11 +211,16 @@ impl Large {
                 BlockHash::of(bytes, offset, self.len)
             }
         };
-        self.lock().hashes.set(offset, hash);
+        self.set_hash(offset, hash);
         match segments.are_literal() || segments.0.len() > MAX_PARTS {
             true => Ok(Block::seal(frame, self.file.need, self.attempt, self.len, offset)),
             false => Ok(Patch { place: self.place(offset), segments: segments.0 }.encode()),
         }
+    }
+
+    fn set_hash(&self, offset: u64, hash: BlockHash) {
+        let is_new = self.lock().hashes.set(offset, hash);
+        debug_assert!(is_new, "every block is taken by one worker");
     }
 
     fn place(&self, offset: u64) -> Place {

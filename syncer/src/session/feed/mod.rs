@@ -159,7 +159,8 @@ impl<'scope> Feed<'scope> {
             ));
         };
         self.files += 1;
-        self.bytes += size;
+        // A sink may ask for one file again and again.
+        self.bytes = self.bytes.saturating_add(size);
         Ok(File { need, name: entry.name.into(), size, meta: entry.meta, prefix })
     }
 

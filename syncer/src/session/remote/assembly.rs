@@ -12,7 +12,7 @@ use blake3::{Hash, hazmat::ChainingValue};
 use crate::{
     apply::{Staged, read_exact_at},
     delta::{chunk::ChunkSizes, list::ListBuilder},
-    hash::{BLOCK_BYTES, BlockHash, BlockHashes, ContentHash, granule_value},
+    hash::{BlockHash, BlockHashes, ContentHash, granule_value},
     session::{
         execute::{Context, Need},
         holes::is_block_hole,
@@ -145,12 +145,12 @@ impl MadeChunks {
     }
 }
 
-/// Writes a block in segments. Its hashes, each with the block's offset: several where it is a hole of several blocks.
+/// Writes a block in segments, or blocks that are a hole. Their hash, with their offset.
 pub(super) fn write_patch(
     staged: &Staged,
     kept: Option<&Kept>,
     patch: &Patch<'_>,
-) -> io::Result<Vec<(u64, BlockHash)>> {
+) -> io::Result<(u64, BlockHash)> {
     let (start, file_len) = (patch.place.offset, patch.place.file_len);
     let mut at = start;
     for segment in &patch.segments {
@@ -163,7 +163,7 @@ pub(super) fn write_patch(
         at += segment.len();
     }
     if patch.is_hole() && is_block_hole(file_len) {
-        return Ok((start..at).step_by(BLOCK_BYTES).map(|offset| (offset, BlockHash::of_hole())).collect());
+        return Ok((start, BlockHash::of_hole(at - start)));
     }
     let len = (at - start) as usize;
     let granules = kept.and_then(|kept| granule_values(staged, kept, patch, len).transpose()).transpose()?;
@@ -171,7 +171,7 @@ pub(super) fn write_patch(
         Some(hash) => hash,
         None => BlockHash::of(&read_back(staged, start, len)?, start, file_len),
     };
-    Ok(vec![(start, hash)])
+    Ok((start, hash))
 }
 
 /// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read back. `None` where

@@ -130,7 +130,7 @@ impl<'a> Worker<'a> {
             staged.write_at(block.bytes, block.offset)
         };
         drop(staged);
-        let written = written.map(|()| vec![(block.offset, hash)]);
+        let written = written.map(|()| (block.offset, hash));
         self.take_hashes(&assembly, block.attempt, written, 0)?;
         self.context.monitor.add_bytes(block.bytes.len() as u64);
         self.complete(block.need, &need, &assembly);
@@ -161,14 +161,16 @@ impl<'a> Worker<'a> {
         &self,
         assembly: &Mutex<Assembly>,
         attempt: u32,
-        written: io::Result<Vec<(u64, BlockHash)>>,
+        written: io::Result<(u64, BlockHash)>,
         reused: u64,
     ) -> Result<(), TransportError> {
         let Some(mut assembly) = lock_attempt(assembly, attempt) else { return Ok(()) };
         assembly.reused += reused;
         match (written, &mut assembly.made) {
-            (Ok(written), Made::Blocks { hashes, .. }) => {
-                written.into_iter().for_each(|(offset, hash)| hashes.set(offset, hash));
+            (Ok((offset, hash)), Made::Blocks { hashes, .. }) => {
+                if !hashes.set(offset, hash) {
+                    return Err(TWICE);
+                }
             }
             (Err(error), _) => assembly.spoil(self.context, error),
             (_, Made::Chunks(_)) => return Err(MIXED),
@@ -287,6 +289,8 @@ impl<'a> Worker<'a> {
 }
 
 const CORRUPT: &str = "the content does not have the hash that the source sent; run again";
+
+const TWICE: TransportError = TransportError::Nonsense("parts of a file came more than once");
 
 const MIXED: TransportError = TransportError::Nonsense("a file came in another way than it was begun");
 
