@@ -162,6 +162,13 @@ impl Root {
         Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
     }
 
+    /// Opens the file at `path` for reading and writing. What it is has still to be looked at.
+    pub fn file_to_write(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
+    }
+
     fn walk(&self, path: &RelPath, access: OFlags) -> io::Result<OwnedFd> {
         if path.is_root() {
             return open_beneath(&self.fd, b".", access);

@@ -36,8 +36,8 @@ pub struct Files {
     pub compare: Compare,
     /// Which attributes are compared and set.
     pub preserve: Preserve,
-    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: changed
-    /// blocks are written into the old file, under an undo journal.
+    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: what changes
+    /// is written into the old file, by way of a journal; only of files of 1 MiB and more.
     pub write: WriteMode,
 }
 

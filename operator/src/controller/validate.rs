@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 18] = [
+const NOT_SUPPORTED_YET: [Unsupported; 17] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -30,7 +30,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 18] = [
     ("destination.create", |spec, _| spec.destination.create.is_some()),
     ("schedule", |spec, _| spec.schedule.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
-    ("files.write: InPlace", |spec, _| spec.files.write != contract::WriteMode::default()),
     ("transfer.connections", |spec, _| spec.transfer.connections != 0),
     ("transfer.placement: Local", |spec, _| spec.transfer.placement == Placement::Local),
     ("snapshots", |spec, _| spec.snapshots.is_some()),
@@ -394,7 +393,6 @@ mod tests {
             ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
             ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
             ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
-            ("files.write: InPlace", json!({"files": {"write": "InPlace"}})),
             ("transfer.connections", json!({"transfer": {"connections": 2}})),
             ("transfer.placement: Local", json!({"transfer": {"placement": "Local"}})),
             ("snapshots", json!({"snapshots": {}})),
@@ -412,11 +410,11 @@ mod tests {
 
     #[test]
     fn the_message_names_all_that_is_refused() {
-        let error = judged(&json!({"parallelism": 2, "files": {"write": "InPlace"}})).unwrap_err();
+        let error = judged(&json!({"parallelism": 2, "snapshots": {}})).unwrap_err();
         assert_eq!(error.reason(), "NotSupportedYet");
         assert_eq!(
             error.to_string(),
-            "not supported yet: files.write: InPlace, parallelism; remove what is named, or set it back to its default"
+            "not supported yet: snapshots, parallelism; remove what is named, or set it back to its default"
         );
     }
 

@@ -46,7 +46,7 @@ pub enum WriteMode {
     /// A staged file is renamed over the old one.
     #[default]
     Atomic,
-    /// Changed blocks are written into the old file, under an undo journal.
+    /// What changes is written into the old file, by way of a journal; only of files of 1 MiB and more.
     InPlace,
 }
 

@@ -100,6 +100,14 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Resu
     Ok(())
 }
 
+/// Copies a range of a file to the same place of another, sharing its blocks where the file system can.
+pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+    match in_kernel(from, to, range.clone())? {
+        true => Ok(()),
+        false => through_memory(from, to, range),
+    }
+}
+
 fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     if range.end.saturating_sub(range.start) > SMALL_BYTES && in_kernel(from, to, range.clone())? {
         return Ok(());

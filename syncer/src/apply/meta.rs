@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Settings, attrs};
+use super::{Settings, attrs, redo::Redo};
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
@@ -59,6 +59,35 @@ pub(super) fn set_open_file(
         rustix::fs::futimens(file, &times(wanted.mtime))?;
     }
     Ok(())
+}
+
+/// Sets the metadata of a file that was written in place, and that is `name` in `dir`. What writing takes away is given again.
+pub(super) fn set_rewritten(
+    redo: &Redo,
+    file: BorrowedFd<'_>,
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+) -> io::Result<()> {
+    if let Some(owner) = redo.owner {
+        let (user, group) = ids(owner);
+        rustix::fs::fchown(file, user, group)?;
+    }
+    if let Some((classes, wanted)) = &redo.attrs {
+        attrs::replace(&attrs::path_of(dir, name), wanted.as_attrs(), *classes)?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(redo.mode.into()))?;
+    if let Some(mtime) = redo.mtime {
+        rustix::fs::futimens(file, &times(mtime))?;
+    }
+    Ok(())
+}
+
+/// Gives the owner of a file the right to read and to write it.
+pub(super) fn unlock_file(root: &Root, path: &RelPath) -> io::Result<()> {
+    let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
+    let dir = root.dir(&dir)?;
+    let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    chmod(dir.as_fd(), name, Mode::from_raw_mode(stat.st_mode & 0o7777) | Mode::RUSR | Mode::WUSR)
 }
 
 /// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where `with_attrs`.

@@ -8,7 +8,10 @@ mod copy;
 mod epoch;
 mod meta;
 mod node;
+mod over;
 mod own;
+mod ranges;
+mod redo;
 mod remove;
 mod staged;
 mod volume;
@@ -39,7 +42,10 @@ pub use attrs::visible_attrs;
 pub use copy::read_exact_at;
 pub use meta::may_change_owners;
 pub use own::OwnDir;
+pub use redo::{Redo, RedoError};
 pub use staged::Staged;
+
+use over::Over;
 
 /// Why a destination cannot be written to at all.
 #[derive(Debug, Error)]
@@ -54,6 +60,19 @@ pub enum ApplyError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The journal has an entry that cannot be finished.
+    #[error(
+        "the update of {file}, which was being written in place, could not be finished: the file may be partly old and partly new. If \
+         nothing else helps, remove that file and {}, and run again: the file is then made anew", entry.display()
+    )]
+    Journal {
+        /// The file, if that is known.
+        file: String,
+        /// The entry.
+        entry: PathBuf,
+        /// Why.
+        source: RedoError,
     },
     /// Another run holds the destination.
     #[error("another run is writing to {path}: wait for it, or stop it")]
@@ -90,6 +109,8 @@ pub struct Settings {
     pub times: bool,
     /// Holes in files.
     pub holes: bool,
+    /// Large files are written in place.
+    pub in_place: bool,
     /// Extended attributes of these kinds.
     pub attrs: Classes,
     /// Count the entries that have attributes of these kinds, which would be kept if this process could set them.
@@ -115,6 +136,7 @@ impl Settings {
             permissions: preserve.permissions,
             times: preserve.times,
             holes: preserve.sparse,
+            in_place: false,
             attrs: Classes::wanted(preserve),
             count_attrs: Classes::NONE,
         })
@@ -156,11 +178,12 @@ impl Candidate {
         volume::of(&self.root).map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
-    /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed. Which attributes are set in the end also
+    /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in the journal is finished. Which attributes are set in the end also
     /// depends on what the file system takes.
     pub fn take(self, mut settings: Settings) -> Result<Destination, ApplyError> {
         let Self { path, root } = self;
         let own = OwnDir::open(&root, &path)?;
+        over::replay(&root, &own)?;
         let settable = attrs::probe(&own, settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;
@@ -315,6 +338,16 @@ impl Destination {
         Staged::create(&self.own, dir, replaces)
     }
 
+    /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the file cannot be
+    /// written so; [`Self::stage_file`] always can.
+    pub fn stage_over(&self, path: &RelPath) -> Option<Staged> {
+        if !self.settings.in_place {
+            return None;
+        }
+        let staged = Staged::over(&self.own, &self.root, path);
+        staged.inspect_err(|error| tracing::debug!(%path, %error, "not written in place")).ok().flatten()
+    }
+
     /// Begins a file whose content arrives in pieces, for this path.
     pub fn stage_file(&self, path: &RelPath) -> io::Result<Staged> {
         Staged::part(&self.own, path)
@@ -352,9 +385,33 @@ impl Destination {
         self.own.check()?;
         self.count_not_kept(wanted.owner, attrs);
         let mode = meta::file_mode(self.settings, dir, name, wanted)?;
+        if let Some(over) = staged.below() {
+            return self.rewrite(staged, over, dir, name, &Meta { mode, ..*wanted }, attrs);
+        }
         let inherits = self.has_attrs.load(Relaxed);
         meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted }, attrs, inherits)?;
         staged.publish(&self.own, dir, name)
+    }
+
+    /// Writes a file in place.
+    fn rewrite(
+        &self,
+        staged: &Staged,
+        over: &Over,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        wanted: &Meta,
+        attrs: Attrs<'_>,
+    ) -> io::Result<()> {
+        let redo = over.redo(staged, dir, name).inspect_err(|_| staged.unlink(&self.own))?;
+        let redo = Redo {
+            mode: wanted.mode,
+            owner: self.settings.owners.then_some(wanted.owner),
+            mtime: self.settings.times.then_some(wanted.mtime),
+            attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
+            ..redo
+        };
+        over.publish(&self.own, staged, &redo, dir, name)
     }
 
     /// Gives up a staged file.

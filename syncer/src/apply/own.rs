@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -24,13 +24,17 @@ use crate::{
 };
 
 const STAGING: &[u8] = b"staging";
+const JOURNAL: &[u8] = b"journal";
 const LOCK: &[u8] = b"lock";
 
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
 pub struct OwnDir {
+    /// Where the destination is, for messages.
+    path: PathBuf,
     dir: OwnedFd,
     staging: OwnedFd,
+    journal: OwnedFd,
     volume: VolumeId,
     epoch: Epoch,
     /// What a run that was cut off left of large files, by their keys.
@@ -48,10 +52,10 @@ impl OwnDir {
             Some(Errno::WOULDBLOCK) => ApplyError::Busy { path: path.into() },
             _ => ApplyError::Own { path: path.into(), source },
         };
-        Self::prepare(root).map_err(failed)
+        Self::prepare(root, path).map_err(failed)
     }
 
-    fn prepare(root: &Root) -> io::Result<Self> {
+    fn prepare(root: &Root, path: &Path) -> io::Result<Self> {
         let dir = make_and_open(root.as_fd(), OWN_DIR)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
@@ -59,16 +63,28 @@ impl OwnDir {
         let epoch = Epoch::raise(dir.as_fd())?;
         let volume = volume::read_or_make(dir.as_fd())?;
         let staging = make_and_open(dir.as_fd(), STAGING)?;
+        let journal = make_and_open(dir.as_fd(), JOURNAL)?;
         let leftovers = Mutex::new(sweep(&staging)?);
         // What is staged shall not inherit an access control list that the root's other files get.
         attrs::drop_default_acl(staging.as_fd());
         let (next, keeps_parts) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Self { dir, staging, volume, epoch, leftovers, keeps_parts, _lock: lock, next })
+        let path = path.into();
+        Ok(Self { path, dir, staging, journal, volume, epoch, leftovers, keeps_parts, _lock: lock, next })
     }
 
     /// The folder itself, to open and rename files in.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
+    }
+
+    /// Where the destination is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder for what is about to be written in place.
+    pub(super) fn journal(&self) -> BorrowedFd<'_> {
+        self.journal.as_fd()
     }
 
     /// What the destination is known by from run to run.
@@ -200,7 +216,7 @@ fn unlink(staging: &OwnedFd, name: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf};
+    use std::fs;
 
     use super::*;
     use crate::apply::{epoch::LOOK_EVERY, staged::Staged};

@@ -2,7 +2,7 @@
 //!
 //! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
 //! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
-//! named in `.volferry/staging/` and renamed into place.
+//! named in `.volferry/staging/` and renamed into place. One that is to be written in place has only what changes in it ([`Over`]).
 
 use std::{
     io,
@@ -15,14 +15,16 @@ use rustix::{
     io::Errno,
 };
 
-use super::{copy, own::OwnDir};
-use crate::{hash::digest, path::RelPath};
+use super::{copy, over::Over, own::OwnDir, ranges::Change};
+use crate::{hash::digest, path::RelPath, root::Root};
 
 /// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
 #[derive(Debug)]
 pub struct Staged {
     fd: OwnedFd,
     name: Option<String>,
+    /// What it lies over, if it only has what changes.
+    over: Option<Over>,
 }
 
 /// Whether `linkat` takes a bare descriptor; that needs CAP_DAC_READ_SEARCH or Linux 6.10. The other way needs `/proc`.
@@ -36,7 +38,7 @@ impl Staged {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => Ok(Self { fd, name: None }),
+            Ok(fd) => Ok(Self { fd, name: None, over: None }),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own),
             Err(error) => Err(error.into()),
         }
@@ -47,7 +49,7 @@ impl Staged {
         let name = own.fresh_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { fd, name: Some(name) })
+        Ok(Self { fd, name: Some(name), over: None })
     }
 
     /// A file in staging for content that arrives in pieces, to be found again by the path that it is for.
@@ -55,7 +57,7 @@ impl Staged {
         let name = own.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { fd, name: Some(name) })
+        Ok(Self { fd, name: Some(name), over: None })
     }
 
     /// What a run that was cut off left of the file for this path.
@@ -63,7 +65,33 @@ impl Staged {
         let name = own.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
-        Some(Self { fd, name: Some(name) })
+        Some(Self { fd, name: Some(name), over: None })
+    }
+
+    /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
+    pub fn over(own: &OwnDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
+        let Some(over) = Over::new(root, path)? else { return Ok(None) };
+        Ok(Some(Self { over: Some(over), ..Self::named(own)? }))
+    }
+
+    /// What it lies over, if it only has what changes.
+    pub(super) fn below(&self) -> Option<&Over> {
+        self.over.as_ref()
+    }
+
+    /// Whether it only has what changes in a file that is there.
+    pub fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    /// The file that has what nothing was written over yet: itself, or the one that it lies over.
+    pub fn basis(&self) -> BorrowedFd<'_> {
+        self.over.as_ref().map_or(self.fd.as_fd(), Over::basis)
+    }
+
+    /// The name in staging.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The open file.
@@ -73,7 +101,22 @@ impl Staged {
 
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        copy::write_all(self.fd(), bytes, offset)
+        copy::write_all(self.fd(), bytes, offset)?;
+        if let Some(over) = &self.over {
+            over.wrote(offset..offset + bytes.len() as u64, Change::Data);
+        }
+        Ok(())
+    }
+
+    /// Fills `bytes` with the content from `offset` on.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where it ends before.
+    pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.over {
+            Some(over) => over.read(self.fd(), bytes, offset),
+            None => copy::read_exact_at(self.fd(), bytes, offset),
+        }
     }
 
     /// Makes it `len` bytes long; what is added is a hole.
@@ -83,7 +126,13 @@ impl Staged {
 
     /// Makes a range within the file's length a hole, or zeros where the file system has no holes.
     pub fn make_hole(&self, offset: u64, len: u64) -> io::Result<()> {
-        copy::make_hole(self.fd(), offset, len)
+        match &self.over {
+            Some(over) => {
+                over.wrote(offset..offset + len, Change::Hole);
+                Ok(())
+            }
+            None => copy::make_hole(self.fd(), offset, len),
+        }
     }
 
     /// Makes it a clone of another file, which shares its blocks until one of the two is written to. False where the file system does not

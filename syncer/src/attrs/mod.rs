@@ -88,6 +88,16 @@ impl Classes {
         Self(self.0 & !other.0)
     }
 
+    /// As a number that a format can hold.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Those of a number of [`Self::bits`]; `None` where it names a kind that there is not.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        Some(Self(bits)).filter(|classes| Self::ALL.contains(*classes))
+    }
+
     fn hold(self, name: &[u8]) -> bool {
         Self::of(name).is_some_and(|class| self.contains(class))
     }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{RunParams, Side, WriteMode};
+use contract::{RunParams, Side};
 use thiserror::Error;
 
 use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag};
@@ -199,11 +199,6 @@ struct Unsupported {
 
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
-        asked: |params| params.write == WriteMode::InPlace,
-        what: "--write in-place",
-        instead: "leave it out to replace each file by a new one",
-    },
-    Unsupported {
         asked: |params| params.connections > 1,
         what: "more than one connection in --connections",
         instead: "write 1, or leave it out",
@@ -267,7 +262,6 @@ mod tests {
     #[test]
     fn what_the_engine_cannot_do_is_refused_by_name() {
         let examples = [
-            RunParams { write: WriteMode::InPlace, ..RunParams::default() },
             RunParams { connections: 2, ..RunParams::default() },
             RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
         ];

@@ -255,7 +255,7 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     compare: Compare,
 
-    /// Replace a file by renaming a new one over it, or write changed blocks into the old one
+    /// Replace a file by renaming a new one over it, or write what changes into the old one (from 1 MiB on)
     #[arg(long, value_name = "atomic|in-place", default_value = "atomic")]
     write: WriteMode,
 

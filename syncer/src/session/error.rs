@@ -53,6 +53,7 @@ impl SessionError {
             Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
             Self::Apply(ApplyError::TakenOver { .. }) => (ExitCode::Partial, "DestinationTakenOver"),
             Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
+            Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),

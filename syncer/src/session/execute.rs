@@ -98,7 +98,23 @@ pub(super) trait Fetch {
     fn finish(&mut self) -> Result<(), SessionError>;
 }
 
+/// Files of at least this length, both before and after, are written in place where a run asks for that. Smaller ones are replaced: that
+/// is quicker than two trips to the disk.
+pub(super) const MIN_IN_PLACE_BYTES: u64 = 1 << 20;
+
 impl Context<'_> {
+    /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
+    pub(super) fn stage_over(&self, need: &Need) -> Option<Staged> {
+        let path = need.path();
+        let old = need.old.as_ref().filter(|old| old.path == path)?;
+        (old.len.min(need.size) >= MIN_IN_PLACE_BYTES).then(|| self.destination.stage_over(&path)).flatten()
+    }
+
+    /// Begins a large file whose content arrives in pieces.
+    pub(super) fn stage(&self, need: &Need) -> io::Result<Staged> {
+        self.stage_over(need).map_or_else(|| self.destination.stage_file(&need.path()), Ok)
+    }
+
     /// Makes `staged` visible as the file that was needed, and counts it.
     pub(super) fn publish(
         &self,

@@ -12,11 +12,12 @@ use super::{
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
     rehearse::{self, Looked},
+    rewrite::differences,
     sink::{self, Planned, apply, make_report, open_destination, scan_tree},
     verify::Verifier,
 };
 use crate::{
-    apply::{Destination, Settings},
+    apply::{Destination, Settings, Staged},
     plan::Step,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
@@ -295,15 +296,34 @@ impl Copier<'_> {
         let source = SourceFile::open(self.from.open(self.root, id, &need.dir.path)?, &need.name)?;
         let context = self.context;
         let dir = self.to.open(context.destination.root(), id, &need.dir.path)?;
-        let staged = context.destination.create_file(dir, need.replaces)?;
         let holes = context.destination.settings().holes && source.has_holes();
-        staged.copy_from(source.as_fd(), source.len(), holes)?;
+        let (staged, reused) = match context.stage_over(need) {
+            Some(staged) => {
+                let same = copy_differences(&source, &staged, holes);
+                let same = same.inspect_err(|_| context.destination.unstage(&staged))?;
+                (staged, Some(same))
+            }
+            None => {
+                let staged = context.destination.create_file(dir, need.replaces)?;
+                staged.copy_from(source.as_fd(), source.len(), holes)?;
+                (staged, None)
+            }
+        };
         if !source.is_unchanged()? {
             context.destination.unstage(&staged);
             return Ok(false);
         }
         context.publish(need, dir, &staged, &source.meta(&need.meta), source.len())?;
+        reused.inspect(|bytes| context.count_reused(need, *bytes));
         context.monitor.add_bytes(source.len());
         Ok(true)
+    }
+}
+
+/// A file that has become shorter is found to have changed later.
+fn copy_differences(source: &SourceFile, staged: &Staged, holes: bool) -> io::Result<u64> {
+    match differences(source.as_fd(), source.len(), staged, holes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        result => result,
     }
 }

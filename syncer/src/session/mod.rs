@@ -20,6 +20,7 @@ mod paths;
 mod read;
 mod rehearse;
 mod remote;
+mod rewrite;
 mod sink;
 mod source;
 mod verify;

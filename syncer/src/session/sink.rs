@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use contract::{Compare, Phase, Report, RunParams, RunResult, Side, VolumeId, Work};
+use contract::{Compare, Phase, Report, RunParams, RunResult, Side, VolumeId, Work, WriteMode};
 
 use super::{
     SessionError,
@@ -126,8 +126,9 @@ pub(super) fn run(
 pub(super) fn open_destination(
     place: &Place,
     params: &RunParams,
-    settings: Settings,
+    mut settings: Settings,
 ) -> Result<(Destination, Vec<String>), SessionError> {
+    settings.in_place = params.write == WriteMode::InPlace;
     let candidate = Candidate::open(place)?;
     let notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
     Ok((candidate.take(settings)?, notes))

@@ -1,7 +1,7 @@
 //! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file is wholly of one
 //! of its versions and nothing else was touched; every few, a run gets to the end.
 
-use std::{fs, path::PathBuf, thread, time::Duration, time::Instant};
+use std::{fs, os::unix::fs::FileExt as _, path::PathBuf, thread, time::Duration, time::Instant};
 
 use contract::ExitCode;
 
@@ -19,7 +19,8 @@ const ANY_PORT: &str = "127.0.0.1:0";
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_RUNS: u64 = 10;
 
-const FLAGS: [&str; 3] = ["--delete", "--force", "--exclude=/kept"];
+const ATOMIC: &[&str] = &["--delete", "--force", "--exclude=/kept"];
+const IN_PLACE: &[&str] = &["--delete", "--force", "--exclude=/kept", "--write=in-place"];
 
 /// A destination, two versions of its tree, and what a run must not touch.
 struct Stage {
@@ -34,14 +35,18 @@ struct Stage {
     span: Duration,
     /// What a failure is told with.
     what: String,
+    flags: &'static [&'static str],
 }
 
 impl Stage {
-    fn new(way: Way, seed: u64) -> Self {
+    fn new(way: Way, seed: u64, flags: &'static [&'static str]) -> Self {
         let mut pair = Pair::new(way);
         let mut rng = Rng::new(seed);
         let versions = ["one", "two"].map(|name| scratch::dir(pair.dir(), name));
         versions.iter().for_each(|version| fill(version, &mut rng));
+        if flags == IN_PLACE {
+            fill_large(&versions, &mut rng);
+        }
         let beside = scratch::dir(pair.dir(), "beside");
         tree::many(&beside, 10, 100);
         tree::file(&pair.destination.join("kept"), b"excluded");
@@ -49,7 +54,7 @@ impl Stage {
         for version in &versions {
             pair.source = version.clone();
             let begin = Instant::now();
-            pair.run(&FLAGS).assert_exit(ExitCode::Done);
+            pair.run(flags).assert_exit(ExitCode::Done);
             span = begin.elapsed();
         }
         Self {
@@ -62,6 +67,7 @@ impl Stage {
             rng,
             span,
             what: format!("{way:?}, seed {seed}"),
+            flags,
         }
     }
 
@@ -88,14 +94,14 @@ impl Stage {
     fn start(&self) -> Vec<Running> {
         let pair = &self.pair;
         match pair.way {
-            Way::Local => vec![pair.start_sync(&FLAGS)],
+            Way::Local => vec![pair.start_sync(self.flags)],
             Way::SinkListens => {
                 let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
                 let address = sink.listening().to_string();
-                vec![pair.start_send(&["--connect", &address], &FLAGS), sink]
+                vec![pair.start_send(&["--connect", &address], self.flags), sink]
             }
             Way::SourceListens => {
-                let mut source = pair.start_send(&["--listen", ANY_PORT], &FLAGS);
+                let mut source = pair.start_send(&["--listen", ANY_PORT], self.flags);
                 let address = source.listening().to_string();
                 vec![pair.start_receive(&["--once", "--connect", &address]), source]
             }
@@ -129,11 +135,21 @@ impl Stage {
         Snapshot::of(&self.beside).assert_like(&self.untouched, UNTOUCHED, &what);
     }
 
+    /// Has a run open the destination that leaves all of its entries alone.
+    #[track_caller]
+    fn open(&self) {
+        let nothing = self.pair.dir().join("nothing");
+        fs::create_dir_all(&nothing).unwrap();
+        let destination = &self.pair.destination;
+        let args = ["sync", text(&nothing), text(destination), "--exclude=*", "--progress=none"];
+        self.pair.start(&args).wait().assert_exit(ExitCode::Done);
+    }
+
     /// A run that gets to its end.
     #[track_caller]
     fn converge(&self, version: usize, when: &str) {
         let what = format!("{}, {when}", self.what);
-        self.pair.run(&FLAGS).assert_exit(ExitCode::Done);
+        self.pair.run(self.flags).assert_exit(ExitCode::Done);
         let mut found = self.snapshots[version].differences(&Snapshot::of(&self.pair.destination), COPY);
         found.retain(|line| !line.starts_with("kept:"));
         assert!(found.is_empty(), "{what}: {found:#?}");
@@ -172,8 +188,29 @@ fn kept(snapshot: &Snapshot) -> Snapshot {
     snapshot.only(b"kept")
 }
 
-fn kill_often(way: Way, seed: u64) {
-    let mut stage = Stage::new(way, seed);
+/// Large files that differ here and there, in length and in where they have holes.
+fn fill_large(versions: &[PathBuf; 2], rng: &mut Rng) {
+    for number in 0..3 {
+        let mut bytes = rng.bytes(6 << 20);
+        for version in versions {
+            for _ in 0..40 {
+                let at = rng.below(bytes.len() as u64 - 60_000) as usize;
+                let len = rng.below(60_000) as usize;
+                bytes[at..at + len].copy_from_slice(&rng.bytes(len));
+            }
+            let hole = rng.below(4 << 20) as usize;
+            bytes[hole..hole + (1 << 20)].fill(0);
+            bytes.truncate((6 << 20) - rng.below(100_000) as usize);
+            let path = version.join(format!("in place {number}"));
+            tree::file(&path, &bytes[..hole]);
+            let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.write_all_at(&bytes[hole + (1 << 20)..], (hole + (1 << 20)) as u64).unwrap();
+        }
+    }
+}
+
+fn kill_often(way: Way, seed: u64, flags: &'static [&'static str]) {
+    let mut stage = Stage::new(way, seed, flags);
     let mut killed = 0;
     for kill in 1..=KILLS {
         let version = stage.rng.below(2) as usize;
@@ -183,6 +220,9 @@ fn kill_often(way: Way, seed: u64) {
             fs::remove_dir_all(stage.pair.destination.join(".volferry")).unwrap();
         }
         killed += stage.kill_once();
+        if flags == IN_PLACE {
+            stage.open();
+        }
         stage.judge(&format!("kill {kill}"));
         if kill % KILLS_BETWEEN_RUNS == 0 {
             stage.converge(version, &format!("run after kill {kill}"));
@@ -197,15 +237,25 @@ fn kill_often(way: Way, seed: u64) {
 
 #[test]
 fn a_local_run_may_be_killed_at_any_moment() {
-    kill_often(Way::Local, 41);
+    kill_often(Way::Local, 41, ATOMIC);
 }
 
 #[test]
 fn the_ends_of_a_run_may_be_killed_at_any_moment_where_the_sink_listens() {
-    kill_often(Way::SinkListens, 42);
+    kill_often(Way::SinkListens, 42, ATOMIC);
 }
 
 #[test]
 fn the_ends_of_a_run_may_be_killed_at_any_moment_where_the_source_listens() {
-    kill_often(Way::SourceListens, 43);
+    kill_often(Way::SourceListens, 43, ATOMIC);
+}
+
+#[test]
+fn a_local_run_that_writes_in_place_may_be_killed_at_any_moment() {
+    kill_often(Way::Local, 44, IN_PLACE);
+}
+
+#[test]
+fn the_ends_of_a_run_that_writes_in_place_may_be_killed_at_any_moment() {
+    kill_often(Way::SinkListens, 45, IN_PLACE);
 }

@@ -21,6 +21,7 @@ mod hard_links;
 mod hostile_sink;
 mod hostile_source;
 mod identities;
+mod in_place;
 mod interrupted;
 mod judge;
 mod library;

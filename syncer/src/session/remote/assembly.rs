@@ -98,7 +98,7 @@ impl Assembly {
             }
             None => (None, Made::Blocks { hashes: hashes(), kept: None }),
         };
-        let staged = staged.map_or_else(|| context.destination.stage_file(&need.path()).map(Arc::new), Ok);
+        let staged = staged.map_or_else(|| context.stage(need).map(Arc::new), Ok);
         let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
         Self { attempt, file_len, staged, writing: Arc::default(), made, reused: 0, expected: None }
     }
@@ -157,7 +157,7 @@ pub(super) fn write_patch(
         match segment {
             Segment::Literal(bytes) => staged.write_at(bytes, at)?,
             // A new file has holes wherever nothing was written.
-            Segment::Hole(len) if kept.is_some() => staged.make_hole(at, *len)?,
+            Segment::Hole(len) if kept.is_some() || staged.is_over() => staged.make_hole(at, *len)?,
             Segment::Hole(_) | Segment::Kept(_) => {}
         }
         at += segment.len();
@@ -217,7 +217,7 @@ fn kept_ranges(patch: &Patch<'_>) -> Vec<(usize, usize)> {
 
 fn read_back(staged: &Staged, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    read_exact_at(staged.fd(), &mut bytes, offset)?;
+    staged.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A small file that may have grown is named as a whole. Of a large one a private copy is staged (a clone where the file system can) and
 //! hashed in granules: what the source then finds unchanged is in its place already, and was read by this run, so nothing has to be
-//! believed. Where lengths differ bytes may have moved: then the old file is cut into chunks, and the new one is put together from them.
+//! believed. A file that is written in place takes the copy's part itself. Where lengths differ bytes may have moved: then the old file is cut into chunks, and the new one is put together from them.
 
 use std::{
     io,
@@ -108,6 +108,10 @@ impl Reader<'_> {
     }
 
     fn begin(&self, number: u32, need: &Arc<Need>) -> io::Result<()> {
+        if let Some(staged) = self.context.stage_over(need) {
+            let stat = regular(staged.basis())?;
+            return self.share(Listing::new(number, Arc::clone(need), staged, None, &stat));
+        }
         if let Some(staged) = self.context.destination.leftover(&need.path()) {
             let stat = regular(staged.fd())?;
             return self.share(Listing::new(number, Arc::clone(need), staged, None, &stat));
@@ -258,7 +262,7 @@ impl Listing {
     /// Reads a block, copies it where it is not in place yet, and hashes its granules. A block that is a hole has no values.
     fn block(&self, offset: u64, buffer: &mut [u8]) -> io::Result<Vec<ChainingValue>> {
         let end = (offset + BLOCK).min(self.len);
-        let from = self.from.as_ref().map_or(self.staged.fd(), OwnedFd::as_fd);
+        let from = self.from.as_ref().map_or(self.staged.basis(), OwnedFd::as_fd);
         let data: Vec<_> = match self.has_holes {
             true => self.data.within(from, offset, end),
             false => std::iter::once(offset..end).collect(),

@@ -1,0 +1,132 @@
+//! A large file that is written in place from a file of the same machine: both are read, and what differs is staged.
+
+use std::{io, ops::Range, os::fd::BorrowedFd};
+
+use super::holes::DataMap;
+use crate::{
+    apply::{Staged, read_exact_at},
+    hash::{BLOCK_BYTES, granule_bytes},
+};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. With `holes`, those of `from` become holes.
+/// Returns how many bytes were there already.
+///
+/// # Errors
+/// `UnexpectedEof` when a file turns out to be shorter.
+pub(super) fn differences(from: BorrowedFd<'_>, len: u64, staged: &Staged, holes: bool) -> io::Result<u64> {
+    staged.set_len(len)?;
+    let old_len = rustix::fs::fstat(staged.basis())?.st_size as u64;
+    let mut compare =
+        Compare { from, staged, old_len, piece: granule_bytes(len), buffers: Default::default() };
+    let (mut at, mut same, old_data) = (0, 0, DataMap::new(old_len));
+    let data: Vec<_> = match holes {
+        true => DataMap::new(len).within(from, 0, len),
+        false => std::iter::once(0..len).collect(),
+    };
+    for range in data.into_iter().chain([len..len]) {
+        for there in old_data.within(staged.basis(), at, range.start) {
+            staged.make_hole(there.start, there.end - there.start)?;
+        }
+        same += range.start - at;
+        at = range.end;
+        for start in range.clone().step_by(BLOCK_BYTES) {
+            same += compare.block(start..range.end.min(start + BLOCK))?;
+        }
+    }
+    Ok(same)
+}
+
+struct Compare<'a> {
+    from: BorrowedFd<'a>,
+    staged: &'a Staged,
+    old_len: u64,
+    /// What differs is staged in parts of this length.
+    piece: usize,
+    buffers: [Vec<u8>; 2],
+}
+
+impl Compare<'_> {
+    /// Stages what differs in a block. Returns how many bytes do not.
+    fn block(&mut self, range: Range<u64>) -> io::Result<u64> {
+        let [new, old] = &mut self.buffers;
+        new.resize((range.end - range.start) as usize, 0);
+        old.resize((range.end.min(self.old_len).saturating_sub(range.start)) as usize, 0);
+        read_exact_at(self.from, new, range.start)?;
+        read_exact_at(self.staged.basis(), old, range.start)?;
+        let (mut at, mut same) = (0, 0);
+        while at < new.len() {
+            let end = new.len().min(at + self.piece);
+            let differs = |at: usize, end: usize| old.get(at..end) != Some(&new[at..end]);
+            if !differs(at, end) {
+                same += (end - at) as u64;
+                at = end;
+                continue;
+            }
+            let mut stop = end;
+            while stop < new.len() && differs(stop, new.len().min(stop + self.piece)) {
+                stop = new.len().min(stop + self.piece);
+            }
+            self.staged.write_at(&new[at..stop], range.start + at as u64)?;
+            at = stop;
+        }
+        Ok(same)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::fd::AsFd as _};
+
+    use contract::Preserve;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        apply::{Candidate, Destination, Settings},
+        path::RelPath,
+    };
+
+    fn destination(dir: &std::path::Path) -> Destination {
+        let settings = Settings { in_place: true, ..Settings::resolve(&Preserve::default()).unwrap() };
+        Candidate::open(&dir.into()).unwrap().take(settings).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn a_file_reads_as_its_new_version_before_and_after_it_is_written(
+            old_len in 0..300_000_usize,
+            new_len in 0..300_000_usize,
+            edits in prop::collection::vec((0..300_000_usize, 1..9000_usize), 0..6),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let old: Vec<u8> = (0..old_len).map(|at| (at / 7 + at / 4099) as u8).collect();
+            let mut new = old.clone();
+            new.resize(new_len, 3);
+            for (at, len) in edits {
+                let end = new.len().min(at + len);
+                new[at.min(end)..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+            }
+            let file = dir.path().join("file");
+            fs::write(&file, &old).unwrap();
+            let from = tempfile::NamedTempFile::new().unwrap();
+            fs::write(from.path(), &new).unwrap();
+            let destination = destination(dir.path());
+            let staged = destination.stage_over(&RelPath::parse(b"file").unwrap()).unwrap();
+            let same = differences(from.as_file().as_fd(), new_len as u64, &staged, true).unwrap();
+            let mut read = vec![0; new_len];
+            staged.read_exact_at(&mut read, 0).unwrap();
+            prop_assert!(read == new);
+            prop_assert!(fs::read(&file).unwrap() == old, "nothing is written yet");
+            prop_assert!(old != new || same == new_len as u64);
+            let root = destination.dir(&RelPath::root()).unwrap();
+            let meta = crate::entry::Meta::default();
+            destination.publish(&staged, root.as_fd(), b"file", &meta, Default::default()).unwrap();
+            prop_assert!(fs::read(&file).unwrap() == new);
+            prop_assert_eq!(fs::read_dir(dir.path().join(".volferry/journal")).unwrap().count(), 0);
+            prop_assert_eq!(fs::read_dir(dir.path().join(".volferry/staging")).unwrap().count(), 0);
+        }
+    }
+}
