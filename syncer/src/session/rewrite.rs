@@ -25,7 +25,7 @@ pub(super) fn differences(from: BorrowedFd<'_>, len: u64, staged: &Staged, holes
         true => DataMap::new(len).within(from, 0, len),
         false => std::iter::once(0..len).collect(),
     };
-    for range in data.into_iter().chain([len..len]) {
+    for range in data.into_iter().chain(std::iter::once(len..len)) {
         for there in old_data.within(staged.basis(), at, range.start) {
             staged.make_hole(there.start, there.end - there.start)?;
         }
