@@ -52,6 +52,13 @@ fn main() -> io::Result<()> {
         write("chunks", &format!("{name}-long"), &long)?;
         write("chunks", &format!("{name}-short"), &short)?;
     }
+    for (name, flags, ranges) in
+        [("plain", &b"\0"[..], &b"\0"[..]), ("ranges", b"\x02\x08\x09", b"\x02\x01\x0a\x04\x09")]
+    {
+        // The length; then path, inode and mode; what the flags say; a hash; and the ranges.
+        let table = [&100_u64.to_le_bytes()[..], b"\x03d/f\x05\x80\x03", flags, &[7; 32], ranges].concat();
+        write("journal", name, &table)?;
+    }
     let pair = IdentityPair::generate().map_err(io::Error::other)?;
     write("identity", "source", pair.source.to_text().as_bytes())?;
     write("identity", "sink", pair.sink.to_text().as_bytes())?;
