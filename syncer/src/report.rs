@@ -55,6 +55,12 @@ impl Failures {
         self.named.lock().unwrap_or_else(PoisonError::into_inner).first.clone()
     }
 
+    /// Forgets all of them: another process of the run reports the same.
+    pub fn forget(&self) {
+        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Named::default();
+        self.count.store(0, Relaxed);
+    }
+
     fn push(&self, failure: Failure) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         if !named.seen.insert(self.hasher.hash_one(&failure.path)) {

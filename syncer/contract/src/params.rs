@@ -110,6 +110,16 @@ pub struct Shard {
     pub count: u32,
 }
 
+impl Shard {
+    /// How many shards a tree may have.
+    pub const MAX_COUNT: u32 = 256;
+
+    /// Whether it is one of its shards, and they are not too many.
+    pub fn is_valid(self) -> bool {
+        self.index < self.count && self.count <= Self::MAX_COUNT
+    }
+}
+
 /// Everything that decides what a run does; where it runs and whom it talks to is not in here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunParams {
@@ -274,9 +284,9 @@ impl FromStr for Shard {
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let parsed = s.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
-        match parsed {
-            Some((index, count)) if index < count => Ok(Self { index, count }),
-            _ => Err(bad(s, "a shard `i/n` with i from 0 to n - 1")),
+        match parsed.map(|(index, count)| Self { index, count }) {
+            Some(shard) if shard.is_valid() => Ok(shard),
+            _ => Err(bad(s, "a shard `i/n` with i from 0 to n - 1, and n at most 256")),
         }
     }
 }

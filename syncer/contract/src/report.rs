@@ -95,6 +95,44 @@ pub struct Work {
     pub bytes_reused: u64,
 }
 
+impl Work {
+    /// Adds what another shard of the run looked at and changed.
+    fn add(&mut self, other: &Self) {
+        let Self {
+            files_scanned,
+            files_created,
+            files_updated,
+            files_deleted,
+            files_failed,
+            files_skipped,
+            bytes_total,
+            bytes_changed,
+            bytes_on_wire,
+            bytes_reused,
+        } = self;
+        *files_scanned += other.files_scanned;
+        *files_created += other.files_created;
+        *files_updated += other.files_updated;
+        *files_deleted += other.files_deleted;
+        *files_failed += other.files_failed;
+        *files_skipped += other.files_skipped;
+        *bytes_total += other.bytes_total;
+        *bytes_changed += other.bytes_changed;
+        *bytes_on_wire += other.bytes_on_wire;
+        *bytes_reused += other.bytes_reused;
+    }
+}
+
+impl Usage {
+    /// Adds what another shard of the run cost.
+    fn add(&mut self, other: &Self) {
+        self.source_cpu_ms += other.source_cpu_ms;
+        self.sink_cpu_ms += other.sink_cpu_ms;
+        self.source_peak_rss = self.source_peak_rss.max(other.source_peak_rss);
+        self.sink_peak_rss = self.sink_peak_rss.max(other.sink_peak_rss);
+    }
+}
+
 /// Speeds of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -175,6 +213,49 @@ pub struct Report {
 }
 
 impl Report {
+    /// What the shards of one run did together: the sum of their work, in the time of the slowest, with the reason of the one that ended
+    /// worst. Memory is that of the largest process.
+    pub fn of_shards(shards: &[Self]) -> Self {
+        let Some(worst) = shards.iter().rev().max_by_key(|report| report.badness()) else {
+            return Self::default();
+        };
+        let slowest = shards.iter().map(|report| report.timings).max_by_key(|timings| timings.total);
+        let times = |of: fn(&Self) -> &String| shards.iter().map(of).filter(|time| !time.is_empty());
+        let mut sum = Self {
+            start_time: times(|report| &report.start_time).min().cloned().unwrap_or_default(),
+            completion_time: times(|report| &report.completion_time).max().cloned().unwrap_or_default(),
+            volume: shards.iter().find_map(|report| report.volume),
+            timings: slowest.unwrap_or_default(),
+            work: Work::default(),
+            usage: Usage::default(),
+            failures: Vec::new(),
+            notes: Vec::new(),
+            ..worst.clone()
+        };
+        for shard in shards {
+            sum.work.add(&shard.work);
+            sum.usage.add(&shard.usage);
+            sum.failures.extend(shard.failures.iter().cloned());
+            let new =
+                shard.notes.iter().filter(|note| !sum.notes.contains(note)).cloned().collect::<Vec<_>>();
+            sum.notes.extend(new);
+        }
+        sum.failures.truncate(MAX_FAILURES);
+        sum.fill_rates();
+        sum
+    }
+
+    /// How much more an end of a run has to tell than another. What only followed from another shard's end tells least of the failures.
+    fn badness(&self) -> u8 {
+        match self.result {
+            RunResult::Succeeded => 0,
+            RunResult::PartiallyFailed => 1,
+            RunResult::Canceled => 2,
+            RunResult::Failed if self.reason.as_deref() == Some("ShardLost") => 3,
+            RunResult::Failed => 4,
+        }
+    }
+
     /// Sets [`Rates`] from `work` and `timings`.
     pub fn fill_rates(&mut self) {
         let seconds = (self.timings.total.max(1)) as f64 / 1000.0;
@@ -355,5 +436,46 @@ mod tests {
         let moved =
             PlannedAction { from: Some("old\r".into()), ..action(Action::Move, EntryKind::Folder, "new", 0) };
         assert_eq!(moved.to_string(), "move folder old\\r -> new");
+    }
+
+    fn shard(result: RunResult, reason: &str, total: u64, files: u64) -> Report {
+        Report {
+            run: "r".into(),
+            result,
+            reason: (!reason.is_empty()).then(|| reason.into()),
+            start_time: format!("2026-01-01T00:00:0{total}.000Z"),
+            completion_time: format!("2026-01-01T00:01:0{total}.000Z"),
+            timings: Timings { total, ..Timings::default() },
+            work: Work { files_created: files, bytes_changed: 10 * files, ..Work::default() },
+            usage: Usage { sink_cpu_ms: total, sink_peak_rss: total, ..Usage::default() },
+            notes: vec!["the same".into()],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_runs_report_is_the_sum_of_its_shards_in_the_time_of_the_slowest() {
+        let good = RunResult::Succeeded;
+        let sum = Report::of_shards(&[shard(good, "", 3, 5), shard(good, "", 8, 6), shard(good, "", 4, 0)]);
+        assert_eq!((sum.result, sum.reason.as_deref()), (good, None));
+        assert_eq!((sum.timings.total, sum.work.files_created, sum.work.bytes_changed), (8, 11, 110));
+        assert_eq!((sum.usage.sink_cpu_ms, sum.usage.sink_peak_rss), (15, 8));
+        assert_eq!(sum.start_time, "2026-01-01T00:00:03.000Z");
+        assert_eq!(sum.completion_time, "2026-01-01T00:01:08.000Z");
+        assert_eq!(sum.notes, ["the same"]);
+        assert_eq!(sum.rates.files_per_second, 1375.0);
+        assert_eq!(Report::of_shards(&[]), Report::default());
+    }
+
+    #[test]
+    fn a_run_ended_as_the_shard_that_ended_worst_and_what_only_followed_is_not_the_reason() {
+        let of = |ends: &[(RunResult, &str)]| {
+            let shards: Vec<_> = ends.iter().map(|(result, reason)| shard(*result, reason, 1, 0)).collect();
+            Report::of_shards(&shards).reason.unwrap_or_default()
+        };
+        let (failed, partly) = (RunResult::Failed, RunResult::PartiallyFailed);
+        assert_eq!(of(&[(RunResult::Succeeded, ""), (partly, "SomeFilesFailed")]), "SomeFilesFailed");
+        assert_eq!(of(&[(failed, "ShardLost"), (failed, "PeerLost"), (failed, "ShardLost")]), "PeerLost");
+        assert_eq!(of(&[(partly, "SomeFilesFailed"), (failed, "ShardLost")]), "ShardLost");
     }
 }

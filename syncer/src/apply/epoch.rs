@@ -24,7 +24,7 @@ const EPOCH: &[u8] = b"epoch";
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A counter and a random number. The counter is for people; two runs that hold a lock at once may count to the same.
-type Stamp = [u8; 16];
+pub(super) type Stamp = [u8; 16];
 
 /// This run's stamp on a destination.
 #[derive(Debug)]
@@ -45,7 +45,25 @@ impl Epoch {
         if rustix::io::pwrite(&file, &stamp, 0)? != stamp.len() {
             return Err(Errno::NOSPC.into());
         }
-        Ok(Self { stamp, start: Instant::now(), looked_ms: AtomicU64::new(0), lost: AtomicBool::new(false) })
+        Ok(Self::of(stamp))
+    }
+
+    /// The stamp that another process of the same run has written.
+    ///
+    /// # Errors
+    /// `WOULDBLOCK` when there is none.
+    pub(super) fn join(dir: BorrowedFd<'_>) -> io::Result<Self> {
+        let stamp = look(dir)?.ok_or(Errno::WOULDBLOCK)?;
+        Ok(Self::of(stamp))
+    }
+
+    fn of(stamp: Stamp) -> Self {
+        Self { stamp, start: Instant::now(), looked_ms: AtomicU64::new(0), lost: AtomicBool::new(false) }
+    }
+
+    /// The whole of it.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// A word that no other run's stamp has.
@@ -75,12 +93,7 @@ impl Epoch {
     /// Looks at the stamp now. The file is opened anew each time: that is when a network file system asks its server.
     fn look(&self, dir: BorrowedFd<'_>, now_ms: u64) -> io::Result<()> {
         if !self.is_lost() {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let there = match rustix::fs::openat(dir, EPOCH, flags, Mode::empty()) {
-                Ok(file) => read(&file)?,
-                Err(Errno::NOENT) => None,
-                Err(error) => return Err(error.into()),
-            };
+            let there = look(dir)?;
             self.looked_ms.store(now_ms, Relaxed);
             self.lost.store(there != Some(self.stamp), Relaxed);
         }
@@ -88,6 +101,16 @@ impl Epoch {
             true => Err(io::Error::other("another run has taken the destination over")),
             false => Ok(()),
         }
+    }
+}
+
+/// The stamp that is there now.
+fn look(dir: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, EPOCH, flags, Mode::empty()) {
+        Ok(file) => read(&file),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

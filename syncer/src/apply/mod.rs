@@ -14,6 +14,7 @@ mod ranges;
 mod redo;
 mod remove;
 mod staged;
+mod team;
 mod volume;
 
 use std::{
@@ -23,7 +24,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use contract::{Ownership, Preserve, VolumeId};
+use contract::{Ownership, Preserve, Shard, VolumeId};
 use rustix::{
     fs::{Mode, RenameFlags},
     io::Errno,
@@ -44,6 +45,7 @@ pub use meta::may_change_owners;
 pub use own::OwnDir;
 pub use redo::{Redo, RedoError};
 pub use staged::Staged;
+pub use team::{Seat, Sight, Stage, Team};
 
 use over::Over;
 
@@ -179,11 +181,17 @@ impl Candidate {
     }
 
     /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in the journal is finished. Which attributes are set in the end also
-    /// depends on what the file system takes.
-    pub fn take(self, mut settings: Settings) -> Result<Destination, ApplyError> {
+    /// depends on what the file system takes. Processes that each have a `shard` of the run of this name take it together.
+    pub fn take(
+        self,
+        mut settings: Settings,
+        shard: Option<(&str, Shard)>,
+    ) -> Result<Destination, ApplyError> {
         let Self { path, root } = self;
-        let own = OwnDir::open(&root, &path)?;
-        over::replay(&root, &own)?;
+        let own = OwnDir::open(&root, &path, shard)?;
+        if own.is_first() {
+            over::replay(&root, &own)?;
+        }
         let settable = attrs::probe(&own, settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;

@@ -330,7 +330,7 @@ mod tests {
         }
 
         fn own(&self) -> OwnDir {
-            OwnDir::open(&self.root(), self.dir.path()).unwrap()
+            OwnDir::open(&self.root(), self.dir.path(), None).unwrap()
         }
 
         /// An update that becomes part of the journal, and of which nothing is written yet.

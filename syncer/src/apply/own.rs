@@ -11,13 +11,18 @@ use std::{
     },
 };
 
-use contract::VolumeId;
+use contract::{Shard, VolumeId};
 use rustix::{
     fs::{AtFlags, Dir, FlockOperation, Mode, OFlags},
     io::Errno,
 };
 
-use super::{ApplyError, attrs, epoch::Epoch, volume};
+use super::{
+    ApplyError, attrs,
+    epoch::Epoch,
+    team::{Table, Team},
+    volume,
+};
 use crate::{
     path::OWN_DIR,
     root::{Root, open_child},
@@ -37,6 +42,9 @@ pub struct OwnDir {
     journal: OwnedFd,
     volume: VolumeId,
     epoch: Epoch,
+    is_first: bool,
+    /// Where several processes share the run.
+    team: Option<Team>,
     /// What a run that was cut off left of large files, by their keys.
     leftovers: Mutex<HashMap<String, String>>,
     keeps_parts: AtomicBool,
@@ -47,29 +55,70 @@ pub struct OwnDir {
 
 impl OwnDir {
     /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for parts of large files.
-    pub fn open(root: &Root, path: &Path) -> Result<Self, ApplyError> {
+    /// Processes that each have a `shard` of the run of this name hold the lock together; the first of them does the rest for all.
+    pub fn open(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> Result<Self, ApplyError> {
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ApplyError::Busy { path: path.into() },
             _ => ApplyError::Own { path: path.into(), source },
         };
-        Self::prepare(root, path).map_err(failed)
+        Self::prepare(root, path, shard).map_err(failed)
     }
 
-    fn prepare(root: &Root, path: &Path) -> io::Result<Self> {
+    fn prepare(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> io::Result<Self> {
         let dir = make_and_open(root.as_fd(), OWN_DIR)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let epoch = Epoch::raise(dir.as_fd())?;
+        let Some((run, shard)) = shard else {
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            let epoch = Epoch::raise(dir.as_fd())?;
+            return Self::enter(path, dir, lock, epoch, true);
+        };
+        let table = Table::open(dir.as_fd())?;
+        let meeting = table.meet()?;
+        let is_first = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let epoch = match is_first {
+            true => Epoch::raise(dir.as_fd())?,
+            false => Epoch::join(dir.as_fd())?,
+        };
+        if is_first {
+            meeting.begin(epoch.stamp(), run, shard.count)?;
+        }
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared)?;
+        let alive = meeting.join(epoch.stamp(), run, shard)?;
+        let mut own = Self::enter(path, dir, lock, epoch, is_first)?;
+        drop(meeting);
+        own.team = Some(Team::new(table, own.epoch.stamp(), shard, alive));
+        Ok(own)
+    }
+
+    /// `is_first` is whether no other process of the run is there yet.
+    fn enter(path: &Path, dir: OwnedFd, lock: OwnedFd, epoch: Epoch, is_first: bool) -> io::Result<Self> {
         let volume = volume::read_or_make(dir.as_fd())?;
         let staging = make_and_open(dir.as_fd(), STAGING)?;
         let journal = make_and_open(dir.as_fd(), JOURNAL)?;
-        let leftovers = Mutex::new(sweep(&staging)?);
+        let leftovers = match is_first {
+            true => sweep(&staging)?,
+            false => parts_before(&staging, &word_of(&epoch))?,
+        };
         // What is staged shall not inherit an access control list that the root's other files get.
         attrs::drop_default_acl(staging.as_fd());
         let (next, keeps_parts) = (AtomicU64::new(0), AtomicBool::new(false));
+        let leftovers = Mutex::new(leftovers);
         let path = path.into();
-        Ok(Self { path, dir, staging, journal, volume, epoch, leftovers, keeps_parts, _lock: lock, next })
+        Ok(Self {
+            path,
+            dir,
+            staging,
+            journal,
+            volume,
+            is_first,
+            epoch,
+            team: None,
+            leftovers,
+            keeps_parts,
+            _lock: lock,
+            next,
+        })
     }
 
     /// The folder itself, to open and rename files in.
@@ -90,6 +139,21 @@ impl OwnDir {
     /// What the destination is known by from run to run.
     pub fn volume(&self) -> VolumeId {
         self.volume
+    }
+
+    /// Whether no other process of this run came before.
+    pub(super) fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// The other processes of this run, where there are any.
+    pub fn team(&self) -> Option<&Team> {
+        self.team.as_ref()
+    }
+
+    /// Whether this process does what is done once in a run, however many processes share it.
+    pub fn leads(&self) -> bool {
+        self.team.as_ref().is_none_or(|team| team.shard().index == 0)
     }
 
     /// Looks, from time to time, whether the destination is still this run's; to be called before anything on it is changed.
@@ -146,15 +210,19 @@ impl OwnDir {
         let (mark, keeps_parts) = (self.mark(), self.keeps_parts.load(Relaxed));
         let goes = |name: &str| name.contains(&mark) && !(keeps_parts && key_of(name).is_some());
         empty(&self.staging, goes)?;
-        if keeps_parts {
+        if keeps_parts || !self.leads() {
             return Ok(());
         }
         self.leftovers().drain().try_for_each(|(_, name)| unlink(&self.staging, &name))
     }
 
-    /// What the names of all files hold that this run stages.
+    /// What the names of all files hold that this process stages.
     fn mark(&self) -> String {
-        format!("{:016x}-", self.epoch.word())
+        let word = word_of(&self.epoch);
+        match &self.team {
+            Some(team) => format!("{word}{}s", team.shard().index),
+            None => word,
+        }
     }
 }
 
@@ -168,7 +236,12 @@ impl Drop for OwnDir {
     }
 }
 
-fn make_and_open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+/// What the names of all files hold that a run stages.
+fn word_of(epoch: &Epoch) -> String {
+    format!("{:016x}-", epoch.word())
+}
+
+pub(super) fn make_and_open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
         Err(error) if error != Errno::EXIST => return Err(error.into()),
         _ => {}
@@ -185,6 +258,18 @@ fn sweep(staging: &OwnedFd) -> io::Result<HashMap<String, String>> {
             unlink(staging, &older).is_err()
         }),
         None => true,
+    })?;
+    Ok(parts)
+}
+
+/// The names of the parts that earlier runs left, by their keys, while other processes of the run of this `word` work in `staging`.
+fn parts_before(staging: &OwnedFd, word: &str) -> io::Result<HashMap<String, String>> {
+    let mut parts = HashMap::new();
+    empty(staging, |name| {
+        if let Some(key) = key_of(name).filter(|_| !name.contains(word)) {
+            parts.insert(key.to_owned(), name.to_owned());
+        }
+        false
     })?;
     Ok(parts)
 }
@@ -231,7 +316,7 @@ mod tests {
         }
 
         fn open(&self) -> Result<OwnDir, ApplyError> {
-            OwnDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path())
+            OwnDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None)
         }
 
         fn own(&self, name: &str) -> PathBuf {

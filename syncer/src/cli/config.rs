@@ -25,6 +25,10 @@ pub(super) enum ConfigError {
     NoBandwidth,
     #[error("--min-size is above --max-size, so no file would be synced: change one of them")]
     NoSize,
+    #[error(
+        "--shard without --run: give all shards of one run the same name with --run, and each run another"
+    )]
+    ShardOfNoRun,
     #[error("{what} is not supported yet: {instead}")]
     Unsupported { what: &'static str, instead: &'static str },
     #[error(
@@ -199,14 +203,17 @@ struct Unsupported {
 
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
+        asked: |params| {
+            let whole_only = params.verify || params.dry_run || params.write == contract::WriteMode::InPlace;
+            params.shard.is_some_and(|shard| shard.count > 1) && whole_only
+        },
+        what: "--shard with --write in-place, --verify or --dry-run",
+        instead: "leave one of them out",
+    },
+    Unsupported {
         asked: |params| params.connections > 1,
         what: "more than one connection in --connections",
         instead: "write 1, or leave it out",
-    },
-    Unsupported {
-        asked: |params| params.shard.is_some_and(|shard| shard.count > 1),
-        what: "--shard",
-        instead: "leave it out to sync the whole tree",
     },
 ];
 
@@ -216,6 +223,9 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     }
     if params.min_size.zip(params.max_size).is_some_and(|(min, max)| min > max) {
         return Err(ConfigError::NoSize);
+    }
+    if params.shard.is_some_and(|shard| shard.count > 1) && params.run.is_empty() {
+        return Err(ConfigError::ShardOfNoRun);
     }
     match UNSUPPORTED.iter().find(|unsupported| (unsupported.asked)(&params)) {
         Some(Unsupported { what, instead, .. }) => Err(ConfigError::Unsupported { what, instead }),
@@ -239,10 +249,8 @@ fn check_report_path(path: &Path) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-    use contract::Shard;
-
     use super::*;
+    use clap::Parser as _;
 
     const TERMINAL: Surroundings = Surroundings { terminal: true, cursor: true, color: true };
     const PIPE: Surroundings = Surroundings { terminal: false, ..TERMINAL };
@@ -263,7 +271,12 @@ mod tests {
     fn what_the_engine_cannot_do_is_refused_by_name() {
         let examples = [
             RunParams { connections: 2, ..RunParams::default() },
-            RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
+            RunParams {
+                run: "r".into(),
+                verify: true,
+                shard: Some(contract::Shard { index: 0, count: 2 }),
+                ..RunParams::default()
+            },
         ];
         for Unsupported { asked, what, .. } in UNSUPPORTED {
             let example = examples.iter().find(|params| asked(params)).expect(what).to_args();
@@ -279,6 +292,14 @@ mod tests {
         let limits = |min: &str, max: &str| resolve(&["sync", "a", "b", min, max], PIPE);
         assert!(limits("--min-size=5", "--max-size=5").is_ok());
         assert!(matches!(limits("--min-size=2k", "--max-size=1k"), Err(ConfigError::NoSize)));
+    }
+
+    #[test]
+    fn a_shard_names_its_run() {
+        let args = ["sync", "a", "b", "--shard=0/2"];
+        assert!(matches!(resolve(&args, PIPE), Err(ConfigError::ShardOfNoRun)));
+        assert!(resolve(&[&args[..], &["--run=r"]].concat(), PIPE).is_ok());
+        assert!(resolve(&["sync", "a", "b", "--shard=0/1"], PIPE).is_ok());
     }
 
     #[test]

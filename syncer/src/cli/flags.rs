@@ -473,7 +473,7 @@ mod tests {
     }
 
     fn any_shard() -> impl Strategy<Value = Shard> {
-        (1..=u32::MAX)
+        (1..=Shard::MAX_COUNT)
             .prop_flat_map(|count| (0..count, Just(count)))
             .prop_map(|(index, count)| Shard { index, count })
     }

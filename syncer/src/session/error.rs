@@ -41,6 +41,14 @@ pub enum SessionError {
     /// Source and destination are the same tree, or one holds the other.
     #[error("{0}")]
     SameTree(String),
+    /// Another shard of the run is not there any more, or never came.
+    #[error("{0}")]
+    Shard(String),
+    /// What the shards of a run tell each other on the volume cannot be read or written.
+    #[error(
+        "cannot use .volferry/shards on the destination, by which the shards of a run know of each other"
+    )]
+    Team(#[source] io::Error),
     /// The destination could not be made durable.
     #[error("the destination could not be made durable; run again when the volume is well")]
     Commit(#[source] io::Error),
@@ -58,6 +66,8 @@ impl SessionError {
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
+            Self::Shard(_) => (ExitCode::PeerLost, "ShardLost"),
+            Self::Team(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::SameTree(_) => (ExitCode::Failed, "SameTree"),
             Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),

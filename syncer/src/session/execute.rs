@@ -161,6 +161,8 @@ pub(super) struct Executor<'a> {
     /// What stays of the directories that go.
     kept: &'a Kept,
     delete: bool,
+    /// Which of the planned directories have their files done here; all where several processes do not share the run.
+    share: Option<Vec<bool>>,
     copies: Copies<'a>,
     /// Directories whose own metadata is set at the end.
     unfinished: Vec<Unfinished>,
@@ -170,6 +172,26 @@ pub(super) struct Executor<'a> {
     last_attrs: AttrsBuf,
     /// Hard links, made when all content is there.
     links: Vec<HardLink>,
+}
+
+/// Which of a directory's entries something is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    /// Directories.
+    Dirs,
+    /// What is not a directory.
+    Rest,
+}
+
+impl Part {
+    fn has(self, kind: &Kind<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Dirs => *kind == Kind::Dir,
+            Self::Rest => *kind != Kind::Dir,
+        }
+    }
 }
 
 /// One more name of a file.
@@ -197,6 +219,7 @@ impl<'a> Executor<'a> {
             kept: &compared.kept,
             delete,
             copies: Copies::new(sink),
+            share: None,
             unfinished: Vec::new(),
             expected: HashSet::new(),
             last_attrs: AttrsBuf::default(),
@@ -219,18 +242,45 @@ impl<'a> Executor<'a> {
         }
     }
 
+    /// Makes and moves directories, and nothing else: the first part of a run that several processes share.
+    pub(super) fn make_dirs(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
+        for dir in planned {
+            if self.context.monitor.cancelled() {
+                return Err(TransportError::Canceled.into());
+            }
+            self.context.destination.still_held()?;
+            self.enter(dir, Part::Dirs);
+        }
+        Ok(())
+    }
+
+    /// Leaves to other processes what is in the planned directories that are false in `share`, and the directories themselves.
+    pub(super) fn take_share(&mut self, share: Vec<bool>) {
+        self.share = Some(share);
+    }
+
+    /// Those of the planned directories whose entries are done here.
+    pub(super) fn mine<'p>(
+        &self,
+        planned: &'p [PlannedDir],
+    ) -> impl Iterator<Item = &'p PlannedDir> + use<'p> {
+        let share = self.share.clone().unwrap_or_else(|| vec![true; planned.len()]);
+        planned.iter().zip(share).filter_map(|(dir, mine)| mine.then_some(dir))
+    }
+
     /// Makes directories, links and nodes, changes metadata, and asks for the content of files. Returns when all content is there.
     pub(super) fn transfer(
         &mut self,
         planned: &[PlannedDir],
         fetch: &mut dyn Fetch,
     ) -> Result<(), SessionError> {
-        for dir in planned {
+        let part = if self.share.is_none() { Part::All } else { Part::Rest };
+        for dir in self.mine(planned) {
             if self.context.monitor.cancelled() {
                 return Err(TransportError::Canceled.into());
             }
             self.context.destination.still_held()?;
-            let needs = self.enter(dir);
+            let needs = self.enter(dir, part);
             if !needs.is_empty() {
                 fetch.fetch(needs)?;
             }
@@ -256,13 +306,18 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Makes hard links, deletes, then sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
-    pub(super) fn finish(mut self, planned: &[PlannedDir]) -> Result<Vec<String>, SessionError> {
+    /// Makes hard links, and deletes.
+    pub(super) fn link_and_delete(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         self.make_links();
-        for dir in planned {
+        for dir in self.mine(planned) {
             self.context.destination.still_held()?;
             self.delete_in(dir);
         }
+        Ok(())
+    }
+
+    /// Sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
+    pub(super) fn finish(mut self) -> Result<Vec<String>, SessionError> {
         let mut notes = Vec::new();
         for Unfinished { path, meta, attrs } in self.unfinished.drain(..).rev() {
             let attrs = attrs.as_ref().map(AttrsBuf::as_attrs);
@@ -281,10 +336,10 @@ impl<'a> Executor<'a> {
     }
 
     /// Does what can be done at once in one directory, and returns the files that need content.
-    fn enter(&mut self, dir: &PlannedDir) -> Vec<Need> {
+    fn enter(&mut self, dir: &PlannedDir, part: Part) -> Vec<Need> {
         let changes = dir.plan.changes_entries();
         // One that was just made is on the list already.
-        if changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
+        if part != Part::Rest && changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
             self.unfinished.push(Unfinished { path: dir.path.clone(), meta: dir.meta, attrs: None });
         }
         if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {
@@ -303,6 +358,9 @@ impl<'a> Executor<'a> {
         let mut there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());
         for (index, entry) in (0..).zip(&dir.listing) {
             let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+            if !part.has(&entry.kind) {
+                continue;
+            }
             let attrs = self.keep(entry.attrs);
             let need = |size, old| Need {
                 dir: Arc::clone(&target),

@@ -13,6 +13,7 @@ use super::{
     read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
     rehearse::{self, Looked},
     rewrite::differences,
+    shards::Crew,
     sink::{self, Planned, apply, make_report, open_destination, scan_tree},
     verify::Verifier,
 };
@@ -21,7 +22,7 @@ use crate::{
     plan::Step,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
-    scan::{DirId, ROOT, Tree},
+    scan::{DirId, ROOT, Totals, Tree},
     transport::TransportError,
     wire::{Listed, SourceDone, TreeHead},
 };
@@ -81,7 +82,7 @@ pub(super) fn run(
                 Ok(())
             })?);
             notes.extend(rehearse::verified(params, &head.totals, &plan, changed, &failures));
-            return Ok(report(params, watch, &head, &counters, &failures, looked.volume, notes));
+            return Ok(report(params, watch, &head.totals, &counters, &failures, looked.volume, notes));
         }
     };
     if plan.sink.has_attrs() {
@@ -93,7 +94,8 @@ pub(super) fn run(
         counters: &counters,
         monitor: watch.monitor(),
     };
-    notes.extend(apply(context, params, &head, &plan, watch, &mut |executor| {
+    let crew = Crew::new(&destination, monitor, None);
+    notes.extend(apply(context, params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
         copy_all(context, &root, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     })?);
     if params.verify {
@@ -108,7 +110,9 @@ pub(super) fn run(
         };
         notes.extend(verifier.verify(&mut source, &mut hashes, &head)?);
     }
-    let report = report(params, watch, &head, &counters, &failures, Some(destination.own().volume()), notes);
+    let totals = sink::own_totals(&destination, &head);
+    let report =
+        report(params, watch, &totals, &counters, &failures, Some(destination.own().volume()), notes);
     destination.close();
     Ok(report)
 }
@@ -148,13 +152,13 @@ impl Target {
 fn report(
     params: &RunParams,
     watch: &Stopwatch<'_>,
-    head: &TreeHead,
+    totals: &Totals,
     counters: &Counters,
     failures: &Failures,
     volume: Option<VolumeId>,
     notes: Vec<String>,
 ) -> Report {
-    let mut report = make_report(params, watch, &head.totals, counters, failures, volume, notes);
+    let mut report = make_report(params, watch, totals, counters, failures, volume, notes);
     report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
     report.fill_rates();
     report

@@ -21,6 +21,7 @@ mod read;
 mod rehearse;
 mod remote;
 mod rewrite;
+mod shards;
 mod sink;
 mod source;
 mod verify;

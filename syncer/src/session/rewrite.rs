@@ -90,7 +90,7 @@ mod tests {
 
     fn destination(dir: &std::path::Path) -> Destination {
         let settings = Settings { in_place: true, ..Settings::resolve(&Preserve::default()).unwrap() };
-        Candidate::open(&dir.into()).unwrap().take(settings).unwrap()
+        Candidate::open(&dir.into()).unwrap().take(settings, None).unwrap()
     }
 
     proptest! {

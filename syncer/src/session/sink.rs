@@ -10,11 +10,12 @@ use contract::{Compare, Phase, Report, RunParams, RunResult, Side, VolumeId, Wor
 use super::{
     SessionError,
     check::{Checker, Expect, RemoteHashes},
-    compare::{Compared, PlannedDir, SourceTree, compare},
+    compare::{Compared, SourceTree, compare},
     execute::{Context, Executor},
     guard,
     rehearse::{self, Looked},
     remote, rfc3339,
+    shards::{Crew, to_transfer},
     verify::Verifier,
 };
 use crate::{
@@ -89,7 +90,8 @@ pub(super) fn run(
         monitor: watch.monitor(),
     };
     let mut done = head.source.clone();
-    let applied = apply(context, &params, &head, &plan, watch, &mut |executor| {
+    let crew = Crew::new(&destination, watch.monitor(), Some(control));
+    let applied = apply(context, &params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
         if remote::run(context, peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
         }
@@ -113,7 +115,8 @@ pub(super) fn run(
         notes.extend(verifier.verify(&mut source, &mut RemoteHashes(control), &head)?);
     }
     let volume = Some(destination.own().volume());
-    let mut report = make_report(&params, watch, &head.totals, &counters, &failures, volume, notes);
+    let totals = own_totals(&destination, &head);
+    let mut report = make_report(&params, watch, &totals, &counters, &failures, volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
     report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
     report.fill_rates();
@@ -131,7 +134,15 @@ pub(super) fn open_destination(
     settings.in_place = params.write == WriteMode::InPlace;
     let candidate = Candidate::open(place)?;
     let notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
-    Ok((candidate.take(settings)?, notes))
+    let shard = params.shard.filter(|shard| shard.count > 1);
+    if shard.is_some_and(|shard| !shard.is_valid() || settings.in_place || params.verify) {
+        return Err(TransportError::Nonsense(
+            "there is no such shard, or it is to do what only whole runs can",
+        )
+        .into());
+    }
+    let shard = shard.map(|shard| (params.run.as_str(), shard));
+    Ok((candidate.take(settings, shard)?, notes))
 }
 
 /// Runs the sink's end of a dry run.
@@ -180,30 +191,59 @@ fn rehearse(
     Ok(report)
 }
 
-/// Carries out a plan, through to a durable destination. `transfer` moves the content.
+/// Carries out a plan, through to a durable destination. `transfer` moves the content. Where several processes share the run, the first
+/// makes the directories before the others begin, and sets their metadata when the others are done.
 pub(super) fn apply(
     context: Context<'_>,
     params: &RunParams,
     head: &TreeHead,
     plan: &Planned,
     watch: &mut Stopwatch<'_>,
+    crew: Option<&Crew<'_>>,
     transfer: &mut dyn FnMut(&mut Executor<'_>) -> Result<(), SessionError>,
 ) -> Result<Vec<String>, SessionError> {
     let Planned { compared, sink } = plan;
     let mut notes = guard::check(params, &head.totals, sink, compared)?;
-    let (files, bytes) = to_transfer(&compared.dirs);
-    context.monitor.set_totals(files, bytes);
+    let leads = context.destination.own().leads();
     let mut executor = Executor::new(context, sink, compared, params.delete);
-    executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
+    if leads {
+        executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
+    }
+    if let Some(crew) = crew {
+        crew.assemble(context.failures)?;
+        watch.enter(Phase::Transfer);
+        let (share, note) = match leads {
+            true => {
+                executor.make_dirs(&compared.dirs)?;
+                (crew.deal(&compared.dirs)?, None)
+            }
+            false => crew.receive(&compared.dirs)?,
+        };
+        notes.extend(note);
+        executor.take_share(share);
+    }
     watch.enter(Phase::Transfer);
+    let (files, bytes) =
+        executor.mine(&compared.dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    context.monitor.set_totals(files, bytes);
     let moved = transfer(&mut executor);
     context.destination.still_held()?;
     moved?;
     watch.enter(Phase::Apply);
-    notes.extend(executor.finish(&compared.dirs)?);
+    if let Some(crew) = crew {
+        crew.await_content()?;
+    }
+    executor.link_and_delete(&compared.dirs)?;
+    if let Some(crew) = crew.filter(|_| leads) {
+        crew.await_others()?;
+    }
+    notes.extend(executor.finish()?);
     watch.enter(Phase::Commit);
     if !compared.dirs.is_empty() {
         context.destination.sync().map_err(SessionError::Commit)?;
+    }
+    if let Some(crew) = crew {
+        crew.is_done()?;
     }
     Ok(notes)
 }
@@ -267,6 +307,14 @@ pub(super) fn scan_tree(
     scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
 }
 
+/// What a process counts of what was scanned: of several that share a run, which have all seen it, only one does.
+pub(super) fn own_totals(destination: &Destination, head: &TreeHead) -> Totals {
+    match destination.own().leads() {
+        true => head.totals,
+        false => Totals::default(),
+    }
+}
+
 /// The report of a run that got to its end.
 pub(super) fn make_report(
     params: &RunParams,
@@ -314,24 +362,6 @@ pub(super) fn make_report(
 fn once_each(notes: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     notes.into_iter().filter(|note| seen.insert(note.clone())).collect()
-}
-
-/// How many files, of how many bytes, a plan moves.
-fn to_transfer(planned: &[PlannedDir]) -> (u64, u64) {
-    let (mut files, mut bytes) = (0, 0);
-    for dir in planned {
-        let mut steps = dir.plan.steps.iter().peekable();
-        for (index, entry) in (0..).zip(&dir.listing) {
-            if let Some((_, step)) = steps.next_if(|(at, _)| *at == index)
-                && let (true, crate::entry::Kind::File { size }) = (*step != Step::Meta, entry.kind)
-            {
-                files += 1;
-                // A source may say anything.
-                bytes = u64::saturating_add(bytes, size);
-            }
-        }
-    }
-    (files, bytes)
 }
 
 fn expect_hello(control: &Control) -> Result<Hello, TransportError> {

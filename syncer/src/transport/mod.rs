@@ -134,6 +134,20 @@ impl Control {
         }
     }
 
+    /// Sees that the connection stands while nothing is to come.
+    ///
+    /// # Errors
+    /// When it is lost, or something came.
+    pub fn check_quiet(&self) -> Result<(), TransportError> {
+        match self.incoming.is_empty() && !self.incoming.is_closed() {
+            true => Ok(()),
+            false => {
+                let got = self.recv()?.what();
+                Err(TransportError::Unexpected { got, expected: "nothing" })
+            }
+        }
+    }
+
     /// Waits until the peer does not listen any more: it has gone, or refused as well and waits for the same.
     pub(super) async fn peer_is_done(&self) {
         while let Ok(message) = self.incoming.recv().await {

@@ -31,4 +31,5 @@ mod rehearsals;
 mod reuse;
 mod secrets;
 mod serving;
+mod shards;
 mod unprivileged;

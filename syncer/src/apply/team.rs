@@ -1,0 +1,382 @@
+//! Several processes that write to one destination in one run, each of them for one shard of the tree: who is in, how far each is, and
+//! who has died. `syncer/doc/format.md` describes the files.
+//!
+//! All that they share is the volume. They write to one file, the board, under a lock that each holds for microseconds, since taking and
+//! giving up a lock is when a network file system writes and asks anew. Each also holds a lock of its own for as long as it lives.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use contract::Shard;
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+
+use super::{copy, epoch::Stamp, own::make_and_open};
+use crate::hash::digest;
+
+const FOLDER: &[u8] = b"shards";
+const BOARD: &[u8] = b"board";
+const DEAL: &[u8] = b"deal";
+
+/// How long to try for the board's lock before the destination is taken to be busy.
+const BOARD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Stamp of the epoch, digest of the run's name, number of shards.
+const HEAD_BYTES: usize = 16 + 16 + 4;
+/// A stage, and the number of failures when the trees were compared.
+const SEAT_BYTES: usize = 1 + 8;
+/// A digest of a directory's path, and its shard.
+const DEALT_BYTES: usize = 8 + 4;
+
+/// How far a shard is. Each stage includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Stage {
+    /// Not there yet.
+    #[default]
+    Absent,
+    /// Open, and scanning.
+    Joined,
+    /// The trees are compared, and no guard has refused.
+    Planned,
+    /// The directories are made and dealt out; of the first shard only.
+    Dealt,
+    /// The content of all its files is there.
+    Moved,
+    /// Its links are made, its deletes done, and all of it is durable.
+    Applied,
+}
+
+const STAGES: [Stage; 6] =
+    [Stage::Absent, Stage::Joined, Stage::Planned, Stage::Dealt, Stage::Moved, Stage::Applied];
+
+/// One shard on the board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seat {
+    /// How far it is.
+    pub stage: Stage,
+    /// How many failures it had when it had compared the trees.
+    pub failures: u64,
+}
+
+/// What one shard sees of the others.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// All that are waited for are there.
+    All(Vec<Seat>),
+    /// This one has ended before.
+    Gone(u32),
+    /// Some are not there yet; `absent` is the first that was never seen.
+    Waiting {
+        /// Counted from 0.
+        absent: Option<u32>,
+    },
+}
+
+/// The place of one shard among those of its run.
+#[derive(Debug)]
+pub struct Team {
+    table: Table,
+    stamp: Stamp,
+    shard: Shard,
+    /// Held for its lock, by which the others see that this process lives.
+    _alive: OwnedFd,
+}
+
+/// The open `.volferry/shards/`.
+#[derive(Debug)]
+pub(super) struct Table {
+    dir: OwnedFd,
+    board: OwnedFd,
+}
+
+/// The board, locked.
+pub(super) struct Meeting<'a>(&'a Table);
+
+impl Drop for Meeting<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.0.board, FlockOperation::Unlock);
+    }
+}
+
+/// What the board says.
+#[derive(Debug, PartialEq, Eq)]
+struct Board {
+    stamp: Stamp,
+    run: [u8; 16],
+    seats: Vec<Seat>,
+}
+
+impl Table {
+    /// Opens, and makes where it is missing, the table in the `.volferry/` that is open as `own`.
+    pub(super) fn open(own: BorrowedFd<'_>) -> io::Result<Self> {
+        let dir = make_and_open(own, FOLDER)?;
+        let board = open_file(&dir, BOARD)?;
+        Ok(Self { dir, board })
+    }
+
+    /// Takes the board's lock.
+    ///
+    /// # Errors
+    /// `WOULDBLOCK` when others keep it for longer than they should.
+    pub(super) fn meet(&self) -> io::Result<Meeting<'_>> {
+        let start = Instant::now();
+        loop {
+            match self.try_meet()? {
+                Some(meeting) => return Ok(meeting),
+                None if start.elapsed() > BOARD_PATIENCE => return Err(Errno::WOULDBLOCK.into()),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn try_meet(&self) -> io::Result<Option<Meeting<'_>>> {
+        match rustix::fs::flock(&self.board, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Meeting(self))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Meeting<'_> {
+    /// Clears the board for a run whose first shard this process is.
+    pub(super) fn begin(&self, stamp: Stamp, run: &str, count: u32) -> io::Result<()> {
+        let seats = vec![Seat::default(); count as usize];
+        self.write(&Board { stamp, run: digest(&[run.as_bytes()]), seats })
+    }
+
+    /// Takes the place of `shard` in the run that is on the board.
+    ///
+    /// # Errors
+    /// `WOULDBLOCK` when another run is, or the place was taken before.
+    pub(super) fn join(&self, stamp: Stamp, run: &str, shard: Shard) -> io::Result<OwnedFd> {
+        let busy = || io::Error::from(Errno::WOULDBLOCK);
+        let mut board = self.read()?.ok_or_else(busy)?;
+        let is_ours = board.stamp == stamp
+            && board.run == digest(&[run.as_bytes()])
+            && board.seats.len() == shard.count as usize;
+        let seat = board.seats.get_mut(shard.index as usize).filter(|_| is_ours).ok_or_else(busy)?;
+        if seat.stage != Stage::Absent {
+            return Err(busy());
+        }
+        seat.stage = Stage::Joined;
+        let alive = open_file(&self.0.dir, seat_name(shard.index).as_bytes())?;
+        rustix::fs::flock(&alive, FlockOperation::NonBlockingLockExclusive)?;
+        self.write(&board)?;
+        Ok(alive)
+    }
+
+    /// What is on the board; `None` where that is nothing that can be read.
+    fn read(&self) -> io::Result<Option<Board>> {
+        let mut head = [0; HEAD_BYTES];
+        if read_at(&self.0.board, &mut head, 0)? < HEAD_BYTES {
+            return Ok(None);
+        }
+        let (stamp, rest) = head.split_at(16);
+        let (run, count) = rest.split_at(16);
+        let (Ok(stamp), Ok(run), Ok(count)) = (stamp.try_into(), run.try_into(), count.try_into()) else {
+            return Ok(None);
+        };
+        let count = u32::from_le_bytes(count);
+        if count > Shard::MAX_COUNT {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; count as usize * SEAT_BYTES];
+        if read_at(&self.0.board, &mut bytes, HEAD_BYTES as u64)? < bytes.len() {
+            return Ok(None);
+        }
+        let seats: Option<Vec<Seat>> = bytes.chunks_exact(SEAT_BYTES).map(read_seat).collect();
+        Ok(seats.map(|seats| Board { stamp, run, seats }))
+    }
+
+    fn write(&self, board: &Board) -> io::Result<()> {
+        let mut bytes = [&board.stamp[..], &board.run].concat();
+        bytes.extend((board.seats.len() as u32).to_le_bytes());
+        for seat in &board.seats {
+            bytes.push(seat.stage as u8);
+            bytes.extend(seat.failures.to_le_bytes());
+        }
+        copy::write_all(self.0.board.as_fd(), &bytes, 0)
+    }
+}
+
+impl Team {
+    pub(super) fn new(table: Table, stamp: Stamp, shard: Shard, alive: OwnedFd) -> Self {
+        Self { table, stamp, shard, _alive: alive }
+    }
+
+    /// Which shard this process does.
+    pub fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// Tells the others that this shard is at `stage`, with so many `failures`.
+    pub fn reach(&self, stage: Stage, failures: u64) -> io::Result<()> {
+        let meeting = self.table.meet()?;
+        let mut board = self.board(&meeting)?;
+        board.seats[self.shard.index as usize] = Seat { stage, failures };
+        meeting.write(&board)
+    }
+
+    /// Looks whether shard 0, or `all` of them, are at `stage`, and if not, whether one has died before it was done. Another run's board is nothing to wait for: then
+    /// this run was taken over.
+    pub fn look(&self, stage: Stage, all: bool) -> io::Result<Sight> {
+        let Some(meeting) = self.table.try_meet()? else { return Ok(Sight::Waiting { absent: None }) };
+        let seats = self.board(&meeting)?.seats;
+        let awaited = if all { seats.len() } else { 1 };
+        if seats.iter().take(awaited).all(|seat| seat.stage >= stage) {
+            return Ok(Sight::All(seats));
+        }
+        for (index, seat) in (0..).zip(&seats) {
+            let is_in = (Stage::Joined..Stage::Applied).contains(&seat.stage);
+            if is_in && index != self.shard.index && !self.is_alive(index)? {
+                return Ok(Sight::Gone(index));
+            }
+        }
+        let absent = seats.iter().position(|seat| seat.stage == Stage::Absent);
+        Ok(Sight::Waiting { absent: absent.map(|index| index as u32) })
+    }
+
+    /// Writes who does which directory: the digests of their paths, and their shards.
+    pub fn deal(&self, dealt: impl Iterator<Item = (u64, u32)>) -> io::Result<()> {
+        let mut bytes = self.stamp.to_vec();
+        for (path, shard) in dealt {
+            bytes.extend(path.to_le_bytes());
+            bytes.extend(shard.to_le_bytes());
+        }
+        let file = open_file(&self.table.dir, DEAL)?;
+        rustix::fs::ftruncate(&file, 0)?;
+        copy::write_all(file.as_fd(), &bytes, 0)
+    }
+
+    /// Reads what [`Team::deal`] wrote, one directory after the other.
+    pub fn dealt(&self, mut each: impl FnMut(u64, u32)) -> io::Result<()> {
+        let mut file = io::BufReader::new(File::from(open_file(&self.table.dir, DEAL)?));
+        let mut stamp = Stamp::default();
+        file.read_exact(&mut stamp)?;
+        if stamp != self.stamp {
+            return Err(io::Error::other("the deal is another run's"));
+        }
+        let mut dealt = [0; DEALT_BYTES];
+        loop {
+            match file.read_exact(&mut dealt) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            let [p0, p1, p2, p3, p4, p5, p6, p7, shard @ ..] = dealt;
+            each(u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]), u32::from_le_bytes(shard));
+        }
+    }
+
+    fn board(&self, meeting: &Meeting<'_>) -> io::Result<Board> {
+        let board = meeting.read()?.filter(|board| board.stamp == self.stamp);
+        let board = board.filter(|board| board.seats.len() == self.shard.count as usize);
+        board.ok_or_else(|| io::Error::other("another run has taken the destination over"))
+    }
+
+    /// Whether the process of another shard lives. To be called with the board's lock held, so that nobody begins to live meanwhile.
+    fn is_alive(&self, index: u32) -> io::Result<bool> {
+        let seat = open_file(&self.table.dir, seat_name(index).as_bytes())?;
+        match rustix::fs::flock(&seat, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(false),
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn seat_name(index: u32) -> String {
+    format!("seat-{index}")
+}
+
+fn open_file(dir: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?)
+}
+
+/// Reads as much as there is, up to `buffer`'s length.
+fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::pread(file, buffer, offset)?)
+}
+
+fn read_seat(bytes: &[u8]) -> Option<Seat> {
+    let (stage, failures) = bytes.split_first()?;
+    let stage = *STAGES.get(usize::from(*stage))?;
+    Some(Seat { stage, failures: u64::from_le_bytes(failures.try_into().ok()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> (tempfile::TempDir, OwnedFd) {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap().into();
+        (dir, fd)
+    }
+
+    fn sit(own: &OwnedFd, index: u32, run: &str) -> io::Result<Team> {
+        let table = Table::open(own.as_fd())?;
+        let shard = Shard { index, count: 2 };
+        let alive = table.meet()?.join([7; 16], run, shard)?;
+        Ok(Team::new(table, [7; 16], shard, alive))
+    }
+
+    fn begun() -> (tempfile::TempDir, OwnedFd) {
+        let (dir, own) = own();
+        Table::open(own.as_fd()).unwrap().meet().unwrap().begin([7; 16], "run", 2).unwrap();
+        (dir, own)
+    }
+
+    #[test]
+    fn only_the_shards_of_one_run_sit_down_and_each_once() {
+        let (_dir, own) = begun();
+        let _first = sit(&own, 0, "run").unwrap();
+        assert!(sit(&own, 0, "run").is_err());
+        assert!(sit(&own, 1, "another").is_err());
+        let _second = sit(&own, 1, "run").unwrap();
+    }
+
+    #[test]
+    fn one_that_died_is_seen_and_one_that_was_done_is_not_missed() {
+        let (_dir, own) = begun();
+        let first = sit(&own, 0, "run").unwrap();
+        assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: Some(1) });
+        let second = sit(&own, 1, "run").unwrap();
+        first.reach(Stage::Planned, 0).unwrap();
+        assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: None });
+        second.reach(Stage::Planned, 3).unwrap();
+        let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
+        assert_eq!(seats[1], Seat { stage: Stage::Planned, failures: 3 });
+        drop(second);
+        assert!(matches!(first.look(Stage::Planned, true).unwrap(), Sight::All(_)));
+        assert_eq!(first.look(Stage::Moved, true).unwrap(), Sight::Gone(1));
+    }
+
+    #[test]
+    fn a_deal_is_read_as_it_was_written_and_another_runs_is_refused() {
+        let (_dir, own) = begun();
+        let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
+        first.deal([(1, 0), (u64::MAX, 1)].into_iter()).unwrap();
+        let mut dealt = Vec::new();
+        second.dealt(|path, shard| dealt.push((path, shard))).unwrap();
+        assert_eq!(dealt, [(1, 0), (u64::MAX, 1)]);
+        assert!(Team { stamp: [8; 16], ..second }.dealt(|_, _| {}).is_err());
+    }
+
+    #[test]
+    fn a_board_that_cannot_be_read_is_nobodys() {
+        let (dir, own) = begun();
+        for bytes in [&b""[..], &[7; 20], &[0xff; 36], &[7; 400]] {
+            std::fs::write(dir.path().join("shards/board"), bytes).unwrap();
+            assert!(sit(&own, 0, "run").is_err());
+        }
+    }
+}

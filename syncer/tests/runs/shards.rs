@@ -1,0 +1,228 @@
+//! One run that several pairs of processes share, each a shard of the tree.
+
+use std::{fs, path::Path, thread, time::Instant};
+
+use contract::{ExitCode, Report, RunResult, Work};
+
+use crate::common::{
+    edit::Edit,
+    expect,
+    oracle::{self, Snapshot},
+    pair::{Pair, Run, Way},
+    process::{PATIENCE, Running},
+    relay::Relay,
+    rng::Rng,
+    tree::{self, Shape},
+};
+
+const COUNT: u32 = 3;
+
+/// The pairs of processes that share a run, all at once. `flags` are those of `sync` and `send`.
+fn run_shards(pair: &Pair, run: &str, flags: &[&str]) -> Vec<Run> {
+    let one = |index| {
+        let shard = shard(run, index);
+        let own: Vec<&str> = shard.iter().map(String::as_str).collect();
+        pair.run(&[flags, &own].concat())
+    };
+    let one = &one;
+    thread::scope(|scope| {
+        let shards: Vec<_> = (0..COUNT).map(|index| scope.spawn(move || one(index))).collect();
+        shards.into_iter().map(|shard| shard.join().unwrap()).collect()
+    })
+}
+
+fn shard(run: &str, index: u32) -> [String; 2] {
+    [format!("--run={run}"), format!("--shard={index}/{COUNT}")]
+}
+
+fn start_shard(pair: &Pair, run: &str, index: u32) -> Running {
+    let [run, shard] = shard(run, index);
+    pair.start_sync(&["--delete", &run, &shard])
+}
+
+/// A run of all shards that ends well. Checks what [`Pair::sync`] checks of one process.
+#[track_caller]
+fn sync(pair: &Pair, what: &str) -> Report {
+    let before = Snapshot::of(&pair.destination);
+    let after = Snapshot::of(&pair.source);
+    let shards = run_shards(pair, what, &["--delete", "--delete-limit=100"]);
+    shards.iter().for_each(|shard| shard.assert_exit(ExitCode::Done));
+    let reports: Vec<Report> = shards.iter().map(|shard| shard.report().clone()).collect();
+    let sum = Report::of_shards(&reports);
+    let what = format!("{:?}, {what}", pair.way);
+    Snapshot::of(&pair.destination).assert_like(&after, oracle::COPY, &what);
+    if !before.has_links() && !after.has_links() {
+        assert_eq!(expect::foretold(&sum.work), expect::work(&before, &after), "{what}");
+    }
+    assert_eq!((sum.result, &sum.reason), (RunResult::Succeeded, &None), "{what}");
+    pair.assert_staging_empty();
+    sum
+}
+
+/// Waits until so many bytes of a shard's state on the volume are at least these: see `syncer/doc/format.md`.
+#[track_caller]
+fn await_stage(destination: &Path, index: usize, stage: u8) {
+    let start = Instant::now();
+    loop {
+        let board = fs::read(destination.join(".volferry/shards/board")).unwrap_or_default();
+        if board.get(36 + 9 * index).is_some_and(|there| *there >= stage) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "shard {index} does not get to stage {stage}: {board:?}");
+        thread::yield_now();
+    }
+}
+
+const PLANNED: u8 = 2;
+
+#[test]
+fn shards_make_a_copy_and_their_reports_add_up() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 900, 700);
+        tree::random(&pair.source, &mut Rng::new(3), 80, Shape::Everything);
+        sync(&pair, "first");
+        let again = sync(&pair, "unchanged");
+        let Work { files_scanned, files_skipped, bytes_total, .. } = again.work;
+        let nothing_done = Work { files_scanned, files_skipped, bytes_total, ..Work::default() };
+        assert_eq!(expect::foretold(&again.work), nothing_done);
+        pair.sync_unchanged("by one process, after several");
+    }
+}
+
+#[test]
+fn every_shard_has_its_part_of_what_is_to_be_done() {
+    let pair = Pair::new(Way::Local);
+    tree::many(&pair.source, 3000, 100);
+    for shard in run_shards(&pair, "r", &[]) {
+        shard.assert_exit(ExitCode::Done);
+        let created = shard.report().work.files_created;
+        assert!((900..=1100).contains(&created), "{created} of 3,030 in one of three shards");
+    }
+    pair.assert_copy("made by three");
+}
+
+#[test]
+fn one_of_everything_is_copied_by_shards_whatever_changes() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        tree::gallery(&pair.source, Shape::Everything);
+        sync(&pair, "one of everything");
+        for seed in 0..4 {
+            let mut rng = Rng::new(seed);
+            for edit in Edit::ALL {
+                edit.apply(&pair.source, &mut rng);
+                edit.apply(&pair.destination, &mut rng);
+            }
+            sync(&pair, &format!("seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn shards_without_privileges_keep_directories_that_only_their_owner_may_look_into() {
+    let pair = Pair::unprivileged(Way::Local);
+    tree::gallery(&pair.source, Shape::Unprivileged);
+    crate::common::scratch::give_to_nobody(&pair.source);
+    for turn in ["first", "second"] {
+        let shards = run_shards(&pair, turn, &["--delete"]);
+        shards.iter().for_each(|shard| shard.assert_exit(ExitCode::Done));
+        pair.assert_copy(turn);
+    }
+}
+
+#[test]
+fn a_guard_refuses_all_shards_or_none() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 300, 100);
+        sync(&pair, "before");
+        for dir in ["d0000", "d0001"] {
+            fs::remove_dir_all(pair.source.join(dir)).unwrap();
+        }
+        let before = Snapshot::of(&pair.destination);
+        for shard in run_shards(&pair, "r", &["--delete", "--delete-limit=50"]) {
+            shard.assert_exit(ExitCode::Guard);
+            shard.ends().for_each(|end| assert_eq!(end.reason(), "DeleteLimitExceeded"));
+        }
+        Snapshot::of(&pair.destination).assert_like(&before, oracle::UNTOUCHED, "refused by all");
+    }
+}
+
+#[test]
+fn nothing_is_changed_before_all_shards_are_there_and_a_lost_one_stops_the_others() {
+    let pair = Pair::new(Way::Local);
+    sync(&pair, "of nothing");
+    tree::many(&pair.source, 300, 100);
+    let before = Snapshot::of(&pair.destination);
+    let (first, second) = (start_shard(&pair, "r", 0), start_shard(&pair, "r", 1));
+    [0, 1].into_iter().for_each(|index| await_stage(&pair.destination, index, PLANNED));
+    for run in ["r", "another"] {
+        let taken = start_shard(&pair, run, 1).wait();
+        taken.assert_exit(ExitCode::Failed);
+        assert_eq!(taken.reason(), "DestinationBusy", "shard 1 of run {run}");
+    }
+    let whole = pair.start_sync(&["--delete"]).wait();
+    assert_eq!(whole.reason(), "DestinationBusy");
+    second.kill();
+    let first = first.wait();
+    first.assert_exit(ExitCode::PeerLost);
+    assert_eq!(first.reason(), "ShardLost");
+    assert!(first.report().message.contains("shard 1/3"), "{}", first.report().message);
+    Snapshot::of(&pair.destination).assert_like(&before, oracle::UNTOUCHED, "of which a shard died");
+    sync(&pair, "r");
+}
+
+#[test]
+fn what_only_a_later_shard_saw_is_noted_and_comes_with_the_next_run() {
+    let pair = Pair::new(Way::Local);
+    tree::many(&pair.source, 300, 100);
+    let early = [0, 1].map(|index| start_shard(&pair, "r", index));
+    [0, 1].into_iter().for_each(|index| await_stage(&pair.destination, index, PLANNED));
+    fs::create_dir(pair.source.join("late")).unwrap();
+    tree::file(&pair.source.join("late/file"), b"content");
+    let late = start_shard(&pair, "r", 2).wait();
+    late.assert_exit(ExitCode::Done);
+    assert!(late.report().notes[0].starts_with("the source changed while"), "{:?}", late.report().notes);
+    for early in early {
+        let early = early.wait();
+        early.assert_exit(ExitCode::Done);
+        assert_eq!(early.report().notes, [""; 0]);
+    }
+    sync(&pair, "next");
+}
+
+#[test]
+fn a_shard_that_is_killed_in_the_middle_leaves_the_rest_to_the_next_run() {
+    let pair = Pair::new(Way::SinkListens);
+    let mut rng = Rng::new(9);
+    for dir in 0..9 {
+        let dir = pair.source.join(format!("d{dir}"));
+        fs::create_dir(&dir).unwrap();
+        (0..3).for_each(|n| tree::file(&dir.join(format!("f{n}")), &rng.bytes(500_000)));
+    }
+    let flags = |index| shard("cut off", index);
+    let mut ends = Vec::new();
+    for index in 0..COUNT {
+        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+        let carried = if index == 1 { 1_500_000 } else { u64::MAX };
+        let relay = Relay::start(sink.listening(), carried);
+        let [run, shard] = flags(index);
+        let source =
+            pair.start_send(&["--connect", &relay.address().to_string()], &["--delete", &run, &shard]);
+        ends.push((source, sink, relay));
+    }
+    ends[1].2.wait_holding();
+    ends[1].1.kill();
+    ends[1].0.kill();
+    for (at, (source, sink, _relay)) in ends.into_iter().enumerate() {
+        if at != 1 {
+            for end in [source.wait(), sink.wait()] {
+                end.assert_exit(ExitCode::PeerLost);
+                assert_eq!(end.reason(), "ShardLost", "shard {at}");
+            }
+        }
+    }
+    sync(&pair, "after a shard was killed");
+    pair.sync_unchanged("after a shard was killed");
+}
