@@ -303,7 +303,7 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Transfer")]
     connections: u32,
 
-    /// Sync one part of a tree that several pairs of processes share, counted from 0
+    /// Sync one part of a tree that several pairs of processes share, counted from 0; all at once, with the same --run
     #[arg(long, value_name = "I/N", help_heading = "Transfer")]
     shard: Option<Shard>,
 
