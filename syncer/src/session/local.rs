@@ -121,7 +121,7 @@ pub(super) fn run(
 enum Target {
     /// Of a dry run.
     Look(Looked),
-    Change(Destination),
+    Change(Box<Destination>),
 }
 
 impl Target {
@@ -131,7 +131,8 @@ impl Target {
         if params.dry_run {
             return Looked::at(place, params, settings).map(|(looked, notes)| (Self::Look(looked), notes));
         }
-        open_destination(place, params, settings).map(|(opened, notes)| (Self::Change(opened), notes))
+        open_destination(place, params, settings)
+            .map(|(opened, notes)| (Self::Change(Box::new(opened)), notes))
     }
 
     fn root(&self) -> Option<&Root> {
