@@ -12,8 +12,9 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use syncer::{
     apply::{Candidate, Destination, Settings},
     codec::Reader,
-    entry::{Entry, Kind, Listing, ListingBuilder, Meta, Owner, Time},
+    entry::{Entry, Kind, Meta, Owner, Time},
     hash::{ContentHash, digest},
+    listing::{Listing, ListingBuilder},
     path::RelPath,
     report::Failures,
     root::{Place, Root},

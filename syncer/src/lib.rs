@@ -12,6 +12,7 @@ pub mod entry;
 pub mod filter;
 pub mod hash;
 pub mod links;
+pub mod listing;
 pub mod monitor;
 pub mod path;
 pub mod plan;

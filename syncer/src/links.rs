@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 
 use crate::{
-    entry::{Entry, Kind, Listing, ListingBuilder},
+    entry::{Entry, Kind},
+    listing::{Listing, ListingBuilder},
     path::RelPath,
     scan::{Dir, DirId, ROOT},
 };

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use crate::{
     attrs::Classes,
-    entry::{Entry, Kind, Listing},
+    entry::{Entry, Kind},
     filter::SizeLimits,
     hash::TreeDigest,
+    listing::Listing,
     path::RelPath,
     rules::Rules,
 };
@@ -233,7 +234,7 @@ pub(crate) fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Opti
 
 /// Walks a listing, counting entries and the directories among them.
 struct Counted<'a> {
-    entries: crate::entry::Entries<'a>,
+    entries: crate::listing::Entries<'a>,
     entry: Option<Entry<'a>>,
     index: u32,
     dirs: u32,
@@ -266,7 +267,8 @@ mod tests {
     use super::*;
     use crate::{
         attrs::{Attrs, put_attr},
-        entry::{ListingBuilder, Meta, Owner, Time},
+        entry::{Meta, Owner, Time},
+        listing::ListingBuilder,
     };
 
     const DELETE: Policy = Policy {

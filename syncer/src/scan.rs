@@ -19,10 +19,11 @@ use rustix::{
 
 use crate::{
     attrs::{Attrs, AttrsBuf, Classes, read::AttrReader},
-    entry::{Entry, Kind, Listing, ListingBuilder, MAX_TARGET_BYTES, Meta, Owner, Time},
+    entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
     filter::{Filter, SizeLimits},
     hash::TreeDigest,
     links::{Group, Place, Shared, group},
+    listing::{Listing, ListingBuilder},
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},

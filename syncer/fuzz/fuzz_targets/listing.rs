@@ -4,7 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use syncer::{
     codec::Reader,
-    entry::{Kind, Listing},
+    entry::{Kind},
+    listing::{Listing},
 };
 
 fuzz_target!(|data: &[u8]| {

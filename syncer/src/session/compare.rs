@@ -6,8 +6,9 @@ use std::{
 };
 
 use crate::{
-    entry::{Kind, Listing, Meta},
+    entry::{Kind, Meta},
     hash::TreeDigest,
+    listing::Listing,
     path::{OWN_DIR, RelPath},
     plan::{DirPlan, Policy, Spared, Step, plan_dir},
     rules::Rules,

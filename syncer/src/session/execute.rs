@@ -17,7 +17,8 @@ use super::{
 use crate::{
     apply::{Destination, Settings, Staged, open_dir_in},
     attrs::{Attrs, AttrsBuf},
-    entry::{Entries, Entry, Kind, Meta},
+    entry::{Entry, Kind, Meta},
+    listing::Entries,
     monitor::Monitor,
     path::RelPath,
     plan::Step,

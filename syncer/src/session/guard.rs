@@ -141,7 +141,8 @@ mod tests {
     use super::*;
     use crate::{
         attrs::Attrs,
-        entry::{Entry, ListingBuilder, Meta},
+        entry::{Entry, Meta},
+        listing::ListingBuilder,
         path::RelPath,
         plan::{DirPlan, Step},
         scan::Dir,

@@ -27,8 +27,9 @@ use rustls::{
 use syncer::{
     attrs::{Attrs, Classes},
     codec::put_varint,
-    entry::{Entry, Kind, ListingBuilder, Meta},
+    entry::{Entry, Kind, Meta},
     hash::TreeDigest,
+    listing::ListingBuilder,
     scan::Totals,
     wire::{
         HEADER_BYTES, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, PROTOCOL, SourceDone, TreeHead,

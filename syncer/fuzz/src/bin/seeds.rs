@@ -15,7 +15,8 @@ use syncer::{
         list::list,
         name::{Name as _, ShortName},
     },
-    entry::{Entry, Kind, Listing, ListingBuilder, Meta, Owner, Time},
+    entry::{Entry, Kind, Meta, Owner, Time},
+    listing::{Listing, ListingBuilder},
     hash::{ContentHash, TreeDigest},
     wire::{
         Basis, HEADER_BYTES, Hello, Listed, Message, Needs, Prefix, Refusal, SourceDone, TreeHead, Update,

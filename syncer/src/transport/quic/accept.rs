@@ -1,0 +1,251 @@
+//! Waiting for the peer among whoever comes.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use quinn::Endpoint;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::{End, HANDSHAKE, Link, Port};
+use crate::{
+    monitor::Monitor,
+    transport::{Peer, TransportError},
+};
+
+/// How many handshakes are under way at once. One more takes the place of the oldest, so whoever wants to keep the peer
+/// out has to begin as many in the two round trips that the peer needs. And whoever comes when one is under way has to show
+/// first that it hears what is sent to its address, which costs this end nothing: a made-up address begins none.
+const MAX_HANDSHAKES: usize = 32;
+
+/// How many connections of about 70 KB there may be, with those that have failed and are kept a moment longer, so that their last packets
+/// are recognized (RFC 9000, section 10.2). Whoever comes then is not answered, and asks again.
+const MAX_CONNECTIONS: usize = 128;
+
+impl Port {
+    /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
+    pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
+        let accepted = self.runtime.block_on(async {
+            tokio::select! {
+                accepted = first_to_prove_itself(&self.endpoint) => accepted,
+                () = monitor.until_cancelled() => Err(TransportError::Canceled),
+            }
+        });
+        accepted.map(|(connection, began)| Link::start(self, connection, began, end, false, monitor))
+    }
+}
+
+/// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
+async fn first_to_prove_itself(endpoint: &Endpoint) -> Result<(quinn::Connection, Instant), TransportError> {
+    let mut handshakes = Handshakes::default();
+    let mut turned_away = TurnedAway::default();
+    loop {
+        tokio::select! {
+            incoming = endpoint.accept() => match incoming {
+                Some(incoming) => handshakes.begin(incoming, endpoint.open_connections()),
+                None => return Err(TransportError::Lost("the socket was closed".into())),
+            },
+            Some((from, result)) = handshakes.next() => match result {
+                Ok(proven) => return Ok(proven),
+                Err(error) => turned_away.add(from, &error),
+            },
+        }
+    }
+}
+
+/// What comes of a handshake: the connection, and when the peer was first heard of.
+type Shaken = Result<(quinn::Connection, Instant), String>;
+
+/// Handshakes under way with peers that have not shown their key yet.
+#[derive(Default)]
+struct Handshakes {
+    tasks: JoinSet<(SocketAddr, Shaken)>,
+    /// The oldest first.
+    under_way: VecDeque<AbortHandle>,
+}
+
+impl Handshakes {
+    fn begin(&mut self, incoming: quinn::Incoming, connections: usize) {
+        if !self.under_way.is_empty() && incoming.may_retry() {
+            let _ = incoming.retry();
+            return;
+        }
+        if connections >= MAX_CONNECTIONS {
+            return incoming.ignore();
+        }
+        if self.under_way.len() >= MAX_HANDSHAKES
+            && let Some(oldest) = self.under_way.pop_front()
+        {
+            oldest.abort();
+        }
+        let from = incoming.remote_address();
+        self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(incoming).await) }));
+    }
+
+    /// The next that is over; `None` where none is under way. One that had to make room says nothing.
+    async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
+        loop {
+            if let Ok((id, shaken)) = self.tasks.join_next_with_id().await? {
+                self.under_way.retain(|task| task.id() != id);
+                return Some(shaken);
+            }
+        }
+    }
+}
+
+async fn shake_hands(incoming: quinn::Incoming) -> Shaken {
+    let began = Instant::now();
+    match tokio::time::timeout(HANDSHAKE, incoming).await {
+        Ok(Ok(connection)) => Ok((connection, began)),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("it did not finish the handshake".into()),
+    }
+}
+
+/// Tells of peers that were turned away, one line a while however many they are.
+#[derive(Default)]
+struct TurnedAway {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl TurnedAway {
+    const EVERY: Duration = Duration::from_secs(10);
+
+    fn add(&mut self, from: SocketAddr, error: &str) {
+        if self.told.is_some_and(|told| told.elapsed() < Self::EVERY) {
+            self.untold += 1;
+            return;
+        }
+        tracing::warn!(%from, error, others = self.untold, "a peer was turned away");
+        (self.told, self.untold) = (Some(Instant::now()), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, sync::Arc};
+
+    use contract::{IdentityPair, Side};
+    use quinn::crypto::rustls::QuicClientConfig;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::transport::{
+        quic::dial,
+        tls::{self, SERVER_NAME},
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const ANY_PORT: &str = "127.0.0.1:0";
+
+    /// The first byte of a Retry packet of QUIC version 1, less the bits that may be anything (RFC 9000, section 17.2.5).
+    fn is_retry(datagram: &[u8]) -> bool {
+        datagram.first().is_some_and(|first| first & 0xf0 == 0xf0)
+    }
+
+    /// Somebody who begins handshakes with a listener and lets none go on.
+    struct Staller {
+        runtime: Runtime,
+        endpoint: Endpoint,
+        config: quinn::ClientConfig,
+        /// What the listener has half of a handshake with.
+        held: Vec<(UdpSocket, UdpSocket, quinn::Connecting)>,
+    }
+
+    impl Staller {
+        fn new() -> Self {
+            let stranger = IdentityPair::generate().unwrap().source;
+            let crypto = QuicClientConfig::try_from(tls::client(&stranger).unwrap()).unwrap();
+            let config = quinn::ClientConfig::new(Arc::new(crypto));
+            let Port { runtime, endpoint } = Port::open(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap();
+            Self { runtime, endpoint, config, held: Vec::new() }
+        }
+
+        /// Shows that its address is real where it is asked to, and falls silent when the listener answers, or does not.
+        fn stall(&mut self, listener: SocketAddr) {
+            let [near, far] = [(); 2].map(|()| UdpSocket::bind(ANY_PORT).unwrap());
+            near.set_read_timeout(Some(PATIENCE)).unwrap();
+            far.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let _inside = self.runtime.enter();
+            let there = near.local_addr().unwrap();
+            let connecting = self.endpoint.connect_with(self.config.clone(), there, SERVER_NAME).unwrap();
+            let mut datagram = [0; 2048];
+            loop {
+                let (len, client) = near.recv_from(&mut datagram).unwrap();
+                far.send_to(&datagram[..len], listener).unwrap();
+                match far.recv_from(&mut datagram) {
+                    Ok((len, _)) if is_retry(&datagram[..len]) => {
+                        near.send_to(&datagram[..len], client).unwrap()
+                    }
+                    _ => break,
+                };
+            }
+            self.held.push((near, far, connecting));
+        }
+
+        /// Begins from an address that never shows that it is real.
+        fn pretend(&self, listener: SocketAddr) {
+            let [near, far] = [(); 2].map(|()| UdpSocket::bind(ANY_PORT).unwrap());
+            [&near, &far].iter().for_each(|socket| socket.set_read_timeout(Some(PATIENCE)).unwrap());
+            let _inside = self.runtime.enter();
+            let there = near.local_addr().unwrap();
+            let _connecting = self.endpoint.connect_with(self.config.clone(), there, SERVER_NAME).unwrap();
+            let mut datagram = [0; 2048];
+            let (len, _) = near.recv_from(&mut datagram).unwrap();
+            far.send_to(&datagram[..len], listener).unwrap();
+            far.recv_from(&mut datagram).unwrap();
+        }
+    }
+
+    #[test]
+    fn stalled_handshakes_take_a_bounded_place_and_do_not_keep_the_peer_out() {
+        let pair = IdentityPair::generate().unwrap();
+        let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
+        let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
+        let monitor = Monitor::default();
+        let end = |side| End { side, bandwidth_limit: None };
+        let mut staller = Staller::new();
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).map(|(link, _)| link));
+            for _ in 0..MAX_CONNECTIONS + 20 {
+                staller.stall(address);
+                assert!(listener.open_connections() <= MAX_CONNECTIONS, "{}", listener.open_connections());
+            }
+            let dialled =
+                dial(&address.to_string(), &pair.source, PATIENCE, end(Side::Source), &Monitor::default());
+            let accepted = accepted.join().unwrap();
+            assert!(dialled.is_ok() && accepted.is_ok(), "{:?} {:?}", dialled.err(), accepted.err());
+        });
+    }
+
+    #[test]
+    fn an_address_that_may_be_made_up_begins_no_handshake_beside_another() {
+        let pair = IdentityPair::generate().unwrap();
+        let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
+        let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
+        let monitor = Monitor::default();
+        let mut staller = Staller::new();
+        let end = End { side: Side::Sink, bandwidth_limit: None };
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end, &monitor).is_err());
+            staller.stall(address);
+            (0..50).for_each(|_| staller.pretend(address));
+            // The first gives its place up after a while; on a busy machine a few come after one another.
+            assert!(listener.open_connections() < 10, "{}", listener.open_connections());
+            monitor.cancel();
+            assert!(accepted.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn of_many_that_are_turned_away_few_are_told() {
+        let mut turned_away = TurnedAway::default();
+        for _ in 0..100 {
+            turned_away.add(([127, 0, 0, 1], 1).into(), "a wrong key");
+        }
+        assert_eq!(turned_away.untold, 99);
+    }
+}

@@ -1,0 +1,82 @@
+//! How connections are set up: windows, timers, packet sizes.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use rustix::net::sockopt;
+
+use crate::transport::congestion;
+
+/// A peer that says nothing for this long is lost. Keep-alives make an idle but living peer speak up.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// How many data streams there may be. The sink holds up to a frame of each.
+pub(super) const MAX_DATA_STREAMS: usize = 8;
+
+/// Unread data that one stream, and all streams of a connection, may hold.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 24 << 20;
+
+/// What the kernel is asked to buffer for the socket; it may grant less.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+const IPV4_UDP_HEADERS: u32 = 28;
+const IPV6_UDP_HEADERS: u32 = 48;
+
+/// The largest payload that is probed for. quinn hands the kernel ten packets in one call, which takes 65,507 bytes and refuses more, so larger
+/// packets would be lost by the batch. Measured on loopback, 256 MiB cost both ends 730 ms of CPU at this size and 1,070 ms at 1,452 bytes.
+pub(super) const MAX_PAYLOAD: u16 = 6_500;
+
+/// What every path takes (RFC 9000, section 14).
+const INITIAL_PAYLOAD: u16 = 1_200;
+
+/// The largest UDP payload that the interface towards `peer` takes, or that any could take while nobody is known to be there.
+pub(super) fn link_payload(socket: &UdpSocket, peer: Option<SocketAddr>) -> u16 {
+    let local = socket.local_addr().ok();
+    let Some(peer) = peer else { return MAX_PAYLOAD };
+    let route = || {
+        let probe = UdpSocket::bind((local?.ip(), 0)).ok()?;
+        probe.connect(peer).ok()?;
+        match peer {
+            SocketAddr::V4(_) => sockopt::ip_mtu(&probe).ok()?.checked_sub(IPV4_UDP_HEADERS),
+            SocketAddr::V6(_) => sockopt::ipv6_mtu(&probe).ok()?.checked_sub(IPV6_UDP_HEADERS),
+        }
+    };
+    route().and_then(|payload| u16::try_from(payload).ok()).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)
+}
+
+pub(super) fn transport_config(payload: u16) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    let mut mtu = MtuDiscoveryConfig::default();
+    // Each step of the search costs a packet of its size in each direction, which a short run has no use for: it ends when a quarter of
+    // what there was to win is left.
+    mtu.upper_bound(payload).minimum_change((payload.saturating_sub(INITIAL_PAYLOAD) / 4).max(20));
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(16));
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(MAX_DATA_STREAMS as u32))
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(u64::from(CONNECTION_WINDOW_BYTES))
+        .initial_rtt(Duration::from_millis(50))
+        .mtu_discovery_config(Some(mtu))
+        .ack_frequency_config(Some(acks))
+        .congestion_controller_factory(Arc::new(congestion::Factory))
+        .datagram_receive_buffer_size(None);
+    config
+}
+
+pub(super) fn enlarge_buffers(socket: &UdpSocket) {
+    // The forced form passes the system's limit where the process may; the other asks for what the limit allows.
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER_BYTES));
+    let _ = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);
+}

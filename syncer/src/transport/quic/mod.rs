@@ -1,0 +1,117 @@
+//! The transport over QUIC. Everything asynchronous of the engine is in this folder.
+
+mod accept;
+mod config;
+mod dial;
+mod link;
+mod pump;
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use contract::{Identity, Side};
+use quinn::{ConnectionError, Endpoint, EndpointConfig, crypto::rustls::QuicServerConfig};
+use tokio::runtime::Runtime;
+
+pub use dial::dial;
+pub use link::Link;
+
+use super::{TransportError, tls};
+use config::{MAX_PAYLOAD, enlarge_buffers, link_payload, transport_config};
+
+/// How long a handshake may take. The end that dials gives up an attempt earlier.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+
+/// How many first packets wait for an answer, for example while a run is under way, and how many bytes of what follows them are kept, of each
+/// and of all.
+const MAX_WAITING: usize = 1024;
+const WAITING_BYTES: u64 = 16 << 10;
+const ALL_WAITING_BYTES: u64 = 1 << 20;
+
+/// Which end of a run a connection is for.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// The source sends data, the sink receives it.
+    pub side: Side,
+    /// The most that this end sends, in bytes a second of UDP payload.
+    pub bandwidth_limit: Option<u64>,
+}
+
+/// An open socket with its runtime, ready to be dialled or to dial.
+pub struct Port {
+    runtime: Runtime,
+    endpoint: Endpoint,
+}
+
+impl Port {
+    /// Listens on `address`.
+    pub fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
+        let unusable = |error: io::Error| TransportError::Address {
+            address: address.to_string(),
+            error: error.to_string(),
+        };
+        let crypto = tls::server(identity).map_err(|error| identity_error(&error))?;
+        let crypto =
+            QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
+        let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        let socket = UdpSocket::bind(address).map_err(unusable)?;
+        config.transport_config(Arc::new(transport_config(link_payload(&socket, None))));
+        config.max_incoming(MAX_WAITING);
+        config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
+        Self::open(socket, Some(config)).map_err(unusable)
+    }
+
+    fn open(socket: UdpSocket, server: Option<quinn::ServerConfig>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        enlarge_buffers(&socket);
+        let mut config = EndpointConfig::default();
+        let _ = config.max_udp_payload_size(MAX_PAYLOAD);
+        let endpoint = {
+            let _inside = runtime.enter();
+            Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))?
+        };
+        Ok(Self { runtime, endpoint })
+    }
+
+    /// The address that the socket really has.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+}
+
+fn identity_error(error: &rustls::Error) -> TransportError {
+    TransportError::Identity(error.to_string())
+}
+
+fn connection_error(error: &ConnectionError) -> TransportError {
+    // TLS alerts travel as QUIC error codes 0x100 to 0x1ff (RFC 9001, section 4.8). After ALPN was agreed on, only the
+    // keys can be refused.
+    let crypto = |code: u64| (0x100..0x200).contains(&code);
+    match error {
+        ConnectionError::TransportError(inner) if crypto(inner.code.into()) => {
+            TransportError::Identity(error.to_string())
+        }
+        ConnectionError::ConnectionClosed(close) if crypto(close.error_code.into()) => {
+            TransportError::Identity(error.to_string())
+        }
+        _ => TransportError::Lost(error.to_string()),
+    }
+}
+
+fn write_error(error: quinn::WriteError) -> TransportError {
+    match error {
+        quinn::WriteError::ConnectionLost(error) => connection_error(&error),
+        error => TransportError::Lost(error.to_string()),
+    }
+}
+
+fn read_error(error: quinn::ReadExactError) -> TransportError {
+    match error {
+        quinn::ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error)) => connection_error(&error),
+        error => TransportError::Lost(error.to_string()),
+    }
+}

@@ -1,0 +1,189 @@
+//! What goes between a connection's streams and the channels of a session.
+
+use std::{sync::Arc, time::Duration};
+
+use async_channel::{Receiver, Sender, WeakSender};
+use bytes::Bytes;
+use quinn::{RecvStream, SendStream, VarInt};
+use tokio::task::JoinSet;
+
+use super::{connection_error, read_error, write_error};
+use crate::{
+    transport::{Fault, Frame, TransportError, pace::Pace},
+    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
+};
+
+/// How long a peer that is told that this end stops may take to close the connection.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Says on the control stream that this end stops, and leaves the close to the peer: a close of this end would wait behind its data for
+/// the congestion window, which no acknowledgement opens any more once a connection is closed.
+pub(super) async fn stop_when(
+    canceled: impl Future<Output = ()>,
+    control: WeakSender<Vec<u8>>,
+    connection: quinn::Connection,
+    fault: Fault,
+) {
+    canceled.await;
+    fault.set(TransportError::Canceled);
+    let mut word = Vec::new();
+    Message::Refuse(Refusal::canceled()).encode(&mut word);
+    let stopped = async {
+        if let Some(control) = control.upgrade()
+            && control.send(word).await.is_ok()
+        {
+            connection.closed().await;
+        }
+    };
+    let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
+    connection.close(VarInt::from_u32(code::CANCELED), b"stopped on request");
+}
+
+/// Runs a pump; its error is the connection's. A peer that breaks the protocol, or stops, need not be listened to any longer. Whoever waits
+/// at the pump's channels is let go when these `ends` of them are dropped, and then finds the error set.
+pub(super) async fn watch<T>(
+    pump: impl Future<Output = Result<(), TransportError>>,
+    connection: quinn::Connection,
+    fault: Fault,
+    ends: T,
+) {
+    if let Err(error) = pump.await {
+        let code = match error {
+            TransportError::Protocol(_) | TransportError::Nonsense(_) => Some(code::PROTOCOL),
+            TransportError::Refused(_) => Some(code::FAILED),
+            _ => None,
+        };
+        fault.set(error);
+        if let Some(code) = code {
+            connection.close(VarInt::from_u32(code), b"");
+        }
+    }
+    drop(ends);
+}
+
+pub(super) async fn pump_control(
+    connection: quinn::Connection,
+    dialled: bool,
+    queue: Receiver<Vec<u8>>,
+    messages: Sender<Message>,
+    pace: Option<Arc<Pace>>,
+) -> Result<(), TransportError> {
+    let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
+    let (send, recv) = streams.map_err(|error| connection_error(&error))?;
+    // The stream goes first among all that has to be sent: a late answer stops the peer.
+    let _ = send.set_priority(1);
+    let sending = async {
+        write_all_queued(send, queue, pace.as_deref()).await?;
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = sending => result,
+        result = read_messages(recv, messages) => result,
+    }
+}
+
+async fn write_all_queued(
+    mut stream: SendStream,
+    queue: Receiver<Vec<u8>>,
+    pace: Option<&Pace>,
+) -> Result<(), TransportError> {
+    while let Ok(frame) = queue.recv().await {
+        write_paced(&mut stream, frame, pace).await?;
+    }
+    let _ = stream.finish();
+    Ok(())
+}
+
+async fn write_paced(
+    stream: &mut SendStream,
+    frame: Vec<u8>,
+    pace: Option<&Pace>,
+) -> Result<(), TransportError> {
+    let mut rest = Bytes::from(frame);
+    if let Some(pace) = pace {
+        while rest.len() > pace.piece_bytes() {
+            pace.wait(pace.piece_bytes()).await;
+            stream.write_chunk(rest.split_to(pace.piece_bytes())).await.map_err(write_error)?;
+        }
+        pace.wait(rest.len()).await;
+    }
+    stream.write_chunk(rest).await.map_err(write_error)
+}
+
+async fn read_messages(mut stream: RecvStream, messages: Sender<Message>) -> Result<(), TransportError> {
+    while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+        let message = Message::decode(kind, &body)?;
+        let refusal = match &message {
+            Message::Refuse(refusal) => Some(refusal.clone()),
+            _ => None,
+        };
+        if messages.send(message).await.is_err() {
+            return Ok(());
+        }
+        // Whoever waits for data would not read it.
+        if let Some(refusal) = refusal {
+            return Err(TransportError::Refused(Box::new(refusal)));
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn send_data(
+    connection: quinn::Connection,
+    queue: Receiver<Vec<u8>>,
+    pace: Option<Arc<Pace>>,
+) -> Result<(), TransportError> {
+    // The stream is opened with the first frame, so a run with nothing to send has no data streams.
+    let Ok(first) = queue.recv().await else { return Ok(()) };
+    let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
+    write_paced(&mut stream, first, pace.as_deref()).await?;
+    write_all_queued(stream, queue, pace.as_deref()).await
+}
+
+pub(super) async fn receive_data(
+    connection: quinn::Connection,
+    frames: Sender<Frame>,
+) -> Result<(), TransportError> {
+    let mut streams = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = connection.accept_uni() => {
+                let stream = stream.map_err(|error| connection_error(&error))?;
+                streams.spawn(read_data(stream, frames.clone()));
+            }
+            Some(ended) = streams.join_next() => ended.unwrap_or(Ok(()))?,
+        }
+    }
+}
+
+async fn read_data(mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
+    while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
+        if frames.send(Frame { kind, body }).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
+
+/// The next frame, or `None` where the stream ends between two frames.
+async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
+    let mut header = [0; HEADER_BYTES];
+    match stream.read_exact(&mut header).await {
+        Ok(()) => {}
+        Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
+        Err(quinn::ReadExactError::FinishedEarly(_)) => return Err(CUT_OFF),
+        Err(error) => return Err(read_error(error)),
+    }
+    let (kind, len) = read_header(header, max)?;
+    let mut body = Vec::with_capacity(len.min(MAX_FRAME_BYTES));
+    while body.len() < len {
+        let chunk = stream.read_chunk(len - body.len(), true).await;
+        match chunk.map_err(|error| read_error(error.into()))? {
+            Some(chunk) => body.extend_from_slice(&chunk.bytes),
+            None => return Err(CUT_OFF),
+        }
+    }
+    Ok(Some((kind, body)))
+}

@@ -1,0 +1,113 @@
+//! What the source's tree looks like.
+
+use contract::{Failure, Usage};
+use serde::{Deserialize, Serialize};
+
+use super::{json, put_json};
+use crate::{
+    attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
+    codec::{DecodeError, Reader, put_bytes, put_varint},
+    entry::{Meta, put_meta, read_meta},
+    hash::TreeDigest,
+    listing::Listing,
+    rules::MAX_RULES_BYTES,
+    scan::{DirId, Totals},
+    wire::WireError,
+};
+
+/// A directory of the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub dir: DirId,
+    /// The number of the first directory in it.
+    pub first_child: DirId,
+    /// What the directories in it look like, in order.
+    pub children: Vec<TreeDigest>,
+    /// Its entries.
+    pub listing: Listing,
+    /// The text of its ignore files, where they count; empty if it has none. At most [`MAX_RULES_BYTES`].
+    pub rules: Box<[u8]>,
+}
+
+/// What the whole tree of the source looks like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeHead {
+    /// The root directory's own metadata.
+    pub root_meta: Meta,
+    /// The root directory's own extended attributes.
+    pub root_attrs: AttrsBuf,
+    /// Of the root directory.
+    pub digest: TreeDigest,
+    /// Sums.
+    pub totals: Totals,
+    /// What went wrong in the scan, and what it cost.
+    pub source: SourceDone,
+}
+
+/// The source's part of the report.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SourceDone {
+    /// CPU and memory of the source.
+    pub usage: Usage,
+    /// How many entries could not be read.
+    pub failed: u64,
+    /// The first of them.
+    pub failures: Vec<Failure>,
+}
+
+fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {
+    out.extend_from_slice(&digest.entries);
+    out.extend_from_slice(&digest.owners);
+    out.extend_from_slice(&digest.attrs);
+}
+
+fn read_digest(reader: &mut Reader<'_>) -> Result<TreeDigest, DecodeError> {
+    Ok(TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? })
+}
+
+pub(super) fn put_listed(out: &mut Vec<u8>, listed: &Listed) {
+    put_varint(out, u64::from(listed.dir));
+    put_varint(out, u64::from(listed.first_child));
+    listed.listing.encode(out);
+    listed.children.iter().for_each(|digest| put_digest(out, digest));
+    put_bytes(out, &listed.rules);
+}
+
+pub(super) fn read_listed(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
+    let dir = reader.varint32()?;
+    let first_child = reader.varint32()?;
+    let listing = Listing::decode(reader)?;
+    if first_child.checked_add(listing.dirs()).is_none() {
+        return Err(DecodeError::Overflow);
+    }
+    let children = (0..listing.dirs()).map(|_| read_digest(reader)).collect::<Result<_, _>>()?;
+    let rules = reader.bytes(MAX_RULES_BYTES)?.into();
+    Ok(Listed { dir, first_child, children, listing, rules })
+}
+
+pub(super) fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
+    put_meta(out, &head.root_meta);
+    put_bytes(out, head.root_attrs.as_attrs().bytes());
+    put_digest(out, &head.digest);
+    put_varint(out, head.totals.entries);
+    put_varint(out, head.totals.bytes);
+    put_varint(out, head.totals.skipped);
+    put_json(out, &head.source);
+}
+
+pub(super) fn read_tree(body: &[u8]) -> Result<TreeHead, WireError> {
+    let mut reader = Reader::new(body);
+    let malformed = |source| WireError::Malformed { what: "Tree", source };
+    let mut read = || {
+        let root_meta = read_meta(&mut reader)?;
+        let root_attrs = Attrs::decode(reader.bytes(MAX_ATTRS_BYTES)?)?.into();
+        let digest = read_digest(&mut reader)?;
+        let totals = Totals { entries: reader.varint()?, bytes: reader.varint()?, skipped: reader.varint()? };
+        Ok((root_meta, root_attrs, digest, totals))
+    };
+    let (root_meta, root_attrs, digest, totals) = read().map_err(malformed)?;
+    let rest = reader.take(reader.remaining()).map_err(malformed)?;
+    let source = json("Tree", rest)?;
+    Ok(TreeHead { root_meta, root_attrs, digest, totals, source })
+}
