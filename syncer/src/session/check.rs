@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     io,
+    ops::Range,
     os::fd::{AsFd as _, BorrowedFd},
     sync::{
         Mutex, OnceLock, PoisonError,
@@ -317,16 +318,29 @@ impl Work<'_> {
             let nth = self.blocks.partition_point(|end| *end <= block);
             let Some(work) = self.files.get(nth).filter(|_| !self.monitor.cancelled()) else { return };
             let first = nth.checked_sub(1).map_or(0, |before| self.blocks[before]);
-            self.block(work, (block - first) as u64 * BLOCK_BYTES as u64, &mut dir, &mut buffer);
+            self.block(work, first..self.blocks[nth], block, &mut dir, &mut buffer);
         }
     }
 
-    fn block(&self, work: &FileWork<'_>, offset: u64, dir: &mut LastDir, buffer: &mut Vec<u8>) {
+    /// Hashes one block; `own` are those of its file.
+    fn block(
+        &self,
+        work: &FileWork<'_>,
+        own: Range<usize>,
+        block: usize,
+        dir: &mut LastDir,
+        buffer: &mut Vec<u8>,
+    ) {
+        let offset = (block - own.start) as u64 * BLOCK_BYTES as u64;
         let open = work.open.get_or_init(|| self.open(work.file, dir));
         let open = match open {
             Ok(open) => open,
-            // Whoever could not open it has said so.
-            Err(why) => return drop(work.done.set(why.clone())),
+            // Whoever could not open it has said so, and none of its blocks is of use, of which there may be 2^43.
+            Err(why) => {
+                let _ = work.done.set(why.clone());
+                self.next.fetch_max(own.end, Relaxed);
+                return;
+            }
         };
         let len = work.file.size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
         buffer.resize(len, 0);
@@ -447,6 +461,18 @@ mod tests {
         assert!(matches!(&hashes[3], Hashed::Failed { operation, .. } if operation == "read"));
         let hashes = hash_all(&root, &files[1..2], Expect::SameSize, &Monitor::default()).unwrap();
         assert_eq!(hashes, [Hashed::Is(ContentHash::of(b"content"))]);
+    }
+
+    #[test]
+    fn what_cannot_be_opened_costs_nothing_however_large_it_is_said_to_be() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "content").unwrap();
+        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let file = || listed(dir.path(), "file");
+        let huge = Listed { size: i64::MAX as u64, ..file() };
+        let hashes = hash_all(&root, &[file(), huge, file()], Expect::AsListed, &Monitor::default()).unwrap();
+        let content = Hashed::Is(ContentHash::of(b"content"));
+        assert_eq!(hashes, [content.clone(), Hashed::Changed, content]);
     }
 
     #[test]

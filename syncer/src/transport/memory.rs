@@ -2,7 +2,7 @@
 
 use async_channel::{Receiver, Sender, bounded};
 
-use super::{Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES};
+use super::{Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued};
 use crate::wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, data::MAX_FRAME_BYTES, read_header};
 
 /// A source's and a sink's view of one connection.
@@ -18,7 +18,7 @@ pub fn pair() -> (Peer, Peer) {
 
 fn peer(
     outgoing: Sender<Vec<u8>>,
-    incoming: Receiver<Message>,
+    incoming: Receiver<Queued>,
     data: Vec<Sender<Vec<u8>>>,
     frames: Receiver<Frame>,
 ) -> Peer {
@@ -31,8 +31,11 @@ fn peer(
     }
 }
 
-fn control_pipe() -> (Sender<Vec<u8>>, Receiver<Message>) {
-    pipe(MAX_MESSAGE_BYTES, |kind, body| Message::decode(kind, body).unwrap())
+fn control_pipe() -> (Sender<Vec<u8>>, Receiver<Queued>) {
+    pipe(MAX_MESSAGE_BYTES, |kind, body| Queued {
+        message: Message::decode(kind, body).unwrap(),
+        _room: None,
+    })
 }
 
 fn data_pipe() -> (Sender<Vec<u8>>, Receiver<Frame>) {

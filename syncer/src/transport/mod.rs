@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_channel::{Receiver, Sender};
 use thiserror::Error;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::wire::{Message, Refusal, WireError};
 
@@ -109,11 +110,19 @@ impl std::fmt::Debug for Fault {
     }
 }
 
+/// A message that waits for a session.
+#[derive(Debug)]
+struct Queued {
+    message: Message,
+    /// Its share of what all that wait may take; given back when it is taken. `None` where nobody counts.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
 /// The control stream, both directions.
 #[derive(Debug)]
 pub struct Control {
     outgoing: Sender<Vec<u8>>,
-    incoming: Receiver<Message>,
+    incoming: Receiver<Queued>,
     fault: Fault,
 }
 
@@ -127,7 +136,7 @@ impl Control {
 
     /// Waits for the next message. A refusal by the peer is an error.
     pub fn recv(&self) -> Result<Message, TransportError> {
-        match self.incoming.recv_blocking() {
+        match self.incoming.recv_blocking().map(|queued| queued.message) {
             Ok(Message::Refuse(refusal)) => Err(TransportError::Refused(Box::new(refusal))),
             Ok(message) => Ok(message),
             Err(_) => Err(self.fault.get()),
@@ -150,8 +159,8 @@ impl Control {
 
     /// Waits until the peer does not listen any more: it has gone, or refused as well and waits for the same.
     pub(super) async fn peer_is_done(&self) {
-        while let Ok(message) = self.incoming.recv().await {
-            if matches!(message, Message::Refuse(_)) {
+        while let Ok(queued) = self.incoming.recv().await {
+            if matches!(queued.message, Message::Refuse(_)) {
                 return;
             }
         }
@@ -159,8 +168,8 @@ impl Control {
 
     /// Why the peer stopped, if it said so among what it sent before the connection was lost.
     pub fn last_word(&self) -> Option<TransportError> {
-        while let Ok(message) = self.incoming.try_recv() {
-            if let Message::Refuse(refusal) = message {
+        while let Ok(queued) = self.incoming.try_recv() {
+            if let Message::Refuse(refusal) = queued.message {
                 return Some(TransportError::Refused(Box::new(refusal)));
             }
         }

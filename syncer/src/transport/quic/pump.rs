@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use async_channel::{Receiver, Sender, WeakSender};
 use bytes::Bytes;
 use quinn::{RecvStream, SendStream, VarInt};
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{connection_error, read_error, write_error};
 use crate::{
-    transport::{Fault, Frame, TransportError, pace::Pace},
+    transport::{Fault, Frame, Queued, TransportError, pace::Pace},
     wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
 };
 
@@ -65,7 +65,7 @@ pub(super) async fn pump_control(
     connection: quinn::Connection,
     dialled: bool,
     queue: Receiver<Vec<u8>>,
-    messages: Sender<Message>,
+    messages: Sender<Queued>,
     pace: Option<Arc<Pace>>,
 ) -> Result<(), TransportError> {
     let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
@@ -110,14 +110,17 @@ async fn write_paced(
     stream.write_chunk(rest).await.map_err(write_error)
 }
 
-async fn read_messages(mut stream: RecvStream, messages: Sender<Message>) -> Result<(), TransportError> {
+/// Queues what the peer says. What waits for the session takes no more, encoded, than one message may; where it would, the peer waits.
+async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Result<(), TransportError> {
+    let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
     while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+        let taken = Arc::clone(&room).acquire_many_owned(body.len() as u32).await.ok();
         let message = Message::decode(kind, &body)?;
         let refusal = match &message {
             Message::Refuse(refusal) => Some(refusal.clone()),
             _ => None,
         };
-        if messages.send(message).await.is_err() {
+        if messages.send(Queued { message, _room: taken }).await.is_err() {
             return Ok(());
         }
         // Whoever waits for data would not read it.
