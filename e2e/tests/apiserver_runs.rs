@@ -1,12 +1,13 @@
 //! The life of a SyncJob's runs, with a kubelet that is played.
 
-use contract::{Phase, Progress, Report, RunResult, Side, Timings, Work};
+use contract::{Phase, Progress, Report, RunResult, Side, Timings, VolumeId, Work};
 use e2e::{
     cut::Cut,
     report::{bad_report, good_report},
     scripted::Stage,
     syncjob,
 };
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -67,10 +68,7 @@ async fn an_agent_may_write_the_status_of_its_own_job_and_do_nothing_else() {
             .list(&ListParams::default())
             .await
             .err(),
-        Api::<k8s_openapi::api::core::v1::Pod>::namespaced(agent, &stage.namespace)
-            .list(&ListParams::default())
-            .await
-            .err(),
+        Api::<Pod>::namespaced(agent, &stage.namespace).list(&ListParams::default()).await.err(),
     ];
     for (number, error) in refused.into_iter().enumerate() {
         match error {
@@ -156,6 +154,37 @@ async fn what_another_try_cannot_help_is_not_tried_again() {
         assert_eq!(syncjob::status(&over, "/lastRun/retries"), 0);
         assert_eq!(syncjob::text(&over, "/lastRun/result"), "Failed");
     }
+}
+
+#[tokio::test]
+async fn the_destination_of_the_last_success_is_expected_until_a_person_forgets_it() {
+    let (stage, _controller) = Stage::with_controller("destination").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    assert_eq!([&first.0, &first.1].map(expected_volume), [None, None]);
+    let volume = VolumeId::new([7; 16]);
+    let report = Report { volume: Some(volume), ..good_report("web-1") };
+    stage.kubelet.succeed("web", &first.0, &first.1, &report).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(syncjob::text(&done, "/destination/volume"), volume.to_string());
+    assert_eq!(syncjob::text(&done, "/destination/claimName"), "to");
+
+    stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
+    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    assert_eq!([&second.0, &second.1].map(expected_volume), [Some(volume), Some(volume)]);
+    let refused = bad_report("web-2", "OtherDestination", "the destination is not the expected one");
+    end_both(&stage, (&second.0, &second.1), 4, &refused).await.unwrap();
+    let refused = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&refused, "Stalled", "OtherDestination"), "{refused:#?}");
+    assert!(syncjob::message(&refused, "Stalled").contains("remove status.destination"), "{refused:#?}");
+    assert_eq!(syncjob::text(&refused, "/destination/volume"), volume.to_string());
+
+    let forget = Patch::Merge(json!({"status": {"destination": null}}));
+    stage.jobs.patch_status("web", &PatchParams::default(), &forget).await.unwrap();
+    stage.patch("web", json!({"spec": {"trigger": "three"}})).await.unwrap();
+    let known = [&first.0, &first.1, &second.0, &second.1];
+    let third = stage.kubelet.start_both("web", &known).await.unwrap();
+    assert_eq!([&third.0, &third.1].map(expected_volume), [None, None]);
 }
 
 #[tokio::test]
@@ -310,13 +339,19 @@ async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
 
 async fn end_both(
     stage: &Stage,
-    (source, sink): (&k8s_openapi::api::core::v1::Pod, &k8s_openapi::api::core::v1::Pod),
+    (source, sink): (&Pod, &Pod),
     exit: i32,
     report: &Report,
 ) -> anyhow::Result<()> {
     let message = serde_json::to_string(report)?;
     stage.kubelet.end(source, exit, &message).await?;
     stage.kubelet.end(sink, exit, &message).await
+}
+
+/// The destination that a pod's syncer is told to expect.
+fn expected_volume(pod: &Pod) -> Option<VolumeId> {
+    let args = pod.spec.as_ref()?.containers[0].args.as_ref()?;
+    args.iter().find_map(|arg| arg.strip_prefix("--expect-volume="))?.parse().ok()
 }
 
 fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {

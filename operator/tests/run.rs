@@ -26,7 +26,7 @@ spec:
 const PRELUDE: &str = r#"#!/bin/sh
 echo "$@" >> "$NOTES"
 finish() {
-  echo "{\"event\":\"finished\",\"run\":\"web-1\",\"result\":\"$1\",\"reason\":\"$2\",\"message\":\"$3\",\"work\":{\"filesScanned\":7}}"
+  echo "{\"event\":\"finished\",\"run\":\"web-1\",\"result\":\"$1\",\"reason\":\"$2\",\"message\":\"$3\",\"work\":{\"filesScanned\":7}$VOLUME}"
   exit "$4"
 }
 listen() { echo '{"event":"listening","address":"127.0.0.1:4711"}'; }
@@ -87,6 +87,54 @@ fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_stat
     assert_eq!(status["phase"], "Succeeded");
     assert_eq!(status["lastRun"]["message"], "from receive");
     assert!(stderr(&output).contains("web: Succeeded  7 entries"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_destination_of_a_success_is_remembered_and_expected_where_the_manifest_has_the_status() {
+    let volume = "07".repeat(16);
+    let script =
+        format!(r#"[ "$1" = receive ] && listen; VOLUME=',"volume":"{volume}"' finish Succeeded "" "" 0"#);
+    let stage = Stage::new(&script);
+    let first = stage.run();
+    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+    assert!(!stage.notes().contains("--expect-volume"), "{}", stage.notes());
+    let known = &status(&first)["destination"];
+    assert_eq!(*known, serde_json::json!({"claimName": "b", "path": "/", "volume": volume}));
+
+    fs::write(stage.path("job.yaml"), format!("{JOB}status: {{destination: {known}}}\n")).unwrap();
+    let second = stage.run();
+    assert_eq!(second.status.code(), Some(0), "{}", stderr(&second));
+    let expected = format!("--expect-volume={volume}");
+    assert_eq!(stage.notes().matches(&expected).count(), 2, "both ends of the second run: {}", stage.notes());
+    assert_eq!(status(&second)["destination"], *known);
+
+    for elsewhere in
+        [known.to_string().replace("\"/\"", "\"/other\""), known.to_string().replace(":\"b\"", ":\"c\"")]
+    {
+        fs::write(stage.path("job.yaml"), format!("{JOB}status: {{destination: {elsewhere}}}\n")).unwrap();
+        assert_eq!(stage.run().status.code(), Some(0));
+        assert_eq!(stage.notes().matches(&expected).count(), 2, "{elsewhere} is another: {}", stage.notes());
+    }
+}
+
+#[test]
+fn another_destination_than_the_known_one_is_refused_with_what_to_do() {
+    let stage = Stage::new(
+        r#"[ "$1" = receive ] && listen; finish Failed OtherDestination "not the expected one" 4"#,
+    );
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(4));
+    let message = status(&output)["lastRun"]["message"].clone();
+    assert!(message.as_str().unwrap().contains("remove status.destination"), "{message}");
+}
+
+#[test]
+fn a_status_that_cannot_be_read_is_not_passed_over() {
+    let stage = Stage::new("exit 0");
+    fs::write(stage.path("job.yaml"), format!("{JOB}status: {{destination: {{volume: x}}}}\n")).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("document 1: status.destination cannot be read"), "{}", stderr(&output));
 }
 
 #[test]

@@ -29,8 +29,8 @@ pub use spec::{
     Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
-    ActiveRun, Baseline, HistoryEntry, KeptSnapshot, Reports, Run, RunProgress, SnapshotStatus, Summary,
-    SyncJobPhase, SyncJobStatus,
+    ActiveRun, Baseline, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run, RunProgress,
+    SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 

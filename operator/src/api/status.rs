@@ -1,4 +1,4 @@
-use contract::{Failure, Progress, Rates, Report, RunResult, Timings, Usage, Work};
+use contract::{Failure, Progress, Rates, Report, RunResult, Timings, Usage, VolumeId, Work};
 use k8s_openapi::{
     api::core::v1::LocalObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time},
@@ -45,6 +45,10 @@ pub struct SyncJobStatus {
     /// When the last successful run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success_time: Option<Time>,
+    /// The destination of the last successful run. A run onto any other volume is refused; to accept another one,
+    /// remove this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<KnownDestination>,
     /// When the next run falls due, if the job has a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_time: Option<Time>,
@@ -136,6 +140,22 @@ pub struct ActiveRun {
     /// When both ends of the current try were seen running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_ready_time: Option<MicroTime>,
+}
+
+/// A destination that a run has ended well on.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct KnownDestination {
+    /// The claim's name.
+    pub claim_name: String,
+    /// The claim's UID: one that is made anew under the same name is another claim. Absent where a folder stands for
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_uid: Option<String>,
+    /// The folder inside the volume.
+    pub path: String,
+    /// The id that the folder has, in `.volferry/volume`.
+    pub volume: VolumeId,
 }
 
 /// How far a run is.

@@ -54,6 +54,14 @@ pub struct Found {
     pub placements: Placements,
 }
 
+impl Found {
+    /// The UID of the claim that is written to, if it is there.
+    pub fn destination_uid(&self) -> Option<&str> {
+        let claim = self.claims.iter().find(|claim| claim.side == Side::Sink)?;
+        claim.found.as_ref()?.metadata.uid.as_deref()
+    }
+}
+
 /// What there is of a job's runs.
 #[derive(Debug, Default)]
 pub struct Children {

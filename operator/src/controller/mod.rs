@@ -10,6 +10,7 @@ pub mod build;
 pub mod claims;
 pub mod cleanup;
 pub mod dereference;
+pub mod destination;
 pub mod observe;
 pub mod outcome;
 pub mod placement;
@@ -190,12 +191,13 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         let settings = &context.settings;
         let uid = &job.uid().unwrap_or_default();
         let (privileged, placements) = (found.privileged, &found.placements);
-        let of = Try { job: valid, uid, run, names, settings, privileged, placements };
+        let expect_volume = destination::expected(&old, valid, found.destination_uid());
+        let of = Try { job: valid, uid, run, names, settings, privileged, placements, expect_volume };
         apply::launch(&context.client, &of, &found.children).await?;
     }
     // 5. Status.
     let mut new = old.clone();
-    turn(&mut new, &step, &valid, view.generation, now);
+    turn(&mut new, &step, &valid, &found, view.generation, now);
     write_status(context, job, &old, &new).await?;
     tell(context, job, &old, &new).await;
     Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
@@ -285,6 +287,7 @@ fn turn(
     status: &mut SyncJobStatus,
     step: &Step,
     valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
     generation: i64,
     now: Timestamp,
 ) {
@@ -302,6 +305,9 @@ fn turn(
         Step::Finish(outcome) => {
             let limit = valid.as_ref().map_or(status.history.len(), |valid| valid.history_limit);
             status::finish(status, outcome, limit, now);
+            if let Ok(valid) = valid {
+                destination::remember(status, valid, found.destination_uid(), &outcome.report);
+            }
         }
     }
     if status.active_run.is_none() {

@@ -3,7 +3,8 @@
 use contract::{ExitCode, Report, RunResult, Side};
 use jiff::Timestamp;
 
-use crate::fault::Fault;
+use super::destination::{OTHER_DESTINATION, REMEDY};
+use crate::{fault::Fault, human::sentence};
 
 /// How one end of a try ended.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -119,6 +120,9 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
         report.reason = None;
         report.message = no_report(side, end);
     }
+    if report.reason.as_deref() == Some(OTHER_DESTINATION) {
+        report.message = format!("{} {REMEDY}", sentence(&report.message));
+    }
     report.reason.get_or_insert_with(|| default_reason(code).into());
     Outcome {
         report,
@@ -203,6 +207,15 @@ mod tests {
                 assert_eq!((reason_of(&outcome), outcome.may_retry), (reason, false), "{source} {sink}");
             }
         }
+    }
+
+    #[test]
+    fn a_refusal_of_another_destination_says_how_to_accept_it() {
+        let refused = end(4, report(RunResult::Failed, Some(OTHER_DESTINATION)));
+        let outcome = judge(&refused, &refused);
+        assert_eq!((reason_of(&outcome), outcome.may_retry), (OTHER_DESTINATION, false));
+        assert!(outcome.report.message.starts_with("m. The expected id"), "{}", outcome.report.message);
+        assert!(outcome.report.message.contains("remove status.destination"), "{}", outcome.report.message);
     }
 
     #[test]

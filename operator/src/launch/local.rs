@@ -13,20 +13,24 @@ use std::{
 };
 
 use clap::Args;
-use contract::{Event, ExitCode, IdentityError, IdentityPair, Report, Side};
+use contract::{Event, ExitCode, IdentityError, IdentityPair, Report, RunParams, Side};
 use jiff::Timestamp;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use self::{display::Display, manifest::ManifestError};
+use self::{
+    display::Display,
+    manifest::{Manifest, ManifestError},
+};
 use super::{
     Dial, End,
     process::{Exit, ProcessError, Syncer},
     sink_args, source_args,
 };
 use crate::{
-    api::SyncJobStatus,
+    api::{KnownDestination, SyncJobStatus},
     controller::{
+        destination,
         outcome::{self, Ending, Outcome},
         plan, status,
         validate::{ValidatedSyncJob, VolumeFolder},
@@ -121,11 +125,11 @@ async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
     // All documents are judged before the first is run.
     let jobs = manifest::read(&args.file)?;
     let program = program(args)?;
-    let folders = jobs.iter().map(|job| Folders::of(job, args)).collect::<Result<Vec<_>, _>>()?;
+    let folders = jobs.iter().map(|it| Folders::of(&it.job, args)).collect::<Result<Vec<_>, _>>()?;
     let mut worst = ExitCode::Done;
-    for (at, (job, folders)) in jobs.iter().zip(&folders).enumerate() {
+    for (at, (Manifest { job, known }, folders)) in jobs.iter().zip(&folders).enumerate() {
         let display = Display::new(&job.name, args.dry_run);
-        let (status, exit) = run_one(job, folders, &program, display).await?;
+        let (status, exit) = run_one(job, folders, known.clone(), &program, display).await?;
         if args.dry_run.is_none() {
             print_status(job, &status, at > 0).map_err(LocalError::Output)?;
         }
@@ -161,14 +165,22 @@ impl Folders {
 async fn run_one(
     job: &ValidatedSyncJob,
     folders: &Folders,
+    known: Option<KnownDestination>,
     program: &Path,
     mut display: Display,
 ) -> Result<(SyncJobStatus, ExitCode), LocalError> {
-    let mut status = SyncJobStatus::default();
+    let mut status = SyncJobStatus { destination: known, ..SyncJobStatus::default() };
     let run = status::new_run(&job.name, 1, 1, job.trigger.clone(), Timestamp::now());
     status::begin(&mut status, run, Timestamp::now());
-    let outcome = try_once(job, folders, program, &mut display).await?;
+    let params = RunParams {
+        run: names::run_id(&job.name, 1),
+        dry_run: display.is_dry(),
+        expect_volume: destination::expected(&status, job, None),
+        ..job.params.clone()
+    };
+    let outcome = try_once(job, folders, &params, program, &mut display).await?;
     status::finish(&mut status, &outcome, job.history_limit, Timestamp::now());
+    destination::remember(&mut status, job, None, &outcome.report);
     display.finish(&status);
     Ok((status, outcome.exit))
 }
@@ -177,13 +189,12 @@ async fn run_one(
 async fn try_once(
     job: &ValidatedSyncJob,
     folders: &Folders,
+    params: &RunParams,
     program: &Path,
     display: &mut Display,
 ) -> Result<Outcome, LocalError> {
-    let scratch = Scratch::new(&names::run_id(&job.name, 1))?;
-    let run = names::run_id(&job.name, 1);
-    let params = contract::RunParams { run, dry_run: display.is_dry(), ..job.params.clone() };
-    let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", &params);
+    let scratch = Scratch::new(&params.run)?;
+    let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", params);
     let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
     let mut ends = Ends::new(job.timeout)?;
     let Some(address) = ends.await_address(&mut sink).await else {
@@ -191,7 +202,7 @@ async fn try_once(
         return Ok(ends.judge(&Ending::default(), &sink));
     };
     let dial = Dial { address, timeout_s: DIAL_TIMEOUT_S };
-    let args = source_args(&scratch.end(Side::Source, &folders.source), &dial, &params);
+    let args = source_args(&scratch.end(Side::Source, &folders.source), &dial, params);
     let source = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
     ends.both(source, sink, display).await
 }

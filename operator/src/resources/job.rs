@@ -70,7 +70,11 @@ fn end(volume: &str, folder: &Folder) -> End {
 }
 
 fn params(of: &Try<'_>) -> contract::RunParams {
-    contract::RunParams { run: names::try_id(&of.run.id, of.run.retries), ..of.job.params.clone() }
+    contract::RunParams {
+        run: names::try_id(&of.run.id, of.run.retries),
+        expect_volume: of.expect_volume,
+        ..of.job.params.clone()
+    }
 }
 
 fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {

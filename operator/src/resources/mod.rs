@@ -9,7 +9,7 @@ pub mod service;
 
 use std::collections::BTreeMap;
 
-use contract::Side;
+use contract::{Side, VolumeId};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource as _;
 
@@ -55,6 +55,8 @@ pub struct Try<'a> {
     pub privileged: bool,
     /// Where the pods have to run.
     pub placements: &'a Placements,
+    /// The destination of the last successful run, unless this run is to write to another.
+    pub expect_volume: Option<VolumeId>,
 }
 
 /// Where the pods of a try have to run, beyond what the scheduler knows.

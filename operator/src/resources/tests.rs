@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use contract::{IdentityPair, Side};
+use contract::{IdentityPair, Side, VolumeId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -43,6 +43,7 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         settings: &settings,
         privileged,
         placements: &placements,
+        expect_volume: None,
     })
 }
 
@@ -158,11 +159,26 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         settings: &settings,
         privileged: false,
         placements: &placements,
+        expect_volume: None,
     };
     let retry = build::ends(&of, "10.96.0.7".parse().unwrap());
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
     let args = pod(&retry.sink).containers[0].args.as_ref().unwrap();
     assert!(args.contains(&"--run=web-assets-7.retry1".to_string()), "{args:?}");
+}
+
+#[test]
+fn both_ends_are_told_which_destination_is_expected() {
+    let job = job(json!({}));
+    let volume = VolumeId::new([7; 16]);
+    let ends = with_try(&job, false, |of| {
+        let of = Try { expect_volume: Some(volume), ..*of };
+        build::ends(&of, "10.96.0.7".parse().unwrap())
+    });
+    for end in [&ends.source, &ends.sink] {
+        let args = pod(end).containers[0].args.as_ref().unwrap();
+        assert!(args.contains(&format!("--expect-volume={volume}")), "{args:?}");
+    }
 }
 
 #[test]
@@ -189,6 +205,7 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         settings: &settings,
         privileged: false,
         placements: &placements,
+        expect_volume: None,
     };
     let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
@@ -221,6 +238,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         settings: &settings,
         privileged: false,
         placements: &placements,
+        expect_volume: None,
     };
     let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
     let keys = |end| -> Vec<_> {

@@ -13,7 +13,7 @@ pub struct VolumeId([u8; 16]);
 
 impl VolumeId {
     /// The id of these bytes.
-    pub fn new(bytes: [u8; 16]) -> Self {
+    pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        GROUP, SyncJobStatus, VERSION,
+        GROUP, KnownDestination, SyncJobStatus, VERSION,
         admission::{AdmissionError, Admitted, admit},
     },
     controller::validate::{self, ValidatedSyncJob, ValidationError},
@@ -51,6 +51,18 @@ pub enum ManifestError {
         /// All that is wrong.
         source: Box<AdmissionError>,
     },
+    /// Its status does not say which destination is known.
+    #[error(
+        "{file}, document {document}: status.destination cannot be read; correct it, or remove the status"
+    )]
+    Status {
+        /// Which file.
+        file: PathBuf,
+        /// Which document of it; the first is 1.
+        document: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
     /// The controller would refuse it.
     #[error("{file}, document {document}")]
     Refused {
@@ -63,8 +75,17 @@ pub enum ManifestError {
     },
 }
 
+/// A job to run.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    /// What is to be done.
+    pub(super) job: ValidatedSyncJob,
+    /// The destination that the manifest's status remembers.
+    pub(super) known: Option<KnownDestination>,
+}
+
 /// Reads the SyncJobs of a file, and judges each as the API server would, and then as the controller would.
-pub(super) fn read(file: &Path) -> Result<Vec<ValidatedSyncJob>, ManifestError> {
+pub(super) fn read(file: &Path) -> Result<Vec<Manifest>, ManifestError> {
     let text = text_of(file).map_err(|source| ManifestError::Read { file: file.into(), source })?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|source| ManifestError::Yaml { file: file.into(), source: Box::new(source) })?;
@@ -75,7 +96,14 @@ pub(super) fn read(file: &Path) -> Result<Vec<ValidatedSyncJob>, ManifestError> 
 }
 
 /// The job of a document; `None` for a grant, which is of no use where there is one namespace only.
-fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<ValidatedSyncJob>, ManifestError> {
+fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>, ManifestError> {
+    // The status is not judged with the rest: it is not the user's to write.
+    let known = manifest.pointer("/status/destination").cloned().unwrap_or_default();
+    let known = serde_json::from_value(known).map_err(|source| ManifestError::Status {
+        file: file.into(),
+        document,
+        source,
+    })?;
     let admitted = admit(manifest).map_err(|source| ManifestError::Invalid {
         file: file.into(),
         document,
@@ -83,9 +111,9 @@ fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Validated
     })?;
     let Admitted::SyncJob(job) = admitted else { return Ok(None) };
     let namespace = job.namespace().unwrap_or_else(|| "default".into());
-    validate::validate(&job.spec, &job.name_any(), &namespace)
-        .map(Some)
-        .map_err(|source| ManifestError::Refused { file: file.into(), document, source })
+    let valid = validate::validate(&job.spec, &job.name_any(), &namespace)
+        .map_err(|source| ManifestError::Refused { file: file.into(), document, source })?;
+    Ok(Some(Manifest { job: valid, known }))
 }
 
 /// Whether a document is of Volferry's API: the claims and workloads beside it in a file are for a cluster.
@@ -149,7 +177,7 @@ spec:
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("job.yaml");
         fs::write(&file, text).unwrap();
-        read(&file)
+        Ok(read(&file)?.into_iter().map(|manifest| manifest.job).collect())
     }
 
     #[test]
