@@ -57,6 +57,11 @@ impl Disk {
         self.mount(options).unwrap();
     }
 
+    /// Mounts it again, after it was unmounted by hand.
+    pub fn mount_again(&self) {
+        self.mount("").unwrap();
+    }
+
     fn mount(&self, options: &str) -> Result<(), String> {
         let options = ["loop", options].join(if options.is_empty() { "" } else { "," });
         run(Command::new("mount").arg("-o").arg(options).arg(self.image()).arg(self.path()))

@@ -10,7 +10,7 @@ use contract::{ExitCode, Report};
 
 use crate::common::{
     disk::Disk,
-    oracle::show,
+    oracle::{Snapshot, UNTOUCHED, show},
     pair::{Pair, Way},
     rng::Rng,
     scratch, tree,
@@ -77,6 +77,35 @@ fn large_files_are_updated_where_they_are() {
             assert_eq!(is_same, *name != "small", "{what}: {name}");
         }
         assert_eq!(sync(&pair, "again").work.files_updated, 0, "{way:?}");
+    }
+}
+
+#[test]
+fn files_that_drifted_are_found_told_of_and_put_right_where_they_are() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        let mut rng = Rng::new(8);
+        for name in ["drifted", "well"] {
+            tree::file(&pair.source.join(name), &rng.bytes(5 * MIB));
+        }
+        pair.sync("before");
+        let (drifted, before) = (pair.destination.join("drifted"), inode(&pair.destination.join("drifted")));
+        let time = fs::metadata(&drifted).unwrap().modified().unwrap();
+        overwrite(&drifted, 2 * MIB, b"not what was synced");
+        fs::OpenOptions::new().write(true).open(&drifted).unwrap().set_modified(time).unwrap();
+        let run = |more: &[&str]| pair.run(&[&FLAGS[..], &["--compare=content"], more].concat());
+        let there = Snapshot::of(&pair.destination);
+        let told = run(&["--dry-run"]);
+        told.assert_exit(ExitCode::Done);
+        assert_eq!(told.report().work.files_updated, 1, "{way:?}");
+        Snapshot::of(&pair.destination).assert_like(&there, UNTOUCHED, "a dry run");
+        assert_journal_empty(&pair.destination, "a dry run");
+        let put_right = run(&["--verify"]);
+        put_right.assert_exit(ExitCode::Done);
+        assert_eq!(put_right.report().work.files_updated, 1, "{way:?}");
+        assert_eq!(inode(&drifted), before, "{way:?}");
+        pair.assert_copy("put right");
+        assert_journal_empty(&pair.destination, "put right");
     }
 }
 

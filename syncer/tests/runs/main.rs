@@ -25,6 +25,7 @@ mod in_place;
 mod interrupted;
 mod judge;
 mod library;
+mod mounts;
 mod places;
 mod refusals;
 mod rehearsals;

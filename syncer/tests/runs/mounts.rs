@@ -1,0 +1,162 @@
+//! Volumes that go away, come back, or are covered by others while a run goes on: a run stays with those that it opened, and what it said
+//! to be done is there when a volume comes back after its power was cut.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use contract::{ExitCode, Report};
+
+use crate::common::{
+    disk::{Disk, run},
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Way},
+    process::{Ended, Running},
+    relay::Relay,
+    rng::Rng,
+    scratch, tree,
+};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+const DISK_BYTES: u64 = 512 << 20;
+
+/// After so many bytes the run stands still, some large files there and some not.
+const CUT: u64 = 2_500_000;
+
+fn change(source: &std::path::Path, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for n in 0..40 {
+        tree::file(&source.join(format!("small{n}")), &rng.bytes(2000 + seed as usize));
+    }
+    for n in 0..4 {
+        tree::file(&source.join(format!("large{n}")), &rng.bytes(1_300_000 + seed as usize));
+    }
+}
+
+/// A run that stands still in the middle.
+struct Halted {
+    source: Running,
+    sink: Running,
+    relay: Relay,
+}
+
+impl Halted {
+    fn start(pair: &Pair) -> Self {
+        let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
+        let relay = Relay::start(sink.listening(), CUT);
+        let source = pair.start_send(&["--connect", &relay.address().to_string()], &["--delete"]);
+        relay.wait_holding();
+        Self { source, sink, relay }
+    }
+
+    /// Lets it go on to its end.
+    fn finish(self) -> [Ended; 2] {
+        self.relay.release();
+        [self.source.wait(), self.sink.wait()]
+    }
+}
+
+/// A pair one of whose folders, `at`, is on `disk`, in step but for changes.
+fn pair_on(disk: &Disk, at: impl Fn(&mut Pair) -> &mut PathBuf) -> Pair {
+    let mut pair = Pair::new(Way::SinkListens);
+    *at(&mut pair) = scratch::dir(&disk.path(), "volume");
+    change(&pair.source, 1);
+    pair.sync("before");
+    change(&pair.source, 2);
+    pair
+}
+
+fn assert_done(ends: [Ended; 2]) {
+    ends.iter().for_each(|end| end.assert_exit(ExitCode::Done));
+}
+
+fn umount(flags: &[&str], path: &std::path::Path) {
+    run(Command::new("umount").args(flags).arg(path)).unwrap();
+}
+
+#[test]
+fn a_volume_that_is_mounted_over_the_destination_in_mid_run_gets_nothing() {
+    let Some(disk) = Disk::new("ext4", DISK_BYTES, "") else { return };
+    let pair = pair_on(&disk, |pair| &mut pair.destination);
+    let halted = Halted::start(&pair);
+    run(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&pair.destination)).unwrap();
+    let ends = halted.finish();
+    let covering = fs::read_dir(&pair.destination).unwrap().count();
+    umount(&[], &pair.destination);
+    assert_eq!(covering, 0);
+    assert_done(ends);
+    pair.assert_copy("beneath what was mounted over it");
+    pair.assert_staging_empty();
+}
+
+#[test]
+fn a_volume_that_is_mounted_over_the_source_in_mid_run_is_not_taken_for_it() {
+    let Some(disk) = Disk::new("ext4", DISK_BYTES, "") else { return };
+    let pair = pair_on(&disk, |pair| &mut pair.source);
+    let halted = Halted::start(&pair);
+    run(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&pair.source)).unwrap();
+    fs::write(pair.source.join("small0"), "of another volume").unwrap();
+    let ends = halted.finish();
+    umount(&[], &pair.source);
+    assert_done(ends);
+    pair.assert_copy("of what the run had opened");
+}
+
+#[test]
+fn a_volume_that_is_unmounted_lazily_in_mid_run_is_written_to_the_end() {
+    let Some(disk) = Disk::new("ext4", DISK_BYTES, "") else { return };
+    let pair = pair_on(&disk, |pair| &mut pair.destination);
+    let halted = Halted::start(&pair);
+    umount(&["-l"], &disk.path());
+    assert_done(halted.finish());
+    disk.mount_again();
+    pair.assert_copy("on the volume, mounted again");
+    pair.assert_staging_empty();
+}
+
+/// Stops the file system as a cut of its power would: what it has not written is lost.
+fn cut_power(disk: &Disk) {
+    run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(disk.path())).unwrap();
+}
+
+#[test]
+fn what_a_run_said_to_be_done_survives_a_power_cut() {
+    let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+    let pair = pair_on(&disk, |pair| &mut pair.destination);
+    for seed in 3..6 {
+        change(&pair.source, seed);
+        let run = pair.run(&["--delete"]);
+        cut_power(&disk);
+        run.assert_exit(ExitCode::Done);
+        disk.remount("", |_| ());
+        pair.assert_copy("after the power came back");
+    }
+}
+
+#[test]
+fn a_power_cut_in_mid_run_leaves_files_old_or_new_and_the_next_run_gets_to_the_end() {
+    for at in [0, 1] {
+        let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+        let pair =
+            pair_on(&disk, |pair| [&mut pair.source, &mut pair.destination].into_iter().nth(at).unwrap());
+        run(Command::new("sync").arg("-f").arg(disk.path())).unwrap();
+        let [old, new] = [&pair.destination, &pair.source].map(|dir| Snapshot::of(dir));
+        let halted = Halted::start(&pair);
+        cut_power(&disk);
+        for end in halted.finish() {
+            assert!(!matches!(end.exit, Some(ExitCode::Done) | None), "{:?}", end.exit);
+            let Report { message, failures, .. } = end.report();
+            let told = format!("{message} {failures:?}");
+            assert!(told.contains("Input/output error"), "{told}");
+        }
+        disk.remount("", |_| ());
+        if at == 0 {
+            Snapshot::of(&pair.source).assert_like(&new, UNTOUCHED, "a source whose power was cut");
+        }
+        for (path, node) in Snapshot::of(&pair.destination).entries() {
+            let is_known =
+                [&old, &new].iter().any(|tree| tree.at(path).is_some_and(|there| there.kind == node.kind));
+            assert!(is_known, "{} is neither old nor new", path.escape_ascii());
+        }
+        pair.sync("after the power came back");
+        pair.assert_staging_empty();
+    }
+}
