@@ -87,6 +87,12 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Counts an entry that was made, or that `replaces` what was there.
+    pub fn count(&self, replaces: bool) {
+        let counter = if replaces { &self.updated } else { &self.created };
+        counter.fetch_add(1, Relaxed);
+    }
+
     /// The counts so far, in the form of a report. What only the source or the network knows is left at 0.
     pub fn work(&self) -> Work {
         Work {

@@ -15,6 +15,8 @@ use rustix::{
     io::Errno,
 };
 
+use crate::slice::Slice;
+
 /// Files up to this size are read and written: one system call each, which no other way beats.
 const SMALL_BYTES: u64 = 128 << 10;
 
@@ -58,7 +60,7 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()
                 return Ok(());
             }
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
-            let read = read_at(from, part, start)?;
+            let read = Slice::all_of(from).read_at(part, start)?;
             let _alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
             write_all(to, &part[..read], start)?;
         }
@@ -158,39 +160,26 @@ fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -
 /// # Errors
 /// `UnexpectedEof` where the file ends before.
 pub fn read_exact_at(from: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    match read_at(from, bytes, offset)? == bytes.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+    Slice::all_of(from).read_exact_at(bytes, offset)
 }
 
-/// Fills `bytes` from `offset` on, or as much of them as the file has. How many that are.
-fn read_at(from: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::io::pread(from, &mut bytes[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(filled)
-}
-
-/// Makes a range within a file's length a hole, or zeros where the file system has no holes.
+/// Makes a range within a file's length a hole, or zeros where the file system or device has no holes there.
 pub(super) fn make_hole(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, flags, offset, len) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeros = vec![0; len.min(BUFFER_BYTES as u64) as usize];
-            (offset..offset + len).step_by(zeros.len()).try_for_each(|at| {
-                let left = usize::try_from(offset + len - at).unwrap_or(usize::MAX);
-                write_all(file, &zeros[..left.min(zeros.len())], at)
-            })
-        }
+        // A device only takes whole sectors.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write_zeros(file, offset, len),
         result => Ok(result?),
     }
+}
+
+/// Writes `len` zeros at `offset`.
+pub(super) fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; len.clamp(1, BUFFER_BYTES as u64) as usize];
+    (offset..offset + len).step_by(zeros.len()).try_for_each(|at| {
+        let left = usize::try_from(offset + len - at).unwrap_or(usize::MAX);
+        write_all(file, &zeros[..left.min(zeros.len())], at)
+    })
 }
 
 /// Writes all of `bytes` at `offset`.

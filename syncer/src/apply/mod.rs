@@ -5,6 +5,7 @@
 
 mod attrs;
 mod copy;
+mod device;
 mod epoch;
 mod meta;
 mod node;
@@ -41,6 +42,7 @@ use crate::{
 
 pub use attrs::visible_attrs;
 pub use copy::read_exact_at;
+pub use device::Device;
 pub use meta::may_change_owners;
 pub use own::OwnDir;
 pub use redo::{Redo, RedoError};

@@ -2,7 +2,8 @@
 //!
 //! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
 //! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
-//! named in `.volferry/staging/` and renamed into place. One that is to be written in place has only what changes in it ([`Over`]).
+//! named in `.volferry/staging/` and renamed into place. One that is to be written in place has only what changes in it ([`Over`]). A part of
+//! a device is nothing of all that: what is written to it is there at once ([`Part`]).
 
 use std::{
     io,
@@ -15,8 +16,8 @@ use rustix::{
     io::Errno,
 };
 
-use super::{copy, over::Over, own::OwnDir, ranges::Change};
-use crate::{hash::digest, path::RelPath, root::Root};
+use super::{copy, device::Part, over::Over, own::OwnDir, ranges::Change};
+use crate::{hash::digest, path::RelPath, root::Root, slice::Slice};
 
 /// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Staged {
     name: Option<String>,
     /// What it lies over, if it only has what changes.
     over: Option<Over>,
+    /// What it is of a device, if it is that.
+    part: Option<Part>,
 }
 
 /// Whether `linkat` takes a bare descriptor; that needs CAP_DAC_READ_SEARCH or Linux 6.10. The other way needs `/proc`.
@@ -38,7 +41,7 @@ impl Staged {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => Ok(Self { fd, name: None, over: None }),
+            Ok(fd) => Ok(Self { fd, name: None, over: None, part: None }),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own),
             Err(error) => Err(error.into()),
         }
@@ -49,7 +52,7 @@ impl Staged {
         let name = own.fresh_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { fd, name: Some(name), over: None })
+        Ok(Self { fd, name: Some(name), over: None, part: None })
     }
 
     /// A file in staging for content that arrives in pieces, to be found again by the path that it is for.
@@ -57,7 +60,7 @@ impl Staged {
         let name = own.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { fd, name: Some(name), over: None })
+        Ok(Self { fd, name: Some(name), over: None, part: None })
     }
 
     /// What a run that was cut off left of the file for this path.
@@ -65,7 +68,7 @@ impl Staged {
         let name = own.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
-        Some(Self { fd, name: Some(name), over: None })
+        Some(Self { fd, name: Some(name), over: None, part: None })
     }
 
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
@@ -74,19 +77,38 @@ impl Staged {
         Ok(Some(Self { over: Some(over), ..Self::named(own)? }))
     }
 
+    /// A part of an open device, or of an image.
+    pub(super) fn part_of(fd: OwnedFd, part: Part) -> Self {
+        Self { fd, name: None, over: None, part: Some(part) }
+    }
+
+    /// What it is of a device, if it is that.
+    pub(super) fn as_part(&self) -> Option<&Part> {
+        self.part.as_ref()
+    }
+
     /// What it lies over, if it only has what changes.
     pub(super) fn below(&self) -> Option<&Over> {
         self.over.as_ref()
     }
 
-    /// Whether it only has what changes in a file that is there.
-    pub fn is_over(&self) -> bool {
-        self.over.is_some()
+    /// Whether it reads as what was there before, wherever nothing was written yet.
+    pub fn has_old(&self) -> bool {
+        self.over.is_some() || self.part.is_some()
     }
 
-    /// The file that has what nothing was written over yet: itself, or the one that it lies over.
-    pub fn basis(&self) -> BorrowedFd<'_> {
-        self.over.as_ref().map_or(self.fd.as_fd(), Over::basis)
+    /// Whether what is written to it is at its place at once.
+    pub fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// What was there before anything was written: its own content, or that of the file that it lies over.
+    pub fn basis(&self) -> Slice<'_> {
+        match (&self.part, &self.over) {
+            (Some(part), _) => part.slice(self.fd.as_fd()),
+            (None, Some(over)) => Slice::all_of(over.basis()),
+            (None, None) => Slice::all_of(self.fd.as_fd()),
+        }
     }
 
     /// The name in staging.
@@ -99,8 +121,19 @@ impl Staged {
         self.fd.as_fd()
     }
 
+    /// How many bytes were there before.
+    pub fn basis_len(&self) -> io::Result<u64> {
+        match &self.part {
+            Some(part) => Ok(part.len()),
+            None => Ok(rustix::fs::fstat(self.basis().fd)?.st_size as u64),
+        }
+    }
+
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Some(part) = &self.part {
+            return part.write(self.fd(), bytes, offset);
+        }
         copy::write_all(self.fd(), bytes, offset)?;
         if let Some(over) = &self.over {
             over.wrote(offset..offset + bytes.len() as u64, Change::Data);
@@ -115,23 +148,27 @@ impl Staged {
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match &self.over {
             Some(over) => over.read(self.fd(), bytes, offset),
-            None => copy::read_exact_at(self.fd(), bytes, offset),
+            None => self.basis().read_exact_at(bytes, offset),
         }
     }
 
-    /// Makes it `len` bytes long; what is added is a hole.
+    /// Makes it `len` bytes long; what is added is a hole. A part of a device has to have that length.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
+        if let Some(part) = &self.part {
+            return part.check_len(len);
+        }
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
     }
 
     /// Makes a range within the file's length a hole, or zeros where the file system has no holes.
     pub fn make_hole(&self, offset: u64, len: u64) -> io::Result<()> {
-        match &self.over {
-            Some(over) => {
+        match (&self.part, &self.over) {
+            (Some(part), _) => part.make_hole(self.fd(), offset, len),
+            (None, Some(over)) => {
                 over.wrote(offset..offset + len, Change::Hole);
                 Ok(())
             }
-            None => copy::make_hole(self.fd(), offset, len),
+            (None, None) => copy::make_hole(self.fd(), offset, len),
         }
     }
 

@@ -23,8 +23,9 @@ Examples:
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done: the destination equals the source
-  1  failed or stopped; what had arrived by then is kept, and every file is wholly old or wholly new
-  2  the command line is wrong
+  1  failed or stopped; what had arrived by then is kept, and every file is wholly old or wholly new; a
+     block device may be partly old and partly new, until the next run
+  2  the command line is wrong, or one end is a folder and the other a block device or an image
   3  done, but some files failed, or differ by --verify; the first of them are named
   4  a guard refused the run, and nothing was changed: see --delete-limit, --expect-volume and --force
   5  the peer or the network was lost; the next run goes on from what arrived
@@ -40,12 +41,14 @@ const RECEIVE_EXAMPLES: &str = "\
 Examples:
   volferry receive /srv/copy --listen 0.0.0.0:7400 --identity sink
   volferry receive /srv/copy --listen '[::1]:0' --identity sink --once --progress json
+  volferry receive /dev/vg0/copy --listen 0.0.0.0:7400 --identity sink --once
   volferry receive /srv/copy --connect data.example.org:7400 --identity sink --once";
 
 const SYNC_EXAMPLES: &str = "\
 Examples:
   volferry sync /srv/data /mnt/backup/data
-  volferry sync --delete --delete-limit 10 --exclude /cache/ /srv/data /mnt/backup/data";
+  volferry sync --delete --delete-limit 10 --exclude /cache/ /srv/data /mnt/backup/data
+  volferry sync /dev/vg0/data-snapshot /mnt/backup/data.img";
 
 /// Keeps one folder's files in step with another's, on this machine or over an encrypted link.
 #[derive(Debug, Parser)]
@@ -69,18 +72,30 @@ pub(super) enum Command {
     ///
     /// Serves runs until it is told to stop by SIGINT or SIGTERM, or one run with --once. An end that listens
     /// prints one line of JSON with its real address on standard output once it does.
+    ///
+    /// DST may also be a block device that is not in use, or a file for the image of one, which is made if it
+    /// is not there; SRC is then a block device or an image, too. See `volferry help sync`.
     #[command(override_usage = "volferry receive [OPTIONS] --identity <FILE> \
                                 (--listen <IP:PORT> | --connect <HOST:PORT>) <DST>")]
     #[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Receive(Box<ReceiveFlags>),
 
     /// Send a folder's files to a `volferry receive`: one run
+    ///
+    /// SRC may also be a block device or an image of one; DST is then one, too. See `volferry help sync`.
     #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
                                 (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
     #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Send(Box<SendFlags>),
 
     /// Bring one folder of this machine in step with another, with no network
+    ///
+    /// Or a block device, or the image of one in a file, with another: of those all content is compared in
+    /// every run, and only what differs is written, in place. So a run that is cut off leaves a mixture of old
+    /// and new, which the next run puts right: where that matters, take a snapshot of DST first, and let SRC be
+    /// one, as nothing tells that a device changed while it was read. DST must not be mounted or otherwise in
+    /// use, and not smaller than SRC; what a larger device has behind SRC's end stays. An image gets SRC's
+    /// length.
     #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
     Sync(Box<SyncFlags>),
 }
@@ -106,11 +121,11 @@ pub(super) struct KeygenFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct ReceiveFlags {
-    /// The folder that the files go to; its last name is made if it is not there
+    /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
     #[arg(value_name = "DST")]
     pub(super) destination: PathBuf,
 
-    /// Use this folder below DST, and make it if it is not there; symbolic links on the way are refused
+    /// Use this folder (or image) below DST, and make it if it is not there; symbolic links are refused
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(super) destination_path: Option<RelPath>,
 
@@ -130,11 +145,11 @@ pub(super) struct ReceiveFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct SendFlags {
-    /// The folder that has the files
+    /// The folder that has the files; or a block device or an image
     #[arg(value_name = "SRC")]
     pub(super) source: PathBuf,
 
-    /// Send this folder below SRC; symbolic links on the way are refused
+    /// Send this folder (or image) below SRC; symbolic links on the way are refused
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(super) source_path: Option<RelPath>,
 
@@ -150,19 +165,19 @@ pub(super) struct SendFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct SyncFlags {
-    /// The folder that has the files
+    /// The folder that has the files; or a block device or an image
     #[arg(value_name = "SRC")]
     pub(super) source: PathBuf,
 
-    /// The folder that the files go to; its last name is made if it is not there
+    /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
     #[arg(value_name = "DST")]
     pub(super) destination: PathBuf,
 
-    /// Read this folder below SRC; symbolic links on the way are refused
+    /// Read this folder (or image) below SRC; symbolic links on the way are refused
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(super) source_path: Option<RelPath>,
 
-    /// Use this folder below DST, and make it if it is not there; symbolic links on the way are refused
+    /// Use this folder (or image) below DST, and make it if it is not there; symbolic links are refused
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(super) destination_path: Option<RelPath>,
 

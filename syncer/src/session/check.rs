@@ -6,8 +6,8 @@
 use std::{
     collections::VecDeque,
     io,
+    num::NonZeroU64,
     ops::Range,
-    os::fd::{AsFd as _, BorrowedFd},
     sync::{
         Mutex, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -19,7 +19,7 @@ use rustix::fs::{Advice, fadvise};
 use super::{
     SessionError,
     compare::PlannedDir,
-    read::{LastDir, SourceFile},
+    read::{LastDir, Origin, SourceFile},
 };
 use crate::{
     entry::{Entry, Kind, Time},
@@ -28,7 +28,6 @@ use crate::{
     path::RelPath,
     plan::Step,
     report::Failures,
-    root::Root,
     scan::DirId,
     transport::{Control, TransportError},
     wire::{HashGroup, Hashed, MAX_HASHES, Message},
@@ -118,7 +117,7 @@ impl SourceHashes for RemoteHashes<'_> {
 
 /// The hashes of a source that is at hand.
 pub(super) struct LocalHashes<'a> {
-    pub root: &'a Root,
+    pub origin: Origin<'a>,
     pub monitor: &'a Monitor,
 }
 
@@ -128,15 +127,15 @@ impl SourceHashes for LocalHashes<'_> {
     }
 
     fn next(&mut self, batch: &Batch) -> Result<Vec<Hashed>, SessionError> {
-        Ok(hash_all(self.root, &batch.files, Expect::AsListed, self.monitor)?)
+        Ok(hash_all(self.origin, &batch.files, Expect::AsListed, self.monitor)?)
     }
 }
 
 /// What is hashed, and who is told.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checker<'a> {
-    /// The sink's tree.
-    pub root: &'a Root,
+    /// The sink's files.
+    pub origin: Origin<'a>,
     /// Takes the source's files that cannot be read.
     pub failures: &'a Failures,
     /// Asked whether to go on.
@@ -165,7 +164,7 @@ impl Checker<'_> {
                 asked.push_back(batch);
             }
             let Some(batch) = asked.pop_front() else { return Ok(unlike) };
-            let here = hash_all(self.root, &batch.files, self.expect, self.monitor)?;
+            let here = hash_all(self.origin, &batch.files, self.expect, self.monitor)?;
             let there = source.next(&batch)?;
             for ((file, place), (here, there)) in
                 batch.files.iter().zip(&batch.places).zip(here.iter().zip(there))
@@ -243,13 +242,13 @@ impl Batch {
 /// # Errors
 /// [`TransportError::Canceled`] when the run was told to stop. What is wrong with a file is in its place.
 pub(super) fn hash_all(
-    root: &Root,
+    origin: Origin<'_>,
     files: &[Listed],
     expect: Expect,
     monitor: &Monitor,
 ) -> Result<Vec<Hashed>, TransportError> {
     let work = Work {
-        root,
+        origin,
         expect,
         monitor,
         files: files
@@ -285,7 +284,7 @@ fn blocks_before(files: &[Listed]) -> Vec<usize> {
 
 /// The files of one batch while they are hashed, dealt out by the block.
 struct Work<'a> {
-    root: &'a Root,
+    origin: Origin<'a>,
     expect: Expect,
     monitor: &'a Monitor,
     files: Vec<FileWork<'a>>,
@@ -344,7 +343,7 @@ impl Work<'_> {
         };
         let len = work.file.size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
         buffer.resize(len, 0);
-        let read = read_at(open.file.as_fd(), buffer, offset);
+        let read = open.file.content().read_exact_at(buffer, offset);
         let hash = read.map(|()| BlockHash::of(buffer, offset, work.file.size));
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
         match hash {
@@ -361,8 +360,7 @@ impl Work<'_> {
     }
 
     fn open(&self, listed: &Listed, dir: &mut LastDir) -> Result<Open, Hashed> {
-        let opened =
-            dir.open(self.root, listed.id, &listed.dir).and_then(|dir| SourceFile::open(dir, &listed.name));
+        let opened = self.origin.file_in(dir, listed.id, &listed.dir, &listed.name);
         let file = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Hashed::Changed,
             _ => failed(&error),
@@ -373,7 +371,8 @@ impl Work<'_> {
         }
         if self.expect == Expect::OnVolume {
             // Only advice: where it is not taken, what the system remembers is read.
-            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            let content = file.content();
+            let _ = fadvise(content.fd, content.start, NonZeroU64::new(file.len()), Advice::DontNeed);
         }
         let left = listed.size.div_ceil(BLOCK_BYTES as u64).max(1);
         let state = State { hashes: BlockHashes::new(listed.size), left, error: None };
@@ -394,28 +393,15 @@ fn failed(error: &io::Error) -> Hashed {
     Hashed::Failed { operation: "read".into(), error: error.to_string() }
 }
 
-/// Fills `buffer` from `offset` on; a file that ends before is an error.
-fn read_at(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !buffer.is_empty() {
-        match rustix::io::pread(file, &mut *buffer, offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
-                buffer = &mut buffer[read..];
-                offset += read as u64;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{hash::ContentHash, root::Place};
+    use crate::{
+        hash::ContentHash,
+        root::{Place, Root},
+    };
 
     fn listed(root: &std::path::Path, name: &str) -> Listed {
         let stat = fs::metadata(root.join(name)).unwrap();
@@ -437,7 +423,7 @@ mod tests {
         let root = Root::enter(&Place::from(dir.path())).unwrap();
         let expected: Vec<Hashed> = contents.iter().map(|it| Hashed::Is(ContentHash::of(it))).collect();
         for expect in [Expect::AsListed, Expect::SameSize, Expect::OnVolume] {
-            assert_eq!(hash_all(&root, &files, expect, &Monitor::default()).unwrap(), expected);
+            assert_eq!(hash_all(Origin::Tree(&root), &files, expect, &Monitor::default()).unwrap(), expected);
         }
     }
 
@@ -456,10 +442,11 @@ mod tests {
         fs::remove_file(dir.path().join("link")).unwrap();
         std::os::unix::fs::symlink("grown", dir.path().join("link")).unwrap();
         let root = Root::enter(&Place::from(dir.path())).unwrap();
-        let hashes = hash_all(&root, &files, Expect::AsListed, &Monitor::default()).unwrap();
+        let hashes = hash_all(Origin::Tree(&root), &files, Expect::AsListed, &Monitor::default()).unwrap();
         assert_eq!(hashes[..3], [Hashed::Changed, Hashed::Changed, Hashed::Changed]);
         assert!(matches!(&hashes[3], Hashed::Failed { operation, .. } if operation == "read"));
-        let hashes = hash_all(&root, &files[1..2], Expect::SameSize, &Monitor::default()).unwrap();
+        let hashes =
+            hash_all(Origin::Tree(&root), &files[1..2], Expect::SameSize, &Monitor::default()).unwrap();
         assert_eq!(hashes, [Hashed::Is(ContentHash::of(b"content"))]);
     }
 
@@ -470,7 +457,9 @@ mod tests {
         let root = Root::enter(&Place::from(dir.path())).unwrap();
         let file = || listed(dir.path(), "file");
         let huge = Listed { size: i64::MAX as u64, ..file() };
-        let hashes = hash_all(&root, &[file(), huge, file()], Expect::AsListed, &Monitor::default()).unwrap();
+        let hashes =
+            hash_all(Origin::Tree(&root), &[file(), huge, file()], Expect::AsListed, &Monitor::default())
+                .unwrap();
         let content = Hashed::Is(ContentHash::of(b"content"));
         assert_eq!(hashes, [content.clone(), Hashed::Changed, content]);
     }
@@ -483,7 +472,7 @@ mod tests {
         let monitor = Monitor::default();
         monitor.cancel();
         let files = [listed(dir.path(), "file")];
-        let stopped = hash_all(&root, &files, Expect::AsListed, &monitor);
+        let stopped = hash_all(Origin::Tree(&root), &files, Expect::AsListed, &monitor);
         assert!(matches!(stopped, Err(TransportError::Canceled)));
     }
 }

@@ -4,7 +4,8 @@ use contract::ExitCode;
 use thiserror::Error;
 
 use crate::{
-    apply::ApplyError, filter::FilterError, root::RootError, transport::TransportError, wire::Refusal,
+    apply::ApplyError, device::DeviceError, filter::FilterError, root::RootError, transport::TransportError,
+    wire::Refusal,
 };
 
 /// Why a run did not get to its end.
@@ -22,6 +23,23 @@ pub enum SessionError {
     /// The source's root cannot be opened.
     #[error("cannot read the source")]
     Source(#[source] RootError),
+    /// The source's device, or its image, cannot be read.
+    #[error("cannot read the source")]
+    SourceDevice(#[source] DeviceError),
+    /// The destination's device, or its image, cannot be written to.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// One end has a tree, and the other a device.
+    #[error("{0}")]
+    Kinds(String),
+    /// A flag that says something of files and folders, for a device.
+    #[error(
+        "{flag} is for files and folders, and cannot be used with a block device or an image: leave it out"
+    )]
+    NotForDevices {
+        /// As it is typed.
+        flag: &'static str,
+    },
     /// A tree cannot be read at all.
     #[error("cannot read the tree at {path}")]
     Scan {
@@ -65,6 +83,12 @@ impl SessionError {
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
+            Self::SourceDevice(_) => (ExitCode::Failed, "DeviceUnreadable"),
+            Self::Device(DeviceError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
+            Self::Device(DeviceError::TooSmall { .. }) => (ExitCode::Failed, "DestinationTooSmall"),
+            Self::Device(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::Kinds(_) => (ExitCode::Usage, "KindMismatch"),
+            Self::NotForDevices { .. } => (ExitCode::Usage, "NotForDevices"),
             Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
             Self::Shard(_) => (ExitCode::PeerLost, "ShardLost"),
             Self::Team(_) => (ExitCode::Failed, "DestinationUnusable"),

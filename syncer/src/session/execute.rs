@@ -15,7 +15,7 @@ use super::{
     moves::Moved,
 };
 use crate::{
-    apply::{Destination, Settings, Staged, open_dir_in},
+    apply::{Destination, Settings, open_dir_in},
     attrs::{Attrs, AttrsBuf},
     entry::{Entry, Kind, Meta},
     listing::Entries,
@@ -97,53 +97,6 @@ pub(super) trait Fetch {
 
     /// Waits until every file that was asked for has been written or has failed.
     fn finish(&mut self) -> Result<(), SessionError>;
-}
-
-/// Files of at least this length, both before and after, are written in place where a run asks for that. Smaller ones are replaced: that
-/// is quicker than two trips to the disk.
-pub(super) const MIN_IN_PLACE_BYTES: u64 = 1 << 20;
-
-impl Context<'_> {
-    /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
-    pub(super) fn stage_over(&self, need: &Need) -> Option<Staged> {
-        let path = need.path();
-        let old = need.old.as_ref().filter(|old| old.path == path)?;
-        (old.len.min(need.size) >= MIN_IN_PLACE_BYTES).then(|| self.destination.stage_over(&path)).flatten()
-    }
-
-    /// Begins a large file whose content arrives in pieces.
-    pub(super) fn stage(&self, need: &Need) -> io::Result<Staged> {
-        self.stage_over(need).map_or_else(|| self.destination.stage_file(&need.path()), Ok)
-    }
-
-    /// Makes `staged` visible as the file that was needed, and counts it.
-    pub(super) fn publish(
-        &self,
-        need: &Need,
-        dir: BorrowedFd<'_>,
-        staged: &Staged,
-        meta: &Meta,
-        len: u64,
-    ) -> io::Result<()> {
-        self.destination.publish(staged, dir, &need.name, meta, need.attrs.as_attrs())?;
-        self.count(need.replaces);
-        self.counters.bytes_changed.fetch_add(len, Relaxed);
-        self.monitor.add_files(1);
-        Ok(())
-    }
-
-    /// Counts bytes of a file that were here already.
-    pub(super) fn count_reused(&self, need: &Need, bytes: u64) {
-        self.counters.bytes_reused.fetch_add(bytes, Relaxed);
-        if bytes == 0 && need.old.as_ref().is_some_and(|old| old.is_guess) {
-            self.counters.wrong_guesses.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn count(&self, replaces: bool) {
-        let counter = if replaces { &self.counters.updated } else { &self.counters.created };
-        counter.fetch_add(1, Relaxed);
-    }
 }
 
 /// Whether a root has the metadata that is wanted, as far as it is kept.
@@ -299,7 +252,7 @@ impl<'a> Executor<'a> {
                     self.context.destination.link(from, target, to, &link.name)
                 });
             match made {
-                Ok(()) => self.context.count(link.replaces),
+                Ok(()) => self.context.counters.count(link.replaces),
                 Err(error) => {
                     self.context.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
                 }
@@ -452,7 +405,7 @@ impl<'a> Executor<'a> {
             _ => self.context.destination.make_node(fd, entry),
         };
         match done {
-            Ok(()) => self.context.count(step != Step::Create),
+            Ok(()) => self.context.counters.count(step != Step::Create),
             Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
         }
         true

@@ -2,13 +2,12 @@
 
 use std::{
     ops::Range,
-    os::fd::BorrowedFd,
     sync::{Mutex, PoisonError},
 };
 
 use rustix::{fs::SeekFrom, io::Errno};
 
-use crate::hash::BLOCK_BYTES;
+use crate::{hash::BLOCK_BYTES, slice::Slice};
 
 /// The ranges of a file that have data. The last one that was found is remembered: to find where it ends, some file systems look at every
 /// page of it, and it may be all of the file.
@@ -27,7 +26,7 @@ impl DataMap {
     }
 
     /// The first data from `at` on, to its end.
-    pub(super) fn next(&self, file: BorrowedFd<'_>, at: u64) -> Option<Range<u64>> {
+    pub(super) fn next(&self, file: Slice<'_>, at: u64) -> Option<Range<u64>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if !last.contains(&at) {
             *last = find(file, at, self.len)?;
@@ -36,7 +35,7 @@ impl DataMap {
     }
 
     /// All data from `start` to `end`.
-    pub(super) fn within(&self, file: BorrowedFd<'_>, start: u64, end: u64) -> Vec<Range<u64>> {
+    pub(super) fn within(&self, file: Slice<'_>, start: u64, end: u64) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let mut at = start;
         while at < end
@@ -49,16 +48,17 @@ impl DataMap {
     }
 }
 
-fn find(file: BorrowedFd<'_>, at: u64, len: u64) -> Option<Range<u64>> {
-    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(start) => start,
+fn find(Slice { fd, start: begin }: Slice<'_>, at: u64, len: u64) -> Option<Range<u64>> {
+    let start = match rustix::fs::seek(fd, SeekFrom::Data(begin + at)) {
+        Ok(start) => start.saturating_sub(begin),
         Err(Errno::NXIO) => return None,
         Err(_) => at,
     };
     if start >= len {
         return None;
     }
-    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(len);
+    let end =
+        rustix::fs::seek(fd, SeekFrom::Hole(begin + start)).map_or(len, |end| end.saturating_sub(begin));
     Some(start..end.clamp(start + 1, len))
 }
 
@@ -82,22 +82,37 @@ mod tests {
         file.write_all_at(&[1; 4096], 64 << 10).unwrap();
         file.write_all_at(&[1; 100], LEN - 100).unwrap();
         let map = DataMap::new(LEN);
-        let ranges = map.within(file.as_fd(), 0, LEN);
+        let whole = Slice::all_of(file.as_fd());
+        let ranges = map.within(whole, 0, LEN);
         assert!(ranges.iter().any(|range| range.contains(&(64 << 10))), "{ranges:?}");
         assert!(ranges.iter().any(|range| range.contains(&(LEN - 1))), "{ranges:?}");
         let data: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         assert!(data <= 256 << 10, "{ranges:?}");
         let inside = 66 << 10..67 << 10;
-        assert_eq!(map.within(file.as_fd(), inside.start, inside.end).first(), Some(&inside));
-        assert_eq!(map.next(file.as_fd(), 66 << 10).map(|data| data.start), Some(66 << 10));
+        assert_eq!(map.within(whole, inside.start, inside.end).first(), Some(&inside));
+        assert_eq!(map.next(whole, 66 << 10).map(|data| data.start), Some(66 << 10));
     }
 
     #[test]
     fn a_file_with_no_data_has_no_ranges() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(5 << 20).unwrap();
-        let map = DataMap::new(5 << 20);
-        assert_eq!(map.next(file.as_fd(), 0), None);
-        assert!(map.within(file.as_fd(), 0, 5 << 20).is_empty());
+        let (map, whole) = (DataMap::new(5 << 20), Slice::all_of(file.as_fd()));
+        assert_eq!(map.next(whole, 0), None);
+        assert!(map.within(whole, 0, 5 << 20).is_empty());
+    }
+
+    #[test]
+    fn in_a_part_of_a_file_data_is_where_it_is_from_the_parts_start() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 * LEN).unwrap();
+        file.write_all_at(&[1; 4096], LEN + (64 << 10)).unwrap();
+        let map = DataMap::new(LEN);
+        let part = Slice { fd: file.as_fd(), start: LEN };
+        let ranges = map.within(part, 0, LEN);
+        assert!(ranges.iter().any(|range| range.contains(&(64 << 10))), "{ranges:?}");
+        assert!(ranges.iter().all(|range| range.end <= LEN), "{ranges:?}");
+        let next = Slice { fd: file.as_fd(), start: 2 * LEN };
+        assert_eq!(DataMap::new(LEN).next(next, 0), None);
     }
 }

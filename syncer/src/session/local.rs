@@ -1,6 +1,6 @@
 //! Both trees in one process: the same plan and apply, and content copied from the source's files.
 
-use std::{collections::VecDeque, io, os::fd::AsFd as _};
+use std::{collections::VecDeque, io};
 
 use async_channel::{Receiver, Sender};
 use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
@@ -9,13 +9,15 @@ use super::{
     SessionError,
     check::LocalHashes,
     compare::{SourceTree, compare},
+    device,
     execute::{Context, Fetch, Need},
-    read::{CHANGED, LastDir, MAX_ATTEMPTS, SourceFile},
+    read::{CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
     rehearse::{self, Looked},
-    rewrite::differences,
+    rewrite::{Zeros, differences},
     shards::Crew,
     sink::{self, Planned, apply, make_report, open_destination, scan_tree},
     verify::Verifier,
+    writing::{Store, Writing},
 };
 use crate::{
     apply::{Destination, Settings, Staged},
@@ -34,6 +36,12 @@ pub(super) fn run(
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
+    let found = device::look(from, "--source-path")?;
+    if found.is_device() {
+        return device::sync(from, to, params, watch);
+    }
+    let there = device::look(to, "--destination-path")?;
+    device::refuse_tree(to, there, &format!("the source {}", from.path().display()))?;
     watch.enter(Phase::Scan);
     let (from_path, to_path) = (from.path(), to.path());
     let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
@@ -63,10 +71,11 @@ pub(super) fn run(
     let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
     watch.enter(Phase::Delta);
     let monitor = watch.monitor();
-    let mut hashes = LocalHashes { root: &root, monitor };
+    let origin = Origin::Tree(&root);
+    let mut hashes = LocalHashes { origin, monitor };
     let changed = match destination.root() {
         Some(to) => {
-            let checker = sink::checker(to, &failures, monitor);
+            let checker = sink::checker(Origin::Tree(to), &failures, monitor);
             checker.check(&mut compared.dirs, &mut hashes, Some(Step::Update))?
         }
         None => 0,
@@ -96,7 +105,7 @@ pub(super) fn run(
     };
     let crew = Crew::new(&destination, monitor, None);
     notes.extend(apply(context, params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
-        copy_all(context, &root, |fetch| executor.transfer(&plan.compared.dirs, fetch))
+        copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     })?);
     if params.verify {
         watch.enter(Phase::Plan);
@@ -213,9 +222,9 @@ impl SourceTree for LocalTree {
 }
 
 /// Runs `work` with workers that copy what it fetches.
-fn copy_all(
-    context: Context<'_>,
-    root: &Root,
+pub(super) fn copy_all(
+    writing: Writing<'_>,
+    origin: Origin<'_>,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -224,7 +233,7 @@ fn copy_all(
         let workers: Vec<_> = (0..workers)
             .map(|_| {
                 let queue = queue.clone();
-                let copier = Copier { context, root, from: LastDir::default(), to: LastDir::default() };
+                let copier = Copier { writing, origin, from: LastDir::default(), to: LastDir::default() };
                 scope.spawn(move || copier.run(&queue))
             })
             .collect();
@@ -235,7 +244,7 @@ fn copy_all(
         for worker in workers {
             let _ = worker.join();
         }
-        match context.monitor.cancelled() {
+        match writing.monitor.cancelled() {
             true => Err(TransportError::Canceled.into()),
             false => result,
         }
@@ -266,8 +275,8 @@ impl Fetch for CopyFetch<'_> {
 }
 
 struct Copier<'a> {
-    context: Context<'a>,
-    root: &'a Root,
+    writing: Writing<'a>,
+    origin: Origin<'a>,
     from: LastDir,
     to: LastDir,
 }
@@ -276,11 +285,11 @@ impl Copier<'_> {
     fn run(mut self, queue: &Receiver<Vec<Need>>) {
         while let Ok(needs) = queue.recv_blocking() {
             for need in needs {
-                if self.context.monitor.cancelled() || self.context.destination.own().is_lost() {
+                if self.writing.monitor.cancelled() || self.writing.is_lost() {
                     return;
                 }
                 if let Err(error) = self.copy(&need) {
-                    self.context.failures.add(&need.path(), "copy", &error);
+                    self.writing.failures.add(&need.path(), "copy", &error);
                 }
             }
         }
@@ -297,37 +306,43 @@ impl Copier<'_> {
 
     /// One try; false when the file changed while it was read.
     fn attempt(&mut self, need: &Need) -> io::Result<bool> {
-        let id = need.dir.source;
-        let source = SourceFile::open(self.from.open(self.root, id, &need.dir.path)?, &need.name)?;
-        let context = self.context;
-        let dir = self.to.open(context.destination.root(), id, &need.dir.path)?;
-        let holes = context.destination.settings().holes && source.has_holes();
-        let (staged, reused) = match context.stage_over(need) {
+        let source = self.origin.file_in(&mut self.from, need.dir.source, &need.dir.path, &need.name)?;
+        let writing = self.writing;
+        let zeros = match writing.store {
+            Store::Tree(tree) if tree.settings().holes && source.has_holes() => Zeros::Holes,
+            Store::Device(device) if device.keeps_holes() => Zeros::AllHoles,
+            _ => Zeros::Bytes,
+        };
+        let (staged, reused) = match writing.stage_over(need) {
             Some(staged) => {
-                let same = copy_differences(&source, &staged, holes);
-                let same = same.inspect_err(|_| context.destination.unstage(&staged))?;
-                (staged, Some(same))
+                let same = copy_differences(&source, &staged, zeros);
+                let same = same.inspect_err(|_| writing.unstage(&staged))?;
+                (staged, need.replaces.then_some(same))
             }
-            None => {
-                let staged = context.destination.create_file(dir, need.replaces)?;
-                staged.copy_from(source.as_fd(), source.len(), holes)?;
-                (staged, None)
-            }
+            None => (self.copy_whole(need, &source, zeros)?, None),
         };
         if !source.is_unchanged()? {
-            context.destination.unstage(&staged);
+            writing.unstage(&staged);
             return Ok(false);
         }
-        context.publish(need, dir, &staged, &source.meta(&need.meta), source.len())?;
-        reused.inspect(|bytes| context.count_reused(need, *bytes));
-        context.monitor.add_bytes(source.len());
+        writing.publish(need, &mut self.to, &staged, &source.meta(&need.meta), source.len())?;
+        reused.inspect(|bytes| writing.count_reused(need, *bytes));
+        writing.monitor.add_bytes(source.len());
         Ok(true)
+    }
+
+    fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
+        let tree = self.writing.tree()?;
+        let dir = self.to.open(tree.root(), need.dir.source, &need.dir.path)?;
+        let staged = tree.create_file(dir, need.replaces)?;
+        staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes)?;
+        Ok(staged)
     }
 }
 
 /// A file that has become shorter is found to have changed later.
-fn copy_differences(source: &SourceFile, staged: &Staged, holes: bool) -> io::Result<u64> {
-    match differences(source.as_fd(), source.len(), staged, holes) {
+fn copy_differences(source: &SourceFile, staged: &Staged, zeros: Zeros) -> io::Result<u64> {
+    match differences(source.content(), source.len(), staged, zeros) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         result => result,
     }

@@ -8,6 +8,7 @@
 mod check;
 mod compare;
 mod copies;
+mod device;
 mod error;
 mod execute;
 mod feed;
@@ -25,6 +26,7 @@ mod shards;
 mod sink;
 mod source;
 mod verify;
+mod writing;
 
 use std::{
     net::SocketAddr,

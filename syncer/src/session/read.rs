@@ -11,10 +11,12 @@ use rustix::{
 };
 
 use crate::{
+    device::{Opened, Part},
     entry::{Meta, Owner, Time},
     path::RelPath,
     root::Root,
     scan::DirId,
+    slice::Slice,
 };
 
 /// How often a file is read before it is given up as changing all the time.
@@ -40,11 +42,69 @@ impl LastDir {
     }
 }
 
-/// An open regular file of the source, with what it was when it was looked at last.
+/// Where files are read from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Origin<'a> {
+    /// A tree.
+    Tree(&'a Root),
+    /// A device, or the image of one; its parts are the files.
+    Device(&'a Opened),
+}
+
+impl<'a> Origin<'a> {
+    pub(super) fn is_device(self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+
+    /// How many files so many are to people, who see a device as one.
+    pub(super) fn files(self, files: u64) -> u64 {
+        if self.is_device() { 0 } else { files }
+    }
+
+    /// The root of the tree.
+    ///
+    /// # Errors
+    /// When it is a device.
+    pub(super) fn root(self) -> io::Result<&'a Root> {
+        match self {
+            Self::Tree(root) => Ok(root),
+            Self::Device(_) => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Opens the file `name` of the directory `path`.
+    pub(super) fn file(self, path: &RelPath, name: &[u8]) -> io::Result<SourceFile> {
+        self.file_in(&mut LastDir::default(), 0, path, name)
+    }
+
+    /// The same, of the directory of this number, which is kept open in `dir`.
+    pub(super) fn file_in(
+        self,
+        dir: &mut LastDir,
+        id: DirId,
+        path: &RelPath,
+        name: &[u8],
+    ) -> io::Result<SourceFile> {
+        match self {
+            Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name),
+            Self::Device(device) => SourceFile::part(device, name),
+        }
+    }
+}
+
+/// An open file of the source, with what it was when it was looked at last.
 #[derive(Debug)]
 pub(super) struct SourceFile {
     fd: OwnedFd,
     stat: Stat,
+    part: Option<OfDevice>,
+}
+
+/// What a file is of a device.
+#[derive(Debug)]
+struct OfDevice {
+    part: Part,
+    is_block: bool,
 }
 
 impl AsFd for SourceFile {
@@ -61,12 +121,31 @@ impl SourceFile {
     pub(super) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
         let stat = regular(&fd)?;
-        Ok(Self { fd, stat })
+        Ok(Self { fd, stat, part: None })
+    }
+
+    /// The part of a device that has this name.
+    fn part(device: &Opened, name: &[u8]) -> io::Result<Self> {
+        let part = Part::named(name, device.len()).ok_or(Errno::NOENT)?;
+        let fd = device.as_fd().try_clone_to_owned()?;
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat, part: Some(OfDevice { part, is_block: device.is_block() }) })
+    }
+
+    /// Whether it is a part of a device.
+    pub(super) fn is_part(&self) -> bool {
+        self.part.is_some()
     }
 
     /// Its length in bytes.
     pub(super) fn len(&self) -> u64 {
-        self.stat.st_size as u64
+        self.part.as_ref().map_or(self.stat.st_size as u64, |of| of.part.len)
+    }
+
+    /// What is to be read.
+    pub(super) fn content(&self) -> Slice<'_> {
+        let start = self.part.as_ref().map_or(0, |of| of.part.start);
+        Slice { fd: self.fd.as_fd(), start }
     }
 
     /// Whether it may have holes.
@@ -74,18 +153,24 @@ impl SourceFile {
         has_holes(&self.stat)
     }
 
-    /// Its metadata; the mode is left out where the listing leaves it out.
+    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own.
     pub(super) fn meta(&self, listed: &Meta) -> Meta {
-        meta_of(&self.stat, listed)
+        if self.is_part() { *listed } else { meta_of(&self.stat, listed) }
     }
 
     /// Its modification time.
     pub(super) fn mtime(&self) -> Time {
-        Time { seconds: self.stat.st_mtime, nanos: self.stat.st_mtime_nsec as u32 }
+        match &self.part {
+            Some(_) => Time::default(),
+            None => Time { seconds: self.stat.st_mtime, nanos: self.stat.st_mtime_nsec as u32 },
+        }
     }
 
-    /// Looks again: whether the file is what it was. A change of content always moves the change time.
+    /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device moves nothing.
     pub(super) fn is_unchanged(&self) -> io::Result<bool> {
+        if self.part.as_ref().is_some_and(|of| of.is_block) {
+            return Ok(true);
+        }
         let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
         Ok(key(&regular(&self.fd)?) == key(&self.stat))
     }

@@ -1,29 +1,40 @@
-//! A large file that is written in place from a file of the same machine: both are read, and what differs is staged.
+//! A large file, or a part of a device, that is written in place from one of the same machine: both are read, and what differs is staged.
 
-use std::{io, ops::Range, os::fd::BorrowedFd};
+use std::{io, ops::Range};
 
 use super::holes::DataMap;
 use crate::{
-    apply::{Staged, read_exact_at},
+    apply::Staged,
     hash::{BLOCK_BYTES, granule_bytes},
+    slice::{Slice, data_in},
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. With `holes`, those of `from` become holes.
-/// Returns how many bytes were there already.
+/// How zeros of the source are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zeros {
+    /// As any bytes.
+    Bytes,
+    /// What is a hole becomes one.
+    Holes,
+    /// The same, and so does what is nothing but zeros.
+    AllHoles,
+}
+
+/// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. Returns how many bytes were there already.
 ///
 /// # Errors
 /// `UnexpectedEof` when a file turns out to be shorter.
-pub(super) fn differences(from: BorrowedFd<'_>, len: u64, staged: &Staged, holes: bool) -> io::Result<u64> {
+pub(super) fn differences(from: Slice<'_>, len: u64, staged: &Staged, zeros: Zeros) -> io::Result<u64> {
     staged.set_len(len)?;
-    let old_len = rustix::fs::fstat(staged.basis())?.st_size as u64;
+    let old_len = staged.basis_len()?;
     let mut compare =
-        Compare { from, staged, old_len, piece: granule_bytes(len), buffers: Default::default() };
+        Compare { from, staged, old_len, zeros, piece: granule_bytes(len), buffers: Default::default() };
     let (mut at, mut same, old_data) = (0, 0, DataMap::new(old_len));
-    let data: Vec<_> = match holes {
-        true => DataMap::new(len).within(from, 0, len),
-        false => std::iter::once(0..len).collect(),
+    let data: Vec<_> = match zeros {
+        Zeros::Bytes => std::iter::once(0..len).collect(),
+        Zeros::Holes | Zeros::AllHoles => DataMap::new(len).within(from, 0, len),
     };
     for range in data.into_iter().chain(std::iter::once(len..len)) {
         for there in old_data.within(staged.basis(), at, range.start) {
@@ -39,9 +50,10 @@ pub(super) fn differences(from: BorrowedFd<'_>, len: u64, staged: &Staged, holes
 }
 
 struct Compare<'a> {
-    from: BorrowedFd<'a>,
+    from: Slice<'a>,
     staged: &'a Staged,
     old_len: u64,
+    zeros: Zeros,
     /// What differs is staged in parts of this length.
     piece: usize,
     buffers: [Vec<u8>; 2],
@@ -53,8 +65,8 @@ impl Compare<'_> {
         let [new, old] = &mut self.buffers;
         new.resize((range.end - range.start) as usize, 0);
         old.resize((range.end.min(self.old_len).saturating_sub(range.start)) as usize, 0);
-        read_exact_at(self.from, new, range.start)?;
-        read_exact_at(self.staged.basis(), old, range.start)?;
+        self.from.read_exact_at(new, range.start)?;
+        self.staged.basis().read_exact_at(old, range.start)?;
         let (mut at, mut same) = (0, 0);
         while at < new.len() {
             let end = new.len().min(at + self.piece);
@@ -68,11 +80,27 @@ impl Compare<'_> {
             while stop < new.len() && differs(stop, new.len().min(stop + self.piece)) {
                 stop = new.len().min(stop + self.piece);
             }
-            self.staged.write_at(&new[at..stop], range.start + at as u64)?;
+            write(self.staged, &new[at..stop], range.start + at as u64, self.zeros)?;
             at = stop;
         }
         Ok(same)
     }
+}
+
+fn write(staged: &Staged, bytes: &[u8], offset: u64, zeros: Zeros) -> io::Result<()> {
+    if zeros != Zeros::AllHoles {
+        return staged.write_at(bytes, offset);
+    }
+    let mut at = offset;
+    for data in data_in(bytes, offset) {
+        if at < data.start {
+            staged.make_hole(at, data.start - at)?;
+        }
+        staged.write_at(&bytes[(data.start - offset) as usize..(data.end - offset) as usize], data.start)?;
+        at = data.end;
+    }
+    let end = offset + bytes.len() as u64;
+    if at < end { staged.make_hole(at, end - at) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -115,7 +143,9 @@ mod tests {
             fs::write(from.path(), &new).unwrap();
             let destination = destination(dir.path());
             let staged = destination.stage_over(&RelPath::parse(b"file").unwrap()).unwrap();
-            let same = differences(from.as_file().as_fd(), new_len as u64, &staged, true).unwrap();
+            let same = differences(
+                Slice::all_of(from.as_file().as_fd()), new_len as u64, &staged, Zeros::Holes
+            ).unwrap();
             let mut read = vec![0; new_len];
             staged.read_exact_at(&mut read, 0).unwrap();
             prop_assert!(read == new);

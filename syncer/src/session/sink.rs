@@ -11,8 +11,10 @@ use super::{
     SessionError,
     check::{Checker, Expect, RemoteHashes},
     compare::{Compared, SourceTree, compare},
+    device,
     execute::{Context, Executor},
     guard,
+    read::Origin,
     rehearse::{self, Looked},
     remote, rfc3339,
     shards::{Crew, to_transfer},
@@ -57,10 +59,14 @@ pub(super) fn run(
     control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
     let hello = expect_hello(control)?;
     run.clone_from(&hello.params.run);
+    if let Some(len) = hello.device {
+        return device::receive(place, len, peer, &hello.params, watch, bytes_on_wire);
+    }
+    device::refuse_tree(place, device::look(place, "--destination-path")?, "the source")?;
     if hello.params.dry_run {
         return rehearse(place, peer, &hello, watch, bytes_on_wire);
     }
-    let Hello { params, attrs: visible } = hello;
+    let Hello { params, attrs: visible, .. } = hello;
     let failures = Failures::default();
     let mut settings = Settings::resolve(&params.preserve)?;
     // What the source cannot see may be there all the same.
@@ -78,7 +84,7 @@ pub(super) fn run(
     let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
     let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
     watch.enter(Phase::Delta);
-    let checker = checker(destination.root(), &failures, watch.monitor());
+    let checker = checker(Origin::Tree(destination.root()), &failures, watch.monitor());
     checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?;
     compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
@@ -92,7 +98,7 @@ pub(super) fn run(
     let mut done = head.source.clone();
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
     let applied = apply(context, &params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
-        if remote::run(context, peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
+        if remote::run(context.into(), peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
         }
         Ok(())
@@ -149,7 +155,7 @@ pub(super) fn open_destination(
 fn rehearse(
     place: &Place,
     peer: &Peer,
-    Hello { params, attrs: visible }: &Hello,
+    Hello { params, attrs: visible, .. }: &Hello,
     watch: &mut Stopwatch<'_>,
     bytes_on_wire: &dyn Fn() -> u64,
 ) -> Result<Report, SessionError> {
@@ -171,7 +177,7 @@ fn rehearse(
     watch.enter(Phase::Delta);
     let changed = match looked.root() {
         Some(root) => {
-            let checker = checker(root, &failures, watch.monitor());
+            let checker = checker(Origin::Tree(root), &failures, watch.monitor());
             checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?
         }
         None => 0,
@@ -269,8 +275,8 @@ fn content(params: &RunParams) -> Content {
 }
 
 /// Of files whose content is compared before the run.
-pub(super) fn checker<'a>(root: &'a Root, failures: &'a Failures, monitor: &'a Monitor) -> Checker<'a> {
-    Checker { root, failures, monitor, expect: Expect::SameSize }
+pub(super) fn checker<'a>(origin: Origin<'a>, failures: &'a Failures, monitor: &'a Monitor) -> Checker<'a> {
+    Checker { origin, failures, monitor, expect: Expect::SameSize }
 }
 
 fn sizes(params: &RunParams) -> SizeLimits {
@@ -371,7 +377,7 @@ fn expect_hello(control: &Control) -> Result<Hello, TransportError> {
     }
 }
 
-fn expect_done(control: &Control) -> Result<SourceDone, TransportError> {
+pub(super) fn expect_done(control: &Control) -> Result<SourceDone, TransportError> {
     match control.recv()? {
         Message::SourceDone(done) => Ok(*done),
         other => Err(TransportError::Unexpected { got: other.what(), expected: "SourceDone" }),

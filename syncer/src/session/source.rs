@@ -7,8 +7,10 @@ use contract::{Phase, Report, RunParams, Side, Usage};
 use super::{
     SessionError,
     check::{Expect, Listed as Candidate, hash_all},
+    device,
     feed::Feed,
     paths::Paths,
+    read::Origin,
     sink::scan_tree,
 };
 use crate::{
@@ -33,7 +35,11 @@ pub(super) fn run(
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     watch.enter(Phase::Scan);
-    control.send(&Message::Hello(Box::new(Hello { params: params.clone(), attrs: visible_attrs() })))?;
+    if device::look(place, "--source-path")?.is_device() {
+        return device::send(place, peer, params, watch);
+    }
+    let hello = Hello { params: params.clone(), attrs: visible_attrs(), device: None };
+    control.send(&Message::Hello(Box::new(hello)))?;
     let failures = Failures::default();
     let root = Root::enter(place).map_err(SessionError::Source)?;
     let tree = scan_tree(&place.path(), &root, params, Side::Source, &failures)?;
@@ -47,12 +53,12 @@ pub(super) fn run(
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
-    serve(&root, &tree, peer, params, watch)
+    serve(Origin::Tree(&root), &tree, peer, params, watch)
 }
 
 /// Answers the sink until it sends the report.
-fn serve(
-    root: &Root,
+pub(super) fn serve(
+    origin: Origin<'_>,
     tree: &Tree,
     peer: &Peer,
     params: &RunParams,
@@ -64,7 +70,7 @@ fn serve(
     std::thread::scope(|scope| {
         let start = |watch: &mut Stopwatch<'_>| {
             watch.enter(Phase::Transfer);
-            Feed::start(scope, root, tree, peer, params, monitor)
+            Feed::start(scope, origin, tree, peer, params, monitor)
         };
         let mut feed = None;
         let mut paths = None;
@@ -84,7 +90,7 @@ fn serve(
                 }
                 Message::Hash(groups) => {
                     let files = candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &groups)?;
-                    control.send(&Message::Hashed(hash_all(root, &files, Expect::AsListed, monitor)?))?;
+                    control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
                 }
                 Message::Planned(actions) if params.dry_run => {
                     actions.iter().for_each(|action| monitor.planned(action));

@@ -8,6 +8,7 @@ use super::{
     SessionError,
     check::{Checker, Expect, SourceHashes},
     compare::{Compared, PlannedDir, SourceTree, compare},
+    read::Origin,
     sink::{policy, scan_tree},
 };
 use crate::{
@@ -51,7 +52,12 @@ impl Verifier<'_> {
     }
 
     fn checker(&self) -> Checker<'_> {
-        Checker { root: self.root, failures: self.failures, monitor: self.monitor, expect: Expect::OnVolume }
+        Checker {
+            origin: Origin::Tree(self.root),
+            failures: self.failures,
+            monitor: self.monitor,
+            expect: Expect::OnVolume,
+        }
     }
 }
 

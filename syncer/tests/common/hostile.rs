@@ -215,7 +215,11 @@ pub fn put(path: &Path, content: &[u8]) {
 }
 
 fn hello() -> Message {
-    Message::Hello(Box::new(Hello { params: RunParams::default(), attrs: Classes::NONE }))
+    hello_of(None)
+}
+
+pub fn hello_of(device: Option<u64>) -> Message {
+    Message::Hello(Box::new(Hello { params: RunParams::default(), attrs: Classes::NONE, device }))
 }
 
 pub fn tree() -> Message {

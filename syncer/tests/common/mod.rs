@@ -7,6 +7,7 @@ pub mod disk;
 pub mod edit;
 pub mod expect;
 pub mod hostile;
+pub mod loops;
 pub mod mount;
 pub mod oracle;
 pub mod pair;

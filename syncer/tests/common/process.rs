@@ -119,6 +119,18 @@ impl Running {
         }
     }
 
+    /// Waits until bytes of the content have arrived, or the run is over.
+    #[track_caller]
+    pub fn moved(&mut self) {
+        loop {
+            match self.next_event() {
+                Event::Progress(progress) if progress.bytes > 0 => return,
+                Event::Finished(_) => return,
+                _ => {}
+            }
+        }
+    }
+
     #[track_caller]
     fn next_event(&mut self) -> Event {
         let event = self.events.recv_timeout(PATIENCE);

@@ -47,11 +47,11 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     ended
 }
 
-fn need(dir: u32, indices: &[u32], prefixes: Vec<Prefix>) -> Message {
+pub(crate) fn need(dir: u32, indices: &[u32], prefixes: Vec<Prefix>) -> Message {
     Message::Need(Needs { first: 0, dir, indices: indices.to_vec(), prefixes })
 }
 
-fn update(dir: u32, index: u32, basis: Basis) -> Message {
+pub(crate) fn update(dir: u32, index: u32, basis: Basis) -> Message {
     Message::Update(Update { need: 0, dir, index, basis })
 }
 
@@ -59,13 +59,13 @@ fn name(byte: u8) -> ShortName {
     ShortName::from_prefix(&[byte; 8]).unwrap()
 }
 
-fn granules(len: u64) -> Basis {
+pub(crate) fn granules(len: u64) -> Basis {
     let bytes: u64 = 1 << 14;
     let names = (0..len.div_ceil(bytes)).map(|i| name(i as u8)).collect();
     Basis::Granules(Granules::new(len, bytes, names).unwrap())
 }
 
-fn chunks(content: &[u8]) -> Basis {
+pub(crate) fn chunks(content: &[u8]) -> Basis {
     Basis::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0.short())
 }
 
@@ -93,7 +93,7 @@ fn what_there_is_not_cannot_be_asked_for() {
 }
 
 #[track_caller]
-fn assert_violation(ended: &Ended, what: &str, words: &str) {
+pub(crate) fn assert_violation(ended: &Ended, what: &str, words: &str) {
     ended.assert_exit(ExitCode::PeerLost);
     let Report { message, reason, .. } = ended.report();
     assert_eq!(reason.as_deref(), Some("ProtocolViolation"), "{what}: {message}");

@@ -87,7 +87,7 @@ impl Sink {
 }
 
 /// `volferry` with little memory: what would take more of it ends with a signal, which is no documented exit.
-fn bounded(args: &[&str]) -> Command {
+pub(crate) fn bounded(args: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit -v {ADDRESS_SPACE_KIB} && exec \"$@\"");
     command.args(["-c", &script, "sh"]).arg(program()).args(args).env("MALLOC_ARENA_MAX", "2");
@@ -398,7 +398,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
     ]);
 }
 
-fn pack(need: u32, content: &[u8]) -> Vec<u8> {
+pub(crate) fn pack(need: u32, content: &[u8]) -> Vec<u8> {
     let mut pack = PackBuilder::default();
     pack.push(need, None, None, content.len(), |buffer| {
         buffer.copy_from_slice(content);
@@ -408,22 +408,22 @@ fn pack(need: u32, content: &[u8]) -> Vec<u8> {
     pack.finish()
 }
 
-fn block(need: u32, file_len: u64, offset: u64, content: &[u8]) -> Vec<u8> {
+pub(crate) fn block(need: u32, file_len: u64, offset: u64, content: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; Block::PREFIX_BYTES];
     frame.extend_from_slice(content);
     Block::seal(frame, need, 0, file_len, offset)
 }
 
-fn end(file_len: u64, hash: ContentHash) -> Vec<u8> {
+pub(crate) fn end(file_len: u64, hash: ContentHash) -> Vec<u8> {
     End { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None }) }.encode()
 }
 
-fn place(file_len: u64) -> Place {
+pub(crate) fn place(file_len: u64) -> Place {
     Place { need: 0, attempt: 0, file_len, offset: 0 }
 }
 
 /// One chunk of 100 bytes from the start of the file.
-fn chunks(file_len: u64, copied: Option<(u64, u32)>) -> Vec<u8> {
+pub(crate) fn chunks(file_len: u64, copied: Option<(u64, u32)>) -> Vec<u8> {
     let mut chunks = ChunksBuilder::default();
     chunks.push(copied, if copied.is_some() { b"" } else { &[9; 100] });
     chunks.finish(&place(file_len))

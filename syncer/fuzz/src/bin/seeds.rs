@@ -130,6 +130,7 @@ fn messages() -> Vec<Message> {
         Message::Hello(Box::new(Hello {
             params: RunParams { exclude: vec!["*.tmp".into()], ..RunParams::default() },
             attrs: Classes::USER,
+            device: Some(1 << 40),
         })),
         Message::Welcome(Welcome { version: "0.1.0".into() }),
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules }),

@@ -1,6 +1,6 @@
 //! Large files in which bytes may have moved: cut into chunks, and those sent that the sink does not have.
 
-use std::{io, os::fd::AsFd as _, sync::Arc};
+use std::{io, sync::Arc};
 
 use rustix::io::Errno;
 
@@ -38,7 +38,7 @@ impl Worker<'_> {
             }
             Err(error) => {
                 tracing::debug!(%dir, %error, "a file is sent whole");
-                self.help(Arc::new(Large::instead_of_chunks(self.root, dir, file.clone())))
+                self.help(Arc::new(Large::instead_of_chunks(self.origin, dir, file.clone())))
             }
         }
     }
@@ -53,7 +53,10 @@ impl Worker<'_> {
             Ok(basis) => basis,
             Err(error) => return Ok(Err(io::Error::other(error))),
         };
-        let opened = match self.root.dir(dir).and_then(|dir| SourceFile::open(dir.as_fd(), &file.name)) {
+        let opened = match self.origin.file(dir, &file.name) {
+            Ok(opened) if opened.is_part() => {
+                return Ok(Err(io::Error::other("nothing moves within a device")));
+            }
             Ok(opened) if self.holes && opened.has_holes() => {
                 return Ok(Err(io::Error::other("it has holes")));
             }
@@ -138,7 +141,7 @@ impl Reading<'_> {
         let rest = self.opened.len() - self.read;
         let spare = self.window.spare();
         let most = usize::try_from(rest).map_or(spare.len(), |rest| rest.min(spare.len()));
-        match rustix::io::pread(self.opened, &mut spare[..most], self.read) {
+        match rustix::io::pread(self.opened.content().fd, &mut spare[..most], self.read) {
             Ok(0) => Err(io::Error::other(CHANGED)),
             Ok(read) => {
                 self.window.filled(read);

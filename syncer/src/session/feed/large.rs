@@ -4,7 +4,6 @@
 use std::{
     io,
     ops::Range,
-    os::fd::AsFd as _,
     slice,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -19,11 +18,11 @@ use crate::{
     delta::granules::Granules,
     hash::{BLOCK_BYTES, BlockHash, BlockHashes, granule_value},
     path::RelPath,
-    root::Root,
     session::{
         holes::{DataMap, is_block_hole},
-        read::{CHANGED, MAX_ATTEMPTS, SourceFile},
+        read::{CHANGED, MAX_ATTEMPTS, Origin, SourceFile},
     },
+    slice::data_in,
     transport::TransportError,
     wire::{
         data::{Block, End, Failed, Fresh, Whole},
@@ -39,7 +38,7 @@ impl Worker<'_> {
     pub(super) fn help(&mut self, large: Arc<Large>) -> Result<(), TransportError> {
         let mut large = large;
         while let Some(taken) = large.next_blocks(self.holes) {
-            match large.read(&taken) {
+            match large.read(&taken, self.holes) {
                 Ok(frame) => {
                     self.monitor.add_bytes(taken.end - taken.start);
                     frame.map_or(Ok(()), |frame| self.send(frame))?;
@@ -49,10 +48,10 @@ impl Worker<'_> {
             if large.blocks_done(&taken) {
                 match large.end() {
                     Ended::Over(frame) => {
-                        self.monitor.add_files(1);
+                        self.monitor.add_files(self.origin.files(1));
                         self.send(frame)?;
                     }
-                    Ended::Changed => large = Arc::new(large.again(self.root)),
+                    Ended::Changed => large = Arc::new(large.again(self.origin)),
                 }
             }
         }
@@ -97,8 +96,8 @@ struct Taken {
 }
 
 impl Large {
-    pub(super) fn begin(root: &Root, dir: &RelPath, file: File, basis: Option<Granules>) -> Self {
-        let opened = root.dir(dir).and_then(|dir| SourceFile::open(dir.as_fd(), &file.name));
+    pub(super) fn begin(origin: Origin<'_>, dir: &RelPath, file: File, basis: Option<Granules>) -> Self {
+        let opened = origin.file(dir, &file.name);
         let len = opened.as_ref().map_or(0, SourceFile::len);
         Self {
             path: dir.clone(),
@@ -116,12 +115,12 @@ impl Large {
     }
 
     /// A file that was begun in chunks, from its start.
-    pub(super) fn instead_of_chunks(root: &Root, dir: &RelPath, file: File) -> Self {
-        Self { attempt: 1, ..Self::begin(root, dir, file, None) }
+    pub(super) fn instead_of_chunks(origin: Origin<'_>, dir: &RelPath, file: File) -> Self {
+        Self { attempt: 1, ..Self::begin(origin, dir, file, None) }
     }
 
-    fn again(&self, root: &Root) -> Self {
-        Self { attempt: self.attempt + 1, ..Self::begin(root, &self.path, self.file.clone(), None) }
+    fn again(&self, origin: Origin<'_>) -> Self {
+        Self { attempt: self.attempt + 1, ..Self::begin(origin, &self.path, self.file.clone(), None) }
     }
 
     /// Takes the next block that nobody has taken, or the next blocks that are holes. Even an empty or unreadable file has something to be
@@ -145,12 +144,12 @@ impl Large {
         let Some(opened) = self.opened.as_ref().ok().filter(|opened| holes && opened.has_holes()) else {
             return Taken { start, end, data: None };
         };
-        let hole_end = self.data.next(opened.as_fd(), start).map_or(self.len, |data| data.start);
+        let hole_end = self.data.next(opened.content(), start).map_or(self.len, |data| data.start);
         if hole_end >= end {
             let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % BLOCK };
             return Taken { start, end: whole, data: Some(Vec::new()) };
         }
-        let data = self.data.within(opened.as_fd(), start, end);
+        let data = self.data.within(opened.content(), start, end);
         Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data) }
     }
 
@@ -161,7 +160,7 @@ impl Large {
     }
 
     /// Reads and hashes what was taken. Its frame; of an empty file there is none.
-    fn read(&self, taken: &Taken) -> io::Result<Option<Vec<u8>>> {
+    fn read(&self, taken: &Taken, holes: bool) -> io::Result<Option<Vec<u8>>> {
         if self.failed.load(Ordering::Relaxed) {
             return Err(Errno::CANCELED.into());
         }
@@ -172,7 +171,7 @@ impl Large {
                 Ok(None)
             }
             Some(data) if data.is_empty() => Ok(Some(self.hole(taken))),
-            data => self.read_block(opened, taken, data.as_deref()).map(Some),
+            data => self.read_block(opened, taken, data.as_deref(), holes).map(Some),
         }
     }
 
@@ -187,12 +186,13 @@ impl Large {
         Patch { place, segments: vec![Segment::Hole(taken.end - taken.start)] }.encode()
     }
 
-    /// `data` is what of the block is not a hole, where it has one.
+    /// `data` is what of the block is not a hole, where it has one. A device does not say where it has some: there, with `holes`, zeros are.
     fn read_block(
         &self,
         opened: &SourceFile,
         taken: &Taken,
         data: Option<&[Range<u64>]>,
+        holes: bool,
     ) -> io::Result<Vec<u8>> {
         let (offset, whole) = (taken.start, taken.start..taken.end);
         let ranges = data.unwrap_or(slice::from_ref(&whole));
@@ -203,6 +203,8 @@ impl Large {
         }
         frame.resize(frame.capacity(), 0);
         let bytes = &frame[Block::PREFIX_BYTES..];
+        let found = (holes && opened.is_part()).then(|| data_in(bytes, offset));
+        let ranges = found.as_deref().unwrap_or(ranges);
         let mut segments = Segments::default();
         let hash = match &self.basis {
             Some(basis) => segments.compare(bytes, offset, self.len, basis, ranges),
@@ -211,6 +213,8 @@ impl Large {
                 BlockHash::of(bytes, offset, self.len)
             }
         };
+        let is_hole = matches!(segments.0[..], [Segment::Hole(_)]) && is_block_hole(self.len);
+        let hash = if is_hole { BlockHash::of_hole(bytes.len() as u64) } else { hash };
         self.set_hash(offset, hash);
         match segments.are_literal() || segments.0.len() > MAX_PARTS {
             true => Ok(Block::seal(frame, self.file.need, self.attempt, self.len, offset)),
@@ -268,12 +272,12 @@ impl Large {
 
 /// Appends a range of the file to `out`.
 fn read_range(opened: &SourceFile, range: &Range<u64>, out: &mut Vec<u8>) -> io::Result<()> {
-    let begin = out.len();
+    let (begin, content) = (out.len(), opened.content());
     let len = (range.end - range.start) as usize;
     out.reserve_exact(len);
     while out.len() - begin < len {
-        let at = range.start + (out.len() - begin) as u64;
-        match rustix::io::pread(opened, spare_capacity(out), at) {
+        let at = content.start + range.start + (out.len() - begin) as u64;
+        match rustix::io::pread(content.fd, spare_capacity(out), at) {
             Ok(0) => return Err(io::Error::other(CHANGED)),
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

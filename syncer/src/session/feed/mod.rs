@@ -18,13 +18,15 @@ use async_channel::{Receiver, RecvError, Sender};
 use contract::RunParams;
 
 use self::large::Large;
-use super::{paths::Paths, read::LastDir};
+use super::{
+    paths::Paths,
+    read::{LastDir, Origin},
+};
 use crate::{
     delta::{granules::Granules, list::ChunkList, name::ShortName},
     entry::{Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
-    root::Root,
     scan::{Dir, DirId, Tree},
     transport::{DataSender, Peer, TransportError},
     wire::{
@@ -48,7 +50,7 @@ pub(super) struct Feed<'scope> {
     workers: Vec<ScopedJoinHandle<'scope, Result<(), TransportError>>>,
     paths: Paths<'scope>,
     tree: &'scope Tree,
-    root: &'scope Root,
+    origin: Origin<'scope>,
     monitor: &'scope Monitor,
     files: u64,
     bytes: u64,
@@ -84,7 +86,7 @@ impl<'scope> Feed<'scope> {
     /// Starts one worker for each data stream.
     pub(super) fn start<'env: 'scope>(
         scope: &'scope Scope<'scope, 'env>,
-        root: &'env Root,
+        origin: Origin<'env>,
         tree: &'env Tree,
         peer: &'env Peer,
         params: &RunParams,
@@ -96,11 +98,11 @@ impl<'scope> Feed<'scope> {
             let compressor = Compressor::new(params.compression);
             let (link, dir) = (LinkMeter::start(), LastDir::default());
             let holes = params.preserve.sparse;
-            let worker = Worker { root, sender, compressor, link, holes, monitor, dir };
+            let worker = Worker { origin, sender, compressor, link, holes, monitor, dir };
             scope.spawn(move || worker.run(&queue))
         };
         let workers = peer.senders.iter().map(start).collect();
-        Self { jobs, workers, paths: Paths::new(tree), tree, root, monitor, files: 0, bytes: 0 }
+        Self { jobs, workers, paths: Paths::new(tree), tree, origin, monitor, files: 0, bytes: 0 }
     }
 
     /// Deals out the files of one directory.
@@ -116,7 +118,7 @@ impl<'scope> Feed<'scope> {
             let prefix = prefixes.next_if(|prefix| prefix.nth == nth);
             let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
             let size = file.size;
-            if size > MAX_PACKED_BYTES {
+            if size > MAX_PACKED_BYTES || self.origin.is_device() {
                 self.send_large(&path, file, None)?;
                 continue;
             }
@@ -158,9 +160,11 @@ impl<'scope> Feed<'scope> {
                 "the content of something was asked for that is not a file",
             ));
         };
-        self.files += 1;
         // A sink may ask for one file again and again.
-        self.bytes = self.bytes.saturating_add(size);
+        (self.files, self.bytes) = match self.origin.is_device() {
+            true => (1, self.tree.totals.bytes),
+            false => (self.files + 1, self.bytes.saturating_add(size)),
+        };
         Ok(File { need, name: entry.name.into(), size, meta: entry.meta, prefix })
     }
 
@@ -170,7 +174,9 @@ impl<'scope> Feed<'scope> {
         self.workers.into_iter().try_for_each(|worker| match worker.join() {
             Ok(result) => result,
             Err(_) => Err(TransportError::Lost("a reading thread failed".into())),
-        })
+        })?;
+        self.monitor.add_files(u64::from(self.origin.is_device()));
+        Ok(())
     }
 
     fn send_batch(&self, dir: DirId, path: &Arc<RelPath>, files: Vec<File>) -> Result<(), TransportError> {
@@ -181,7 +187,7 @@ impl<'scope> Feed<'scope> {
     }
 
     fn send_large(&self, path: &RelPath, file: File, basis: Option<Granules>) -> Result<(), TransportError> {
-        let large = Arc::new(Large::begin(self.root, path, file, basis));
+        let large = Arc::new(Large::begin(self.origin, path, file, basis));
         for _ in 0..self.workers.len() {
             self.queue(Job::Large(Arc::clone(&large)))?;
         }
@@ -194,7 +200,7 @@ impl<'scope> Feed<'scope> {
 }
 
 struct Worker<'a> {
-    root: &'a Root,
+    origin: Origin<'a>,
     sender: &'a DataSender,
     compressor: Compressor,
     link: LinkMeter,

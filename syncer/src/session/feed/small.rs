@@ -19,7 +19,7 @@ impl Worker<'_> {
                     self.monitor.add_bytes(file.size);
                 }
                 Ok(Read::Large) => {
-                    self.help(Arc::new(Large::begin(self.root, &batch.path, file.clone(), None)))?;
+                    self.help(Arc::new(Large::begin(self.origin, &batch.path, file.clone(), None)))?;
                 }
                 Err(error) => pack.push_failed(file.need, "read", &error.to_string()),
             }
@@ -31,7 +31,8 @@ impl Worker<'_> {
     }
 
     fn read_small(&mut self, batch: &Batch, file: &File, pack: &mut PackBuilder) -> io::Result<Read> {
-        let fd = open_nonblocking(self.dir.open(self.root, batch.dir, &batch.path)?, &file.name)?;
+        let dir = self.dir.open(self.origin.root()?, batch.dir, &batch.path)?;
+        let fd = open_nonblocking(dir, &file.name)?;
         let holes = self.holes;
         let (mut size, mut meta) = (file.size, file.meta);
         for _ in 0..MAX_ATTEMPTS {

@@ -13,10 +13,7 @@ use crate::{
     apply::{Staged, read_exact_at},
     delta::{chunk::ChunkSizes, list::ListBuilder},
     hash::{BlockHash, BlockHashes, ContentHash, granule_value},
-    session::{
-        execute::{Context, Need},
-        holes::is_block_hole,
-    },
+    session::{execute::Need, holes::is_block_hole, writing::Writing},
     transport::TransportError,
     wire::{
         data::Whole,
@@ -82,7 +79,7 @@ pub(super) struct MadeChunks {
 impl Assembly {
     /// Begins a file. What is at hand was promised to the first attempt only.
     pub(super) fn begin(
-        context: Context<'_>,
+        writing: Writing<'_>,
         need: &Need,
         attempt: u32,
         file_len: u64,
@@ -98,15 +95,15 @@ impl Assembly {
             }
             None => (None, Made::Blocks { hashes: hashes(), kept: None }),
         };
-        let staged = staged.map_or_else(|| context.stage(need).map(Arc::new), Ok);
+        let staged = staged.map_or_else(|| writing.stage(need).map(Arc::new), Ok);
         let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
         Self { attempt, file_len, staged, writing: Arc::default(), made, reused: 0, expected: None }
     }
 
     /// Gives the file up because it could not be written, and its room on the volume back.
-    pub(super) fn spoil(&mut self, context: Context<'_>, error: io::Error) {
+    pub(super) fn spoil(&mut self, writing: Writing<'_>, error: io::Error) {
         if let Ok(staged) = std::mem::replace(&mut self.staged, Err(error)) {
-            context.destination.unstage(&staged);
+            writing.unstage(&staged);
         }
     }
 
@@ -157,7 +154,7 @@ pub(super) fn write_patch(
         match segment {
             Segment::Literal(bytes) => staged.write_at(bytes, at)?,
             // A new file has holes wherever nothing was written.
-            Segment::Hole(len) if kept.is_some() || staged.is_over() => staged.make_hole(at, *len)?,
+            Segment::Hole(len) if kept.is_some() || staged.has_old() => staged.make_hole(at, *len)?,
             Segment::Hole(_) | Segment::Kept(_) => {}
         }
         at += segment.len();

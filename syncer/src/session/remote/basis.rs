@@ -32,10 +32,12 @@ use crate::{
     },
     hash::{BLOCK_BYTES, granule_bytes, granule_value},
     session::{
-        execute::{Context, Need},
+        execute::Need,
         holes::DataMap,
         read::{has_holes, regular},
+        writing::Writing,
     },
+    slice::Slice,
     transport::Control,
     wire::{Basis, Message, Needs, Prefix, Update},
 };
@@ -57,7 +59,7 @@ pub(super) enum Job {
 
 /// Reads what is asked for and tells the source. Runs on several threads.
 pub(super) struct Reader<'a> {
-    pub context: Context<'a>,
+    pub writing: Writing<'a>,
     pub control: &'a Control,
     pub table: &'a Table,
     /// Weak, so that the queue ends with who fills it.
@@ -95,7 +97,7 @@ impl Reader<'_> {
 
     fn open_old(&self, need: &Need) -> io::Result<(OwnedFd, Stat)> {
         let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let file = self.context.destination.open_file(&old.path)?;
+        let file = self.writing.open_file(&old.path)?;
         let stat = regular(&file)?;
         Ok((file, stat))
     }
@@ -108,13 +110,9 @@ impl Reader<'_> {
     }
 
     fn begin(&self, number: u32, need: &Arc<Need>) -> io::Result<()> {
-        if let Some(staged) = self.context.stage_over(need) {
-            let stat = regular(staged.basis())?;
-            return self.share(Listing::new(number, Arc::clone(need), staged, None, &stat));
-        }
-        if let Some(staged) = self.context.destination.leftover(&need.path()) {
-            let stat = regular(staged.fd())?;
-            return self.share(Listing::new(number, Arc::clone(need), staged, None, &stat));
+        if let Some(staged) = self.writing.stage_over(need).or_else(|| self.writing.leftover(need)) {
+            let content = content_of(&staged)?;
+            return self.share(Listing::new(number, Arc::clone(need), staged, None, content));
         }
         let (file, stat) = self.open_old(need)?;
         let len = stat.st_size as u64;
@@ -122,10 +120,11 @@ impl Reader<'_> {
         if !in_place && !has_holes(&stat) {
             return self.chunks(number, need, file, len);
         }
-        let staged = self.context.destination.stage_file(&need.path())?;
+        let staged = self.writing.tree()?.stage_file(&need.path())?;
         let from = if staged.clone_of(file.as_fd()) { None } else { Some(file) };
         staged.set_len(len)?;
-        self.share(Listing::new(number, Arc::clone(need), staged, from, &stat))
+        let content = Content { len, has_holes: has_holes(&stat) };
+        self.share(Listing::new(number, Arc::clone(need), staged, from, content))
     }
 
     fn chunks(&self, number: u32, need: &Need, file: OwnedFd, len: u64) -> io::Result<()> {
@@ -175,7 +174,7 @@ impl Reader<'_> {
             }
             Err(error) => {
                 tracing::debug!(path = %listing.need.path(), %error, "nothing is made use of");
-                self.context.destination.unstage(&listing.staged);
+                self.writing.unstage(&listing.staged);
                 self.tell(&Message::Need(request(
                     listing.number,
                     std::slice::from_ref(&listing.need),
@@ -210,6 +209,23 @@ fn list_chunks(file: &OwnedFd, len: u64, sizes: ChunkSizes) -> io::Result<ChunkL
     }
 }
 
+/// What there is to be hashed of a file.
+#[derive(Debug, Clone, Copy)]
+struct Content {
+    len: u64,
+    has_holes: bool,
+}
+
+/// What a staged file was before anything was written to it.
+fn content_of(staged: &Staged) -> io::Result<Content> {
+    if staged.is_part() {
+        // A device does not say where it has none, and then all of it is data.
+        return Ok(Content { len: staged.basis_len()?, has_holes: true });
+    }
+    let stat = regular(staged.basis().fd)?;
+    Ok(Content { len: stat.st_size as u64, has_holes: has_holes(&stat) })
+}
+
 /// A staged file whose granules are being hashed, by several threads.
 pub(super) struct Listing {
     number: u32,
@@ -235,8 +251,8 @@ struct ListingState {
 }
 
 impl Listing {
-    fn new(number: u32, need: Arc<Need>, staged: Staged, from: Option<OwnedFd>, stat: &Stat) -> Self {
-        let len = stat.st_size as u64;
+    fn new(number: u32, need: Arc<Need>, staged: Staged, from: Option<OwnedFd>, content: Content) -> Self {
+        let Content { len, has_holes } = content;
         let granule = granule_bytes(len);
         let values = vec![None; len.div_ceil(granule as u64) as usize];
         Self {
@@ -245,7 +261,7 @@ impl Listing {
             staged: Arc::new(staged),
             from,
             len,
-            has_holes: has_holes(stat),
+            has_holes,
             data: DataMap::new(len),
             granule,
             next: AtomicU64::new(0),
@@ -262,7 +278,7 @@ impl Listing {
     /// Reads a block, copies it where it is not in place yet, and hashes its granules. A block that is a hole has no values.
     fn block(&self, offset: u64, buffer: &mut [u8]) -> io::Result<Vec<ChainingValue>> {
         let end = (offset + BLOCK).min(self.len);
-        let from = self.from.as_ref().map_or(self.staged.basis(), OwnedFd::as_fd);
+        let from = self.from.as_ref().map_or(self.staged.basis(), |from| Slice::all_of(from.as_fd()));
         let data: Vec<_> = match self.has_holes {
             true => self.data.within(from, offset, end),
             false => std::iter::once(offset..end).collect(),
@@ -271,7 +287,7 @@ impl Listing {
             return Ok(Vec::new());
         }
         let bytes = &mut buffer[..(end - offset) as usize];
-        read_exact_at(from, bytes, offset)?;
+        from.read_exact_at(bytes, offset)?;
         let granules = bytes.chunks(self.granule).zip((offset..).step_by(self.granule));
         let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
         if self.from.is_some() {

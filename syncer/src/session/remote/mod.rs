@@ -17,10 +17,10 @@ use self::{
 };
 use super::{
     SessionError,
-    execute::{Context, Fetch, Need},
+    execute::{Fetch, Need},
+    writing::Writing,
 };
 use crate::{
-    apply::Destination,
     transport::Peer,
     wire::{Message, data::MAX_PACKED_BYTES},
 };
@@ -34,7 +34,7 @@ const SMALL_PER_JOB: usize = 64;
 /// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still has to say
 /// that it is done.
 pub(super) fn run(
-    context: Context<'_>,
+    writing: Writing<'_>,
     peer: &Peer,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<bool, SessionError> {
@@ -44,13 +44,12 @@ pub(super) fn run(
         let (jobs, queue) = async_channel::bounded(16 * threads);
         let mut readers = Vec::new();
         for _ in 0..threads {
-            scope.spawn(|| Worker::new(context, &table).run(peer));
+            scope.spawn(|| Worker::new(writing, &table).run(peer));
             let queue = queue.clone();
-            let reader = Reader { context, control: &peer.control, table: &table, jobs: jobs.downgrade() };
+            let reader = Reader { writing, control: &peer.control, table: &table, jobs: jobs.downgrade() };
             readers.push(scope.spawn(move || reader.run(&queue)));
         }
-        let mut fetch =
-            RemoteFetch { destination: context.destination, table: &table, peer, jobs: Some(jobs), readers };
+        let mut fetch = RemoteFetch { writing, table: &table, peer, jobs: Some(jobs), readers };
         let result = work(&mut fetch);
         drop(fetch);
         peer.receiver.close();
@@ -59,7 +58,7 @@ pub(super) fn run(
 }
 
 struct RemoteFetch<'a, 'scope> {
-    destination: &'a Destination,
+    writing: Writing<'a>,
     table: &'a Table,
     peer: &'a Peer,
     jobs: Option<Sender<Job>>,
@@ -71,7 +70,7 @@ impl Fetch for RemoteFetch<'_, '_> {
         let (mut plain, mut small) = (Vec::new(), Vec::new());
         for need in needs {
             let need = Arc::new(need);
-            match way(self.destination, &need) {
+            match way(self.writing, &need) {
                 Way::Plain => plain.push(need),
                 Way::Small => small.push(need),
                 Way::Large => {
@@ -113,10 +112,10 @@ enum Way {
     Large,
 }
 
-fn way(destination: &Destination, need: &Need) -> Way {
-    let large = need.size > MAX_PACKED_BYTES;
+fn way(writing: Writing<'_>, need: &Need) -> Way {
+    let large = need.size > MAX_PACKED_BYTES || writing.is_device();
     match &need.old {
-        _ if large && destination.has_leftover(&need.path()) => Way::Large,
+        _ if large && writing.has_leftover(need) => Way::Large,
         Some(old) if large && old.len > 0 => Way::Large,
         Some(old) if !large && (1..=need.size).contains(&old.len) => Way::Small,
         _ => Way::Plain,

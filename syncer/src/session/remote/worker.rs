@@ -12,12 +12,8 @@ use super::{
 };
 use crate::{
     apply::{Staged, read_exact_at},
-    entry::Meta,
     hash::{BlockHash, ContentHash},
-    session::{
-        execute::{Context, Need},
-        read::LastDir,
-    },
+    session::{execute::Need, read::LastDir, writing::Writing},
     transport::{Frame, Peer, TransportError},
     wire::{
         WireError, compress,
@@ -28,15 +24,15 @@ use crate::{
 
 /// One of the threads that write.
 pub(super) struct Worker<'a> {
-    context: Context<'a>,
+    writing: Writing<'a>,
     table: &'a Table,
     dir: LastDir,
     buffer: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(context: Context<'a>, table: &'a Table) -> Self {
-        Self { context, table, dir: LastDir::default(), buffer: Vec::new() }
+    pub(super) fn new(writing: Writing<'a>, table: &'a Table) -> Self {
+        Self { writing, table, dir: LastDir::default(), buffer: Vec::new() }
     }
 
     pub(super) fn run(mut self, peer: &Peer) {
@@ -45,7 +41,7 @@ impl<'a> Worker<'a> {
                 peer.fault.set(error);
                 peer.receiver.close();
             }
-            if self.context.destination.own().is_lost() {
+            if self.writing.is_lost() {
                 peer.receiver.close();
             }
         }
@@ -66,6 +62,9 @@ impl<'a> Worker<'a> {
     }
 
     fn take_pack(&mut self, body: &[u8]) -> Result<(), TransportError> {
+        if self.writing.is_device() {
+            return Err(MIXED);
+        }
         for packed in Pack::new(body) {
             let Packed { need: number, content } = packed?;
             let Some(need) = self.table.need(number)? else { continue };
@@ -88,7 +87,7 @@ impl<'a> Worker<'a> {
             return self.fail(need, "verify", &CORRUPT);
         }
         match self.write(need, content, bytes) {
-            Ok(()) => self.context.count_reused(need, content.kept.into()),
+            Ok(()) => self.writing.count_reused(need, content.kept.into()),
             Err(error) => self.fail(need, "write", &error),
         }
         self.buffer = buffer;
@@ -100,7 +99,7 @@ impl<'a> Worker<'a> {
             return Ok(content.bytes);
         }
         let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let file = self.context.destination.open_file(&old.path)?;
+        let file = self.writing.open_file(&old.path)?;
         buffer.clear();
         buffer.resize(content.kept as usize, 0);
         read_exact_at(file.as_fd(), buffer, 0)?;
@@ -110,12 +109,13 @@ impl<'a> Worker<'a> {
 
     fn write(&mut self, need: &Need, content: &Content<'_>, bytes: &[u8]) -> io::Result<()> {
         let meta = content.fresh.map_or(need.meta, |fresh| fresh.meta);
-        let (context, len) = (self.context, bytes.len() as u64);
-        let dir = self.dir.open(context.destination.root(), need.dir.source, &need.dir.path)?;
-        let staged = context.destination.create_file(dir, need.replaces)?;
+        let (writing, len) = (self.writing, bytes.len() as u64);
+        let tree = writing.tree()?;
+        let dir = self.dir.open(tree.root(), need.dir.source, &need.dir.path)?;
+        let staged = tree.create_file(dir, need.replaces)?;
         staged.write_at(bytes, 0)?;
-        context.publish(need, dir, &staged, &meta, len)?;
-        context.monitor.add_bytes(len);
+        writing.publish(need, &mut self.dir, &staged, &meta, len)?;
+        writing.monitor.add_bytes(len);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<'a> Worker<'a> {
         drop(staged);
         let written = written.map(|()| (block.offset, hash));
         self.take_hashes(&assembly, block.attempt, written, 0)?;
-        self.context.monitor.add_bytes(block.bytes.len() as u64);
+        self.writing.monitor.add_bytes(block.bytes.len() as u64);
         self.complete(block.need, &need, &assembly);
         Ok(())
     }
@@ -151,7 +151,7 @@ impl<'a> Worker<'a> {
         let written = write_patch(&staged, kept.as_deref(), patch);
         drop(staged);
         self.take_hashes(&assembly, attempt, written, patch.kept())?;
-        self.context.monitor.add_bytes(patch.len());
+        self.writing.monitor.add_bytes(patch.len());
         self.complete(number, &need, &assembly);
         Ok(())
     }
@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
                     return Err(TWICE);
                 }
             }
-            (Err(error), _) => assembly.spoil(self.context, error),
+            (Err(error), _) => assembly.spoil(self.writing, error),
             (_, Made::Chunks(_)) => return Err(MIXED),
         }
         Ok(())
@@ -193,20 +193,20 @@ impl<'a> Worker<'a> {
             assembly.reused += chunks.copied();
             match (written, &mut assembly.made) {
                 (Ok(written), Made::Chunks(made)) => made.add(offset, written, file_len)?,
-                (Err(error), _) => assembly.spoil(self.context, error),
+                (Err(error), _) => assembly.spoil(self.writing, error),
                 (_, Made::Blocks { .. }) => return Err(MIXED),
             }
         }
-        self.context.monitor.add_bytes(chunks.len());
+        self.writing.monitor.add_bytes(chunks.len());
         self.complete(number, &need, &assembly);
         Ok(())
     }
 
     /// The file that a part or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is done with.
     fn assembly(&self, number: u32, attempt: u32, file_len: u64) -> Result<Option<Arriving>, TransportError> {
-        let context = self.context;
+        let writing = self.writing;
         let begin =
-            |need: &Need, at_hand: Option<AtHand>| Assembly::begin(context, need, attempt, file_len, at_hand);
+            |need: &Need, at_hand: Option<AtHand>| Assembly::begin(writing, need, attempt, file_len, at_hand);
         let Some((need, assembly)) = self.table.assembly(number, begin)? else { return Ok(None) };
         {
             let mut current = lock(&assembly);
@@ -215,7 +215,10 @@ impl<'a> Worker<'a> {
             }
             if attempt > current.attempt {
                 let old = std::mem::replace(&mut *current, begin(&need, None));
-                old.staged.iter().for_each(|staged| context.destination.unstage(staged));
+                old.staged.iter().for_each(|staged| writing.unstage(staged));
+            }
+            if writing.is_device() && file_len != need.size {
+                return Err(TransportError::Nonsense("a part of a device came that has another length"));
             }
             if file_len != current.file_len {
                 return Err(TransportError::Nonsense("a file has two lengths in one attempt"));
@@ -257,25 +260,20 @@ impl<'a> Worker<'a> {
         let meta = whole.fresh.map_or(need.meta, |fresh| fresh.meta);
         let published = match staged {
             Ok(staged) if hash != Some(whole.hash) => {
-                self.context.destination.unstage(&staged);
+                self.writing.unstage(&staged);
                 return self.give_up(number, need, "verify", &CORRUPT);
             }
-            staged => staged.and_then(|staged| self.publish(need, &staged, &meta, whole.file_len)),
+            // A part is noted after it was written, so nobody writes to a file that is complete. Who hashed it may hold it still.
+            staged => staged
+                .and_then(|staged| self.writing.publish(need, &mut self.dir, &staged, &meta, whole.file_len)),
         };
         match published {
             Ok(()) => {
-                self.context.count_reused(need, assembly.reused);
+                self.writing.count_reused(need, assembly.reused);
                 self.table.done(number);
             }
             Err(error) => self.give_up(number, need, "write", &error),
         }
-    }
-
-    fn publish(&mut self, need: &Need, staged: &Staged, meta: &Meta, len: u64) -> io::Result<()> {
-        // A part is noted after it was written, so nobody writes to a file that is complete. Who hashed it may hold it still.
-        let context = self.context;
-        let dir = self.dir.open(context.destination.root(), need.dir.source, &need.dir.path)?;
-        context.publish(need, dir, staged, meta, len)
     }
 
     fn give_up(&self, number: u32, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
@@ -284,7 +282,7 @@ impl<'a> Worker<'a> {
     }
 
     fn fail(&self, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
-        self.context.failures.add(&need.path(), operation, error);
+        self.writing.failures.add(&need.path(), operation, error);
     }
 }
 

@@ -27,6 +27,9 @@ pub struct Hello {
     pub params: RunParams,
     /// The kinds of extended attributes that the source can see.
     pub attrs: Classes,
+    /// The length in bytes of the device that the source is, if it is no tree.
+    #[serde(default)]
+    pub device: Option<u64>,
 }
 
 /// What the sink opens a run with.

@@ -1,0 +1,296 @@
+//! A block device, or the image of one in a file, that is written to in place: there is no room on it for anything that is staged, and no
+//! folder for a lock. A device is held by an exclusive open, which fails while it is mounted or anybody else has it so; an image by a lock
+//! on the file. What a crash leaves has old and new ranges, and the next run finds those that are old.
+
+use std::{
+    io,
+    ops::Range,
+    os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, SeekFrom},
+    io::Errno,
+};
+
+use super::{copy, staged::Staged};
+use crate::{
+    device::{self, DeviceError, Found, Opened},
+    root::{Place, Root},
+    slice::{Slice, data_in},
+};
+
+/// On a device, fewer zeros than these are written as any bytes: that is quicker than a command to the disk, which is waited for.
+const MIN_HOLE_BYTES: u64 = 64 << 10;
+
+/// So much of a device is looked at at once.
+const BUFFER_BYTES: u64 = 1 << 20;
+
+/// A device or an image that is open for one run.
+#[derive(Debug)]
+pub struct Device {
+    path: PathBuf,
+    /// Limited to what the source has.
+    opened: Opened,
+    /// Its length when it was opened.
+    was: u64,
+    /// Zeros take no room where that can be.
+    holes: bool,
+    /// The folder that a new image was made in.
+    made_in: Option<Root>,
+    written: AtomicU64,
+}
+
+impl Device {
+    /// Takes what is at `place`, for a run that brings `len` bytes; with `holes`, its zeros take no room where that can be. Where nothing is, an image is made that only its owner may read. Nothing
+    /// else is changed.
+    ///
+    /// # Errors
+    /// Where it is too small, or in use.
+    pub fn take(place: &Place, len: u64, holes: bool) -> Result<Self, DeviceError> {
+        let (path, found) = (place.path(), Found::at(place));
+        let made_in = match found {
+            // As with folders: what is missing is made below a volume's own folder, and nothing on the way to it.
+            Found::Nothing if place.below.is_root() => Some(Root::enter(&device::folder_of(place))?),
+            Found::Nothing => Some(Root::prepare(&device::folder_of(place))?),
+            _ => None,
+        };
+        let flags = match found {
+            Found::Nothing => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            Found::Device => OFlags::RDWR | OFlags::EXCL,
+            Found::Image | Found::Other => OFlags::RDWR,
+        };
+        let mut opened = Opened::open(place, flags, Mode::RUSR | Mode::WUSR)?;
+        if opened.is_block() {
+            opened.holds(len, &path)?;
+        } else {
+            lock(&opened, &path)?;
+        }
+        let was = opened.len();
+        opened.limit(len);
+        Ok(Self { path, opened, was, holes, made_in, written: AtomicU64::new(0) })
+    }
+
+    /// Makes an image that is too short long enough. Room is not set aside for it.
+    pub fn grow(&self) -> Result<(), DeviceError> {
+        match !self.opened.is_block() && self.was < self.len() {
+            true => self.set_len(),
+            false => Ok(()),
+        }
+    }
+
+    fn set_len(&self) -> Result<(), DeviceError> {
+        let set = rustix::fs::ftruncate(&self.opened, self.len());
+        set.map_err(|error| self.failed("set the length of", error))
+    }
+
+    fn failed(&self, operation: &'static str, error: Errno) -> DeviceError {
+        DeviceError::System { operation, path: self.path.clone(), source: error.into() }
+    }
+
+    /// To be read, as far as the source goes.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// How many bytes a run is to make the source's.
+    pub fn len(&self) -> u64 {
+        self.opened.len()
+    }
+
+    /// Whether that is none.
+    pub fn is_empty(&self) -> bool {
+        self.opened.is_empty()
+    }
+
+    /// Whether zeros are to take no room.
+    pub fn keeps_holes(&self) -> bool {
+        self.holes
+    }
+
+    /// Whether it was made by this run.
+    pub fn is_new(&self) -> bool {
+        self.made_in.is_some()
+    }
+
+    /// Whether anything of it has changed.
+    pub fn has_changed(&self) -> bool {
+        self.written.load(Relaxed) > 0 || !self.opened.is_block() && self.was != self.len()
+    }
+
+    /// A part of it, to be written to.
+    pub fn part(&self, part: device::Part) -> io::Result<Staged> {
+        let device::Part { start, len } = part;
+        let is_within = start.checked_add(len).is_some_and(|end| end <= self.len());
+        let fd = if is_within { self.opened.as_fd().try_clone_to_owned()? } else { return Err(beyond()) };
+        let is_block = self.opened.is_block();
+        Ok(Staged::part_of(fd, Part { start, len, is_block, written: AtomicU64::new(0) }))
+    }
+
+    /// Takes note of a part that is done. Returns how many bytes of it were written.
+    pub fn done(&self, part: &Staged) -> u64 {
+        let written = part.as_part().map_or(0, |part| part.written.load(Relaxed));
+        self.written.fetch_add(written, Relaxed);
+        written
+    }
+
+    /// Gives an image the source's length, and makes everything durable.
+    pub fn commit(&self) -> io::Result<()> {
+        if !self.opened.is_block() {
+            rustix::fs::ftruncate(&self.opened, self.len())?;
+        }
+        rustix::fs::fsync(&self.opened)?;
+        self.made_in.as_ref().map_or(Ok(()), |dir| Ok(rustix::fs::fsync(dir)?))
+    }
+}
+
+/// Takes an image for this process alone.
+fn lock(opened: &Opened, path: &std::path::Path) -> Result<(), DeviceError> {
+    match rustix::fs::flock(opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(DeviceError::Busy { path: path.into() }),
+        Err(error) => Err(DeviceError::System { operation: "lock", path: path.into(), source: error.into() }),
+    }
+}
+
+/// A part of a device, which is written to in place.
+#[derive(Debug)]
+pub(super) struct Part {
+    start: u64,
+    len: u64,
+    is_block: bool,
+    written: AtomicU64,
+}
+
+impl Part {
+    /// The part as a file of its own.
+    pub(super) fn slice<'a>(&self, fd: BorrowedFd<'a>) -> Slice<'a> {
+        Slice { fd, start: self.start }
+    }
+
+    /// Where `offset` of the part is on the device, if `len` bytes from there on are the part's.
+    fn at(&self, offset: u64, len: u64) -> io::Result<u64> {
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if is_within { Ok(self.start + offset) } else { Err(beyond()) }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn check_len(&self, len: u64) -> io::Result<()> {
+        if len == self.len { Ok(()) } else { Err(beyond()) }
+    }
+
+    pub(super) fn write(&self, fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
+        copy::write_all(fd, bytes, self.at(offset, bytes.len() as u64)?)?;
+        self.written.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Makes a range zeros, without room taken for them where that can be. What is zeros already is left alone; a device has to be read to
+    /// tell.
+    pub(super) fn make_hole(&self, fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+        let (mut at, end) = (self.at(offset, len)?, self.start + offset + len);
+        if !self.is_block {
+            return if has_data(fd, at, len) { self.zero(fd, at..end) } else { Ok(()) };
+        }
+        let mut buffer = vec![0; len.min(BUFFER_BYTES) as usize];
+        while at < end {
+            let there = &mut buffer[..(end - at).min(BUFFER_BYTES) as usize];
+            copy::read_exact_at(fd, there, at)?;
+            data_in(there, at).into_iter().try_for_each(|data| self.zero(fd, data))?;
+            at += there.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, fd: BorrowedFd<'_>, Range { start, end }: Range<u64>) -> io::Result<()> {
+        match self.is_block && end - start < MIN_HOLE_BYTES {
+            true => copy::write_zeros(fd, start, end - start)?,
+            false => copy::make_hole(fd, start, end - start)?,
+        }
+        self.written.fetch_add(end - start, Relaxed);
+        Ok(())
+    }
+}
+
+/// Whether a file has anything but a hole in a range. Where it cannot be told, it has.
+fn has_data(fd: BorrowedFd<'_>, at: u64, len: u64) -> bool {
+    match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+        Ok(data) => data < at + len,
+        Err(error) => error != Errno::NXIO,
+    }
+}
+
+fn beyond() -> io::Error {
+    io::Error::other("it is not within the part of the device that it was said to be of")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+    use crate::path::RelPath;
+
+    const LEN: u64 = 1 << 20;
+
+    fn image(dir: &tempfile::TempDir) -> PathBuf {
+        dir.path().join("image")
+    }
+
+    #[test]
+    fn an_image_is_made_for_its_owner_alone_and_held_by_one_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let below = RelPath::parse(b"a/image").unwrap();
+        let place = Place { trusted: dir.path().into(), below };
+        let device = Device::take(&place, LEN, true).unwrap();
+        device.grow().unwrap();
+        assert!(device.is_new());
+        let made = fs::metadata(dir.path().join("a/image")).unwrap();
+        assert_eq!((made.len(), made.permissions().mode() & 0o777), (LEN, 0o600));
+        assert!(matches!(Device::take(&place, LEN, true), Err(DeviceError::Busy { .. })));
+        drop(device);
+        assert!(!Device::take(&place, LEN, true).unwrap().is_new());
+    }
+
+    #[test]
+    fn what_is_written_stays_within_its_part() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(image(&dir), vec![1; LEN as usize]).unwrap();
+        let device = Device::take(&Place::from(&image(&dir)), LEN, true).unwrap();
+        let part = device.part(device::Part { start: 4096, len: 8192 }).unwrap();
+        part.write_at(&[2; 8000], 192).unwrap();
+        part.make_hole(0, 100).unwrap();
+        for (offset, len) in [(0, 8193), (8192, 1), (8000, 193), (u64::MAX, 1)] {
+            assert!(part.write_at(&vec![3; len as usize], offset).is_err(), "{offset} {len}");
+            assert!(part.make_hole(offset, len).is_err(), "{offset} {len}");
+        }
+        assert!(part.set_len(8192).is_ok() && part.set_len(8191).is_err());
+        for beyond in [(LEN, 1), (0, LEN + 1), (u64::MAX, 2)] {
+            assert!(device.part(device::Part { start: beyond.0, len: beyond.1 }).is_err());
+        }
+        assert_eq!(device.done(&part), 8100);
+        device.commit().unwrap();
+        let mut expected = vec![1; LEN as usize];
+        expected[4096..4196].fill(0);
+        expected[4288..12_288].fill(2);
+        assert!(fs::read(image(&dir)).unwrap() == expected);
+    }
+
+    #[test]
+    fn an_image_gets_the_length_of_the_source_and_holes_that_are_there_are_left() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::File::create(image(&dir)).unwrap().set_len(2 * LEN).unwrap();
+        let device = Device::take(&Place::from(&image(&dir)), LEN, true).unwrap();
+        let part = device.part(device::Part { start: 0, len: LEN }).unwrap();
+        part.make_hole(0, LEN).unwrap();
+        assert_eq!(device.done(&part), 0);
+        assert!(device.has_changed(), "it was longer");
+        device.commit().unwrap();
+        assert_eq!(fs::metadata(image(&dir)).unwrap().len(), LEN);
+    }
+}

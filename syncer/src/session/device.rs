@@ -1,0 +1,405 @@
+//! A run from one block device, or the image of one, to another: the same messages, feed, delta and workers as for a tree's large files, of
+//! which the device's parts are some. There is nothing to scan, to plan or to delete, and nothing is staged.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use contract::{Action, EntryKind, Ownership, Phase, PlannedAction, Report, RunParams, Usage};
+
+use super::{
+    SessionError,
+    check::{Checker, Expect, LocalHashes, RemoteHashes, SourceHashes},
+    compare::PlannedDir,
+    execute::{Fetch, Need, Old, Target},
+    local::copy_all,
+    read::Origin,
+    remote,
+    sink::{expect_done, make_report},
+    source::serve,
+    writing::{Store, Writing},
+};
+use crate::{
+    apply::Device,
+    attrs::{AttrsBuf, Classes},
+    device::{self, Found, MAX_BYTES, Opened, Part},
+    entry::{Kind, Meta},
+    monitor::Monitor,
+    path::RelPath,
+    plan::{DirPlan, Step},
+    report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    root::Place,
+    scan::ROOT,
+    transport::{Peer, TransportError},
+    wire::{Hello, Message, SourceDone},
+};
+
+/// A flag that says something of files, folders or metadata, of which a device has none.
+struct OfTrees {
+    asked: fn(&RunParams) -> bool,
+    flag: &'static str,
+}
+
+const OF_TREES: &[OfTrees] = &[
+    OfTrees { asked: |params| params.delete, flag: "--delete" },
+    OfTrees {
+        asked: |params| params.delete_limit != RunParams::default().delete_limit,
+        flag: "--delete-limit",
+    },
+    OfTrees { asked: |params| params.force, flag: "--force" },
+    OfTrees { asked: |params| !params.include.is_empty(), flag: "--include" },
+    OfTrees { asked: |params| !params.exclude.is_empty(), flag: "--exclude" },
+    OfTrees { asked: |params| params.ignore_files, flag: "--ignore-files" },
+    OfTrees { asked: |params| params.min_size.is_some(), flag: "--min-size" },
+    OfTrees { asked: |params| params.max_size.is_some(), flag: "--max-size" },
+    OfTrees { asked: |params| params.preserve.ownership != Ownership::Auto, flag: "--ownership" },
+    OfTrees { asked: |params| !params.preserve.permissions, flag: "--no-permissions" },
+    OfTrees { asked: |params| !params.preserve.times, flag: "--no-times" },
+    OfTrees { asked: |params| !params.preserve.xattrs, flag: "--no-xattrs" },
+    OfTrees { asked: |params| !params.preserve.acls, flag: "--no-acls" },
+    OfTrees { asked: |params| !params.preserve.hard_links, flag: "--no-hard-links" },
+    OfTrees { asked: |params| !params.preserve.specials, flag: "--no-specials" },
+    OfTrees { asked: |params| params.shard.is_some_and(|shard| shard.count > 1), flag: "--shard" },
+    OfTrees { asked: |params| params.expect_volume.is_some(), flag: "--expect-volume" },
+];
+
+/// Refuses what only makes sense for a tree.
+fn check_params(params: &RunParams) -> Result<(), SessionError> {
+    match OF_TREES.iter().find(|of_trees| (of_trees.asked)(params)) {
+        Some(OfTrees { flag, .. }) => Err(SessionError::NotForDevices { flag }),
+        None => Ok(()),
+    }
+}
+
+/// What there is at one end's place. `flag` names a folder below it.
+///
+/// # Errors
+/// Where a folder below a device, or below a file, is named.
+pub(super) fn look(place: &Place, flag: &'static str) -> Result<Found, SessionError> {
+    if !place.below.is_root() && Found::at(&Place::from(&place.trusted)).is_device() {
+        return Err(SessionError::NotForDevices { flag });
+    }
+    Ok(Found::at(place))
+}
+
+/// Refuses a destination to which a tree cannot be synced. `source` says what the tree is.
+pub(super) fn refuse_tree(place: &Place, found: Found, source: &str) -> Result<(), SessionError> {
+    match found.is_device() {
+        true => Err(SessionError::Kinds(format!(
+            "{source} is a folder, and the destination {} is {}: name a folder there, or a block device or an image as the source",
+            place.path().display(),
+            found.describe()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a destination to which a device cannot be synced. `source` says what the device is.
+fn refuse_folder(place: &Place, found: Found, source: &str) -> Result<(), SessionError> {
+    match found {
+        Found::Other => Err(SessionError::Kinds(format!(
+            "{source} is a block device or the image of one, and the destination {} is neither: name a block device or a file there \
+             (--destination-path names a file below a folder), or a folder as the source",
+            place.path().display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the source's end over a connection; returns the sink's report.
+pub(super) fn send(
+    place: &Place,
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    check_params(params)?;
+    let opened = Opened::to_read(place).map_err(SessionError::SourceDevice)?;
+    let hello = Hello { params: params.clone(), attrs: Classes::NONE, device: Some(opened.len()) };
+    peer.control.send(&Message::Hello(Box::new(hello)))?;
+    watch.enter(Phase::Plan);
+    serve(Origin::Device(&opened), &device::tree(opened.len()), peer, params, watch)
+}
+
+/// Runs the sink's end over a connection, for a source of `len` bytes.
+pub(super) fn receive(
+    place: &Place,
+    len: u64,
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+    bytes_on_wire: &dyn Fn() -> u64,
+) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    refuse_folder(place, look(place, "--destination-path")?, "the source")?;
+    check_params(params)?;
+    if !(1..=MAX_BYTES).contains(&len) {
+        return Err(TransportError::Nonsense("a device has no bytes, or more than one may have").into());
+    }
+    let mut done = SourceDone::default();
+    let mut run = Run { place, len, params, failures: Failures::default(), counters: Counters::default() };
+    let mut hashes = RemoteHashes(control);
+    let notes = match params.dry_run {
+        true => {
+            run.rehearse(watch, &mut hashes, &mut |action| control.send(&Message::Planned(vec![action])))?
+        }
+        false => run.change(watch, &mut hashes, &mut |writing, device| {
+            if remote::run(writing, peer, |fetch| fetch_all(device, fetch))? {
+                done = expect_done(control)?;
+            }
+            Ok(())
+        })?,
+    };
+    let mut report = run.report(watch, notes);
+    report.work.bytes_on_wire = bytes_on_wire();
+    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
+    report.fill_rates();
+    control.send(&Message::Report(Box::new(report.clone())))?;
+    Ok(report)
+}
+
+/// Syncs the device at `from` onto what is at `to`, in one process.
+pub(super) fn sync(
+    from: &Place,
+    to: &Place,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    watch.enter(Phase::Scan);
+    let found = look(to, "--destination-path")?;
+    refuse_folder(to, found, &format!("the source {}", from.path().display()))?;
+    check_params(params)?;
+    let opened = Opened::to_read(from).map_err(SessionError::SourceDevice)?;
+    refuse_itself(&opened, from, to, found)?;
+    let origin = Origin::Device(&opened);
+    let mut hashes = LocalHashes { origin, monitor: watch.monitor() };
+    let (len, monitor) = (opened.len(), watch.monitor());
+    let mut run =
+        Run { place: to, len, params, failures: Failures::default(), counters: Counters::default() };
+    let notes = match params.dry_run {
+        true => run.rehearse(watch, &mut hashes, &mut |action| {
+            monitor.planned(&action);
+            Ok(())
+        })?,
+        false => run.change(watch, &mut hashes, &mut |writing, device| {
+            copy_all(writing, origin, |fetch| fetch_all(device, fetch))
+        })?,
+    };
+    let mut report = run.report(watch, notes);
+    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
+    report.fill_rates();
+    Ok(report)
+}
+
+fn refuse_itself(opened: &Opened, from: &Place, to: &Place, found: Found) -> Result<(), SessionError> {
+    let is_same = found.is_device() && Opened::look(to).is_ok_and(|there| there.is_same(opened));
+    match is_same {
+        true => Err(SessionError::SameTree(format!(
+            "the destination {} is the source {}: name another destination",
+            to.path().display(),
+            from.path().display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Asks for every part of a device.
+fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError> {
+    let dir = Arc::new(Target { source: ROOT, path: RelPath::root() });
+    for (index, part) in (0..).zip(device::parts(device.len())) {
+        fetch.fetch(vec![need(&dir, index, part, !device.is_new())])?;
+    }
+    fetch.finish()
+}
+
+/// `replaces` is whether the destination has anything at the place of the part.
+fn need(dir: &Arc<Target>, index: u32, Part { start, len }: Part, replaces: bool) -> Need {
+    let name: Box<[u8]> = Part { start, len }.name().into_bytes().into();
+    let path = RelPath::root().join(&name).unwrap_or_default();
+    let (meta, attrs) = (Meta::default(), AttrsBuf::default());
+    let old = replaces.then_some(Old { path, len, is_guess: false });
+    Need { dir: Arc::clone(dir), index, name, meta, size: len, attrs, replaces, old }
+}
+
+/// What of a device differs, by the part.
+#[derive(Debug, Default)]
+struct Differences {
+    parts: u64,
+    bytes: u64,
+    /// How many parts were not compared, because they changed at the source meanwhile.
+    changed: u64,
+}
+
+/// The sink's end of a run.
+struct Run<'a> {
+    place: &'a Place,
+    len: u64,
+    params: &'a RunParams,
+    failures: Failures,
+    counters: Counters,
+}
+
+/// Moves the content of a device.
+type Transfer<'a> = &'a mut dyn FnMut(Writing<'_>, &Device) -> Result<(), SessionError>;
+
+impl Run<'_> {
+    /// Makes the destination the source's copy, durably. Returns what is to be noted in the report.
+    fn change(
+        &mut self,
+        watch: &mut Stopwatch<'_>,
+        hashes: &mut dyn SourceHashes,
+        transfer: Transfer<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let device = Device::take(self.place, self.len, self.params.preserve.sparse)?;
+        device.grow()?;
+        let monitor = watch.monitor();
+        watch.enter(Phase::Transfer);
+        monitor.set_totals(1, self.len);
+        let store = Store::Device(&device);
+        let writing = Writing { store, failures: &self.failures, counters: &self.counters, monitor };
+        transfer(writing, &device)?;
+        monitor.add_files(1);
+        watch.enter(Phase::Commit);
+        device.commit().map_err(SessionError::Commit)?;
+        if device.is_new() || device.has_changed() {
+            self.counters.count(!device.is_new());
+        }
+        if !self.params.verify {
+            return Ok(Vec::new());
+        }
+        watch.enter(Phase::Plan);
+        self.verify(device.opened(), hashes, Expect::OnVolume, None, monitor).map(|(notes, _)| notes)
+    }
+
+    /// Tells what a run would do, without doing it; with `--verify`, takes what differs as failures.
+    fn rehearse(
+        &mut self,
+        watch: &mut Stopwatch<'_>,
+        hashes: &mut dyn SourceHashes,
+        tell: &mut dyn FnMut(PlannedAction) -> Result<(), TransportError>,
+    ) -> Result<Vec<String>, SessionError> {
+        let found = Found::at(self.place);
+        let (mut notes, mut differences) =
+            (Vec::new(), Differences { parts: 1, bytes: self.len, changed: 0 });
+        if found.is_device() {
+            let mut opened = Opened::look(self.place)?;
+            if opened.is_block() {
+                opened.holds(self.len, &self.place.path())?;
+            }
+            opened.limit(self.len);
+            watch.enter(Phase::Delta);
+            let update = Some(Step::Update);
+            (notes, differences) = self.verify(&opened, hashes, Expect::SameSize, update, watch.monitor())?;
+        }
+        if differences.parts > 0 {
+            let action = if found.is_device() { Action::Update } else { Action::Create };
+            let kind = if found == Found::Device { EntryKind::Device } else { EntryKind::File };
+            let path = self.place.path().display().to_string();
+            self.counters.count(found.is_device());
+            self.counters.bytes_changed.fetch_add(differences.bytes, Relaxed);
+            tell(PlannedAction { action, kind, path, from: None, bytes: differences.bytes })?;
+        }
+        Ok(if self.params.verify { notes } else { Vec::new() })
+    }
+
+    /// Compares all of a device with the source, by hashes. Where that is asked for, what differs is a failure. Returns notes.
+    fn verify(
+        &self,
+        opened: &Opened,
+        hashes: &mut dyn SourceHashes,
+        expect: Expect,
+        changed: Option<Step>,
+        monitor: &Monitor,
+    ) -> Result<(Vec<String>, Differences), SessionError> {
+        let checker = Checker { origin: Origin::Device(opened), failures: &self.failures, monitor, expect };
+        let mut dirs = [all_parts(self.len)];
+        let changed = checker.check(&mut dirs, hashes, changed)?;
+        let mut differences = Differences { changed, ..Differences::default() };
+        for (name, size) in differing(&dirs[0]) {
+            differences.parts += 1;
+            differences.bytes += size;
+            if self.params.verify {
+                self.failures.add(&name, "verify", &"its content differs");
+            }
+        }
+        Ok((notes(self.len, &differences), differences))
+    }
+
+    fn report(&self, watch: &Stopwatch<'_>, notes: Vec<String>) -> Report {
+        let totals = device::totals(self.len);
+        let mut report =
+            make_report(self.params, watch, &totals, &self.counters, &self.failures, None, notes);
+        // However many of its parts failed, it is one file.
+        report.work.files_failed = report.work.files_failed.min(1);
+        report
+    }
+}
+
+/// A device's parts, all of which are to be compared.
+fn all_parts(len: u64) -> PlannedDir {
+    let listing = device::tree(len).dirs.swap_remove(0).listing;
+    let plan = DirPlan { checks: (0..listing.len() as u32).collect(), ..DirPlan::default() };
+    PlannedDir { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: Meta::default(), listing, plan }
+}
+
+/// The parts that something is to be done with, and their lengths.
+fn differing(dir: &PlannedDir) -> Vec<(RelPath, u64)> {
+    let mut steps = dir.plan.steps.iter().map(|(index, _)| *index).peekable();
+    let listing = (0..).zip(&dir.listing).filter(|(index, _)| steps.next_if_eq(index).is_some());
+    let parts = listing.map(|(_, entry)| {
+        let size = if let Kind::File { size } = entry.kind { size } else { 0 };
+        (RelPath::root().join(entry.name).unwrap_or_default(), size)
+    });
+    parts.collect()
+}
+
+fn notes(len: u64, Differences { parts, changed, .. }: &Differences) -> Vec<String> {
+    let mut notes = vec![format!(
+        "verified: {len} bytes were read back and compared with the source, {parts} parts of them differ"
+    )];
+    if *changed > 0 {
+        notes.push(format!("{changed} parts changed at the source meanwhile and were not verified"));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{DeleteLimit, Preserve, Shard, VolumeId};
+
+    use super::*;
+
+    #[test]
+    fn each_flag_of_trees_is_refused_by_its_name() {
+        let preserve = |change: fn(&mut Preserve)| {
+            let mut preserve = Preserve::default();
+            change(&mut preserve);
+            RunParams { preserve, ..RunParams::default() }
+        };
+        let asking = [
+            RunParams { delete: true, ..RunParams::default() },
+            RunParams { delete_limit: DeleteLimit(1), ..RunParams::default() },
+            RunParams { force: true, ..RunParams::default() },
+            RunParams { include: vec!["a".into()], ..RunParams::default() },
+            RunParams { exclude: vec!["a".into()], ..RunParams::default() },
+            RunParams { ignore_files: true, ..RunParams::default() },
+            RunParams { min_size: Some(1), ..RunParams::default() },
+            RunParams { max_size: Some(1), ..RunParams::default() },
+            preserve(|preserve| preserve.ownership = Ownership::Always),
+            preserve(|preserve| preserve.permissions = false),
+            preserve(|preserve| preserve.times = false),
+            preserve(|preserve| preserve.xattrs = false),
+            preserve(|preserve| preserve.acls = false),
+            preserve(|preserve| preserve.hard_links = false),
+            preserve(|preserve| preserve.specials = false),
+            RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
+            RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
+        ];
+        assert_eq!(asking.len(), OF_TREES.len());
+        for (params, OfTrees { flag, .. }) in asking.iter().zip(OF_TREES) {
+            let refused = check_params(params).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("{flag} ")), "{refused}");
+            assert!(params.to_args().iter().any(|arg| arg.starts_with(flag)), "{flag}");
+        }
+        let sparse = preserve(|preserve| preserve.sparse = false);
+        assert!(check_params(&RunParams { verify: true, dry_run: true, ..sparse }).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! Where the content of files goes: to a tree, staged and then named, or to the parts of a device, in place.
+
+use std::{io, os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
+
+use super::{
+    execute::{Context, Need},
+    read::LastDir,
+};
+use crate::{
+    apply::{Destination, Device, Staged},
+    device::Part,
+    entry::Meta,
+    monitor::Monitor,
+    path::RelPath,
+    report::{Counters, Failures},
+};
+
+/// Files of at least this length, both before and after, are written in place where a run asks for that. Smaller ones are replaced: that
+/// is quicker than two trips to the disk.
+const MIN_IN_PLACE_BYTES: u64 = 1 << 20;
+
+/// Where files go.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Store<'a> {
+    /// To a tree.
+    Tree(&'a Destination),
+    /// To a device, whose parts are the files.
+    Device(&'a Device),
+}
+
+/// What every thread that writes files needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Writing<'a> {
+    pub store: Store<'a>,
+    pub failures: &'a Failures,
+    pub counters: &'a Counters,
+    pub monitor: &'a Monitor,
+}
+
+impl<'a> From<Context<'a>> for Writing<'a> {
+    fn from(context: Context<'a>) -> Self {
+        let Context { destination, failures, counters, monitor } = context;
+        Self { store: Store::Tree(destination), failures, counters, monitor }
+    }
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn is_device(&self) -> bool {
+        matches!(self.store, Store::Device(_))
+    }
+
+    /// The tree that is written to.
+    ///
+    /// # Errors
+    /// When it is a device: it has no files but its parts.
+    pub(super) fn tree(&self) -> io::Result<&'a Destination> {
+        match self.store {
+            Store::Tree(destination) => Ok(destination),
+            Store::Device(_) => Err(io::Error::other("a device is written to in its parts only")),
+        }
+    }
+
+    /// Whether another run was seen to have taken the destination over.
+    pub(super) fn is_lost(&self) -> bool {
+        self.tree().is_ok_and(|tree| tree.own().is_lost())
+    }
+
+    /// Opens a file of the destination to read from.
+    pub(super) fn open_file(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        self.tree()?.open_file(path)
+    }
+
+    /// Whether a run that was cut off left something of the file.
+    pub(super) fn has_leftover(&self, need: &Need) -> bool {
+        self.tree().is_ok_and(|tree| tree.has_leftover(&need.path()))
+    }
+
+    /// What a run that was cut off left of the file.
+    pub(super) fn leftover(&self, need: &Need) -> Option<Staged> {
+        self.tree().ok()?.leftover(&need.path())
+    }
+
+    /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
+    pub(super) fn stage_over(&self, need: &Need) -> Option<Staged> {
+        let tree = match self.store {
+            Store::Tree(tree) => tree,
+            Store::Device(device) => return part_of(device, need).ok(),
+        };
+        let path = need.path();
+        let old = need.old.as_ref().filter(|old| old.path == path)?;
+        (old.len.min(need.size) >= MIN_IN_PLACE_BYTES).then(|| tree.stage_over(&path)).flatten()
+    }
+
+    /// Begins a large file whose content arrives in pieces.
+    pub(super) fn stage(&self, need: &Need) -> io::Result<Staged> {
+        match self.store {
+            Store::Tree(tree) => self.stage_over(need).map_or_else(|| tree.stage_file(&need.path()), Ok),
+            Store::Device(device) => part_of(device, need),
+        }
+    }
+
+    /// Gives up what was staged. What was written to a device is there.
+    pub(super) fn unstage(&self, staged: &Staged) {
+        if let Ok(tree) = self.tree() {
+            tree.unstage(staged);
+        }
+    }
+
+    /// Makes `staged` visible as the file that was needed, and counts it. `dir` has the directory that was used last.
+    pub(super) fn publish(
+        &self,
+        need: &Need,
+        dir: &mut LastDir,
+        staged: &Staged,
+        meta: &Meta,
+        len: u64,
+    ) -> io::Result<()> {
+        let changed = match self.store {
+            Store::Tree(tree) => {
+                let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
+                tree.publish(staged, dir, &need.name, meta, need.attrs.as_attrs())?;
+                self.counters.count(need.replaces);
+                self.monitor.add_files(1);
+                len
+            }
+            Store::Device(device) => device.done(staged),
+        };
+        self.counters.bytes_changed.fetch_add(changed, Relaxed);
+        Ok(())
+    }
+
+    /// Counts bytes of a file that were here already.
+    pub(super) fn count_reused(&self, need: &Need, bytes: u64) {
+        self.counters.bytes_reused.fetch_add(bytes, Relaxed);
+        if bytes == 0 && need.old.as_ref().is_some_and(|old| old.is_guess) {
+            self.counters.wrong_guesses.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+fn part_of(device: &Device, need: &Need) -> io::Result<Staged> {
+    let part = Part::named(&need.name, device.len());
+    device.part(part.ok_or(io::ErrorKind::NotFound)?)
+}

@@ -1,0 +1,104 @@
+//! A part of an open file, read as if it were a file of its own.
+
+use std::{io, ops::Range, os::fd::BorrowedFd};
+
+use rustix::io::Errno;
+
+/// An open file from some byte on.
+#[derive(Debug, Clone, Copy)]
+pub struct Slice<'a> {
+    /// The file.
+    pub fd: BorrowedFd<'a>,
+    /// Where in it the slice begins.
+    pub start: u64,
+}
+
+impl<'a> Slice<'a> {
+    /// The whole of a file.
+    pub fn all_of(fd: BorrowedFd<'a>) -> Self {
+        Self { fd, start: 0 }
+    }
+
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the file ends before.
+    pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_at(bytes, offset)? == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Fills `bytes` from `offset` on, or as much of them as the file has. How many that are.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match rustix::io::pread(self.fd, &mut bytes[filled..], self.start + offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Zeros are looked for in pieces of this many bytes: a page, and what most file systems and disks have as a block.
+const PAGE_BYTES: usize = 4096;
+
+/// What of `bytes`, the first of which is at `offset`, is not zeros, by the page.
+pub fn data_in(bytes: &[u8], offset: u64) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for (page, start) in bytes.chunks(PAGE_BYTES).zip((offset..).step_by(PAGE_BYTES)) {
+        if is_zero(page) {
+            continue;
+        }
+        let end = start + page.len() as u64;
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => ranges.push(start..end),
+        }
+    }
+    ranges
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+    ZEROS.starts_with(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::fd::AsFd as _};
+
+    use super::*;
+
+    #[test]
+    fn a_slice_reads_from_where_it_begins() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "0123456789").unwrap();
+        let slice = Slice { fd: file.as_file().as_fd(), start: 3 };
+        let mut bytes = [0; 4];
+        slice.read_exact_at(&mut bytes, 2).unwrap();
+        assert_eq!(&bytes, b"5678");
+        assert_eq!(slice.read_at(&mut bytes, 5).unwrap(), 2);
+        assert!(slice.read_exact_at(&mut bytes, 5).is_err());
+    }
+
+    #[test]
+    fn pages_of_zeros_are_no_data() {
+        let mut bytes = vec![0; 5 * PAGE_BYTES + 100];
+        assert_eq!(data_in(&bytes, 0), []);
+        bytes[PAGE_BYTES - 1] = 1;
+        bytes[PAGE_BYTES] = 1;
+        bytes[3 * PAGE_BYTES + 77] = 1;
+        bytes[5 * PAGE_BYTES + 99] = 1;
+        let page = PAGE_BYTES as u64;
+        let at = |from: u64, to: u64| 7 + from..7 + to;
+        let data = [at(0, 2 * page), at(3 * page, 4 * page), at(5 * page, 5 * page + 100)];
+        assert_eq!(data_in(&bytes, 7), data);
+        assert_eq!(data_in(&[], 0), []);
+    }
+}

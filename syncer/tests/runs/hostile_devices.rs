@@ -1,0 +1,204 @@
+//! Peers that have the right key and keep to nothing else, where one end is a device: what they say of it is bounded by what it is.
+
+use std::fs;
+
+use contract::{ExitCode, RunResult};
+use syncer::{
+    delta::name::{Name as _, ShortName},
+    hash::{BLOCK_BYTES, ContentHash},
+    wire::{
+        Basis, HashGroup, Message, Prefix, Update,
+        patch::{Patch, Place, Segment},
+    },
+};
+
+use crate::{
+    common::{
+        hostile::{Hostile, hello_of, put, tree},
+        oracle::{Snapshot, UNTOUCHED},
+        pair::{Pair, Way, text},
+        process::{Ended, Running},
+    },
+    hostile_sink::{assert_violation, chunks as chunk_names, granules, need, update},
+    hostile_source::{block, bounded, chunks, end, pack, place},
+};
+
+const LEN: u64 = 3 * BLOCK_BYTES as u64;
+
+/// Runs `attack` as the source of a `receive` whose destination is an image of three blocks, or is not there. Returns how it ended.
+fn against_sink(is_new: bool, attack: impl FnOnce(&mut Hostile)) -> (Ended, Pair) {
+    let mut pair = Pair::new(Way::SinkListens);
+    pair.destination = pair.dir().join("image");
+    put(&pair.dir().join("secret"), b"theirs");
+    if !is_new {
+        put(&pair.destination, &vec![7; LEN as usize]);
+    }
+    let mut running = Running::start(bounded(&[
+        "receive",
+        text(&pair.destination),
+        "--once",
+        "--progress=json",
+        "--identity",
+        text(&pair.key("sink")),
+        "--listen=127.0.0.1:0",
+    ]));
+    let mut peer = Hostile::dial(running.listening(), &pair.key("source"));
+    attack(&mut peer);
+    let ended = running.wait();
+    assert_eq!(fs::read(pair.dir().join("secret")).unwrap(), b"theirs");
+    (ended, pair)
+}
+
+/// Says that the source is a device of the image's length, and waits until its one part is asked for.
+fn offer(peer: &mut Hostile) {
+    peer.say(&hello_of(Some(LEN)));
+    loop {
+        match peer.hear() {
+            Some(Message::Update(Update { need: 0, dir: 0, index: 0, basis: Basis::Granules(names) })) => {
+                assert_eq!(names.file_len(), LEN);
+                return;
+            }
+            Some(Message::Need(needs)) => return assert_eq!(needs.indices, [0]),
+            Some(Message::Welcome(_)) => {}
+            other => panic!("not the part: {other:?}"),
+        }
+    }
+}
+
+fn hole(file_len: u64, offset: u64, len: u64) -> Vec<u8> {
+    let place = Place { offset, ..place(file_len) };
+    Patch { place, segments: vec![Segment::Hole(len)] }.encode()
+}
+
+#[test]
+fn what_is_beyond_a_device_is_neither_written_nor_made_room_for() {
+    static SAME: [u8; BLOCK_BYTES] = [7; BLOCK_BYTES];
+    type Attack = (&'static str, fn() -> Vec<u8>, &'static str);
+    let attacks: [Attack; 11] = [
+        ("a longer part", || block(0, 1 << 40, 0, &SAME), "has another length"),
+        ("a shorter part", || block(0, LEN - 1, 0, &SAME), "has another length"),
+        ("a block behind the end", || block(0, 1 << 40, LEN, &SAME), "has another length"),
+        ("a block behind its own end", || block(0, LEN, LEN, &SAME), "a malformed Block"),
+        ("a hole of everything", || hole(1 << 50, 0, 1 << 50), "has another length"),
+        ("a hole over the end", || hole(LEN, 0, LEN + 1), "a malformed Patch"),
+        ("an end of another length", || end(LEN + 1, ContentHash([0; 32])), "has another length"),
+        ("a part that was not asked for", || block(1, LEN, 0, &SAME), "that was not asked for"),
+        ("a block twice", || [block(0, LEN, 0, &SAME), block(0, LEN, 0, &SAME)].concat(), "more than once"),
+        ("a small file", || pack(0, &[9; 100]), "in another way"),
+        ("chunks", || chunks(LEN, Some((0, 100))), "in another way"),
+    ];
+    for (what, frames, words) in attacks {
+        let (ended, pair) = against_sink(false, |peer| {
+            offer(peer);
+            peer.data(&frames());
+        });
+        assert_violation(&ended, what, words);
+        assert!(fs::read(&pair.destination).unwrap() == [7; LEN as usize], "{what}");
+    }
+}
+
+#[test]
+fn a_length_that_no_device_has_ends_the_run() {
+    for len in [0, 1 << 60, u64::MAX] {
+        let (ended, pair) = against_sink(false, |peer| {
+            peer.say(&hello_of(Some(len)));
+            while peer.hear().is_some() {}
+        });
+        assert_violation(&ended, &len.to_string(), "no bytes, or more than one may have");
+        assert!(fs::read(&pair.destination).unwrap() == [7; LEN as usize], "{len}");
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_a_new_image() {
+    let (ended, _) = against_sink(true, |peer| {
+        offer(peer);
+        peer.data(&Patch { place: place(LEN), segments: vec![Segment::Kept(BLOCK_BYTES as u64)] }.encode());
+    });
+    assert_violation(&ended, "kept", "kept of a file that there is not");
+}
+
+#[test]
+fn a_tree_in_a_devices_run_ends_it() {
+    let (ended, _) = against_sink(false, |peer| {
+        offer(peer);
+        peer.data(&[hole(LEN, 0, LEN), end(LEN, ContentHash([0; 32]))].concat());
+        peer.say(&tree());
+        while peer.hear().is_some() {}
+    });
+    assert_violation(&ended, "a tree", "Tree came instead of SourceDone");
+}
+
+#[test]
+fn a_lie_about_a_devices_content_is_its_failure() {
+    let (ended, _) = against_sink(false, |peer| {
+        offer(peer);
+        peer.data(&[hole(LEN, 0, LEN), end(LEN, ContentHash([0; 32]))].concat());
+        peer.done();
+    });
+    ended.assert_exit(ExitCode::Partial);
+    let report = ended.report();
+    assert!(report.failures[0].error.contains("does not have the hash"), "{:?}", report.failures);
+    assert_eq!(report.work.files_failed, 1);
+}
+
+/// Runs `attack` as the sink of a `send` of an image of three blocks.
+fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
+    let mut pair = Pair::new(Way::SourceListens);
+    put(&pair.source.join("image"), &vec![5; LEN as usize]);
+    let folder = pair.source.clone();
+    pair.source = folder.join("image");
+    let before = Snapshot::of(&folder);
+    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
+    peer.say(&Message::Welcome(syncer::wire::Welcome { version: "0".into() }));
+    assert!(matches!(peer.hear(), Some(Message::Hello(hello)) if hello.device == Some(LEN)));
+    attack(&mut peer);
+    peer.close();
+    let ended = source.wait();
+    Snapshot::of(&folder).assert_like(&before, UNTOUCHED, "the source");
+    ended
+}
+
+#[test]
+fn parts_that_a_device_does_not_have_cannot_be_asked_for() {
+    let hash = |dir, index| Message::Hash(vec![HashGroup { dir, indices: vec![index] }]);
+    let attacks: [(&str, Message, &str); 6] = [
+        ("a second part", need(0, &[1], vec![]), "a file was asked for that there is not"),
+        ("a folder", need(1, &[0], vec![]), "in a directory that there is not"),
+        ("an update of a second part", update(0, 1, granules(100)), "a file was asked for that there is not"),
+        ("the hash of a second part", hash(0, 1), "the hash of a file was asked for that there is not"),
+        ("the hash in a folder", hash(1, 0), "the hash of a file was asked for that there is not"),
+        ("a folder's listing", Message::Want(vec![1]), "a directory was asked for that there is not"),
+    ];
+    for (what, message, words) in attacks {
+        let ended = against_source(|peer| {
+            peer.say(&message);
+            while peer.hear().is_some() {}
+        });
+        assert_violation(&ended, what, words);
+    }
+}
+
+#[test]
+fn what_the_sink_says_it_has_of_a_device_may_be_anything() {
+    let far = Prefix { nth: 0, len: u32::MAX, name: ShortName::from_prefix(&[1; 8]).unwrap() };
+    let requests = [
+        need(0, &[0], vec![far]),
+        update(0, 0, granules(1 << 30)),
+        update(0, 0, granules(5)),
+        update(0, 0, chunk_names(&[1; 50_000])),
+        Message::Hash(vec![HashGroup { dir: 0, indices: vec![0] }]),
+    ];
+    for request in requests {
+        let ended = against_source(|peer| {
+            peer.say(&request);
+            peer.say(&Message::NeedsEnd);
+            while !matches!(peer.hear(), Some(Message::SourceDone(_)) | None) {}
+            peer.say(&Message::Report(Box::default()));
+            while peer.hear().is_some() {}
+        });
+        ended.assert_exit(ExitCode::Done);
+        assert_eq!(ended.report().result, RunResult::Succeeded);
+    }
+}
