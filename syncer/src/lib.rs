@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod attrs;
+pub mod buffers;
 pub mod cli;
 pub mod codec;
 pub mod delta;

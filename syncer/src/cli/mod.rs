@@ -24,6 +24,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use config::{Config, Surroundings};
 use flags::Flags;
 
+use crate::buffers;
+
 /// Does what the process's arguments ask for; the whole of the program `volferry`.
 pub fn main() -> ExitCode {
     let config = Flags::try_parse().and_then(|flags| {
@@ -34,6 +36,7 @@ pub fn main() -> ExitCode {
         Ok(Config::Keygen { out }) => keygen::run(&out),
         Ok(Config::Run(run)) => {
             raise_file_limit();
+            buffers::keep_freed_memory();
             run::run(*run)
         }
         Err(error) => answer(&error),

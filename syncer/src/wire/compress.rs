@@ -7,7 +7,10 @@ use contract::Compression;
 use zstd::bulk;
 
 use super::{HEADER_BYTES, WireError, begin_frame, data::MAX_FRAME_BYTES, end_frame};
-use crate::codec::{DecodeError, Reader};
+use crate::{
+    buffers,
+    codec::{DecodeError, Reader},
+};
 
 /// Marks the kind of a compressed frame.
 pub const COMPRESSED: u8 = 0x80;
@@ -59,7 +62,9 @@ impl Compressor {
                 if link_is_slow { SLOW_LINK_LEVEL } else { FAST_LINK_LEVEL }
             }
         };
-        compress(&frame, level).unwrap_or(frame)
+        let Some(compressed) = compress(&frame, level) else { return frame };
+        buffers::give_back(frame);
+        compressed
     }
 
     /// Tries a piece from the middle of the frame. After a piece that did not shrink, more and more frames go untried.

@@ -2,6 +2,7 @@
 
 use super::{Prefix, WireError, begin_frame, end_frame};
 use crate::{
+    buffers,
     codec::{DecodeError, Reader, put_bytes, put_varint},
     delta::chunk::MAX_CHUNK,
     entry::{Meta, put_meta, read_meta},
@@ -13,6 +14,12 @@ pub const MAX_PACKED_BYTES: u64 = 128 << 10;
 
 /// A pack is sent once it holds this much.
 pub const PACK_BYTES: usize = 256 << 10;
+
+/// Room for a pack: the file that fills it may be as long as any.
+pub const PACK_FRAME_BYTES: usize = PACK_BYTES + MAX_PACKED_BYTES as usize;
+
+/// Room for the frame of a whole block.
+pub const BLOCK_FRAME_BYTES: usize = Block::PREFIX_BYTES + BLOCK_BYTES;
 
 /// The longest body of a data frame: the longest chunk, and what is said of it.
 pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);
@@ -81,7 +88,7 @@ pub struct PackBuilder {
 
 impl Default for PackBuilder {
     fn default() -> Self {
-        let mut frame = Vec::with_capacity(PACK_BYTES + MAX_PACKED_BYTES as usize);
+        let mut frame = buffers::empty(PACK_FRAME_BYTES);
         begin_frame(&mut frame, PACK);
         Self { frame }
     }

@@ -64,7 +64,7 @@ fn pair_on(disk: &Disk, at: impl Fn(&mut Pair) -> &mut PathBuf) -> Pair {
     pair
 }
 
-fn assert_done(ends: [Ended; 2]) {
+fn assert_done(ends: &[Ended; 2]) {
     ends.iter().for_each(|end| end.assert_exit(ExitCode::Done));
 }
 
@@ -82,7 +82,7 @@ fn a_volume_that_is_mounted_over_the_destination_in_mid_run_gets_nothing() {
     let covering = fs::read_dir(&pair.destination).unwrap().count();
     umount(&[], &pair.destination);
     assert_eq!(covering, 0);
-    assert_done(ends);
+    assert_done(&ends);
     pair.assert_copy("beneath what was mounted over it");
     pair.assert_staging_empty();
 }
@@ -96,7 +96,7 @@ fn a_volume_that_is_mounted_over_the_source_in_mid_run_is_not_taken_for_it() {
     fs::write(pair.source.join("small0"), "of another volume").unwrap();
     let ends = halted.finish();
     umount(&[], &pair.source);
-    assert_done(ends);
+    assert_done(&ends);
     pair.assert_copy("of what the run had opened");
 }
 
@@ -106,7 +106,7 @@ fn a_volume_that_is_unmounted_lazily_in_mid_run_is_written_to_the_end() {
     let pair = pair_on(&disk, |pair| &mut pair.destination);
     let halted = Halted::start(&pair);
     umount(&["-l"], &disk.path());
-    assert_done(halted.finish());
+    assert_done(&halted.finish());
     disk.mount_again();
     pair.assert_copy("on the volume, mounted again");
     pair.assert_staging_empty();

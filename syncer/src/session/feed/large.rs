@@ -11,10 +11,11 @@ use std::{
     },
 };
 
-use rustix::{buffer::spare_capacity, io::Errno};
+use rustix::io::Errno;
 
 use super::{File, Worker};
 use crate::{
+    buffers,
     delta::granules::Granules,
     hash::{BLOCK_BYTES, BlockHash, BlockHashes, granule_value},
     path::RelPath,
@@ -196,12 +197,8 @@ impl Large {
     ) -> io::Result<Vec<u8>> {
         let (offset, whole) = (taken.start, taken.start..taken.end);
         let ranges = data.unwrap_or(slice::from_ref(&whole));
-        let mut frame = Vec::with_capacity(Block::PREFIX_BYTES + (taken.end - offset) as usize);
-        for range in ranges {
-            frame.resize(Block::PREFIX_BYTES + (range.start - offset) as usize, 0);
-            read_range(opened, range, &mut frame)?;
-        }
-        frame.resize(frame.capacity(), 0);
+        let mut frame = buffers::dirty(Block::PREFIX_BYTES + (taken.end - offset) as usize);
+        read_ranges(opened, offset, ranges, &mut frame[Block::PREFIX_BYTES..])?;
         let bytes = &frame[Block::PREFIX_BYTES..];
         let found = (holes && opened.is_part()).then(|| data_in(bytes, offset));
         let ranges = found.as_deref().unwrap_or(ranges);
@@ -218,7 +215,11 @@ impl Large {
         self.set_hash(offset, hash);
         match segments.are_literal() || segments.0.len() > MAX_PARTS {
             true => Ok(Block::seal(frame, self.file.need, self.attempt, self.len, offset)),
-            false => Ok(Patch { place: self.place(offset), segments: segments.0 }.encode()),
+            false => {
+                let patch = Patch { place: self.place(offset), segments: segments.0 }.encode();
+                buffers::give_back(frame);
+                Ok(patch)
+            }
         }
     }
 
@@ -270,21 +271,25 @@ impl Large {
     }
 }
 
-/// Appends a range of the file to `out`.
-fn read_range(opened: &SourceFile, range: &Range<u64>, out: &mut Vec<u8>) -> io::Result<()> {
-    let (begin, content) = (out.len(), opened.content());
-    let len = (range.end - range.start) as usize;
-    out.reserve_exact(len);
-    while out.len() - begin < len {
-        let at = content.start + range.start + (out.len() - begin) as u64;
-        match rustix::io::pread(content.fd, spare_capacity(out), at) {
-            Ok(0) => return Err(io::Error::other(CHANGED)),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Reads what of a block is not a hole; the block begins at `offset`. The holes become zeros.
+fn read_ranges(opened: &SourceFile, offset: u64, data: &[Range<u64>], block: &mut [u8]) -> io::Result<()> {
+    let mut at = 0;
+    for range in data {
+        let [start, end] = [range.start, range.end].map(|place| (place - offset) as usize);
+        block[at..start].fill(0);
+        opened.content().read_exact_at(&mut block[start..end], range.start).map_err(shorter_is_changed)?;
+        at = end;
     }
-    out.truncate(begin + len);
+    block[at..].fill(0);
     Ok(())
+}
+
+/// A file that ends before it did has changed.
+fn shorter_is_changed(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::other(CHANGED),
+        _ => error,
+    }
 }
 
 /// Segments of one block, with as few of them as there can be.

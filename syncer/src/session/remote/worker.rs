@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     apply::{Staged, read_exact_at},
+    buffers,
     hash::{BlockHash, ContentHash},
     session::{execute::Need, read::LastDir, writing::Writing},
     transport::{Frame, Peer, TransportError},
@@ -51,14 +52,16 @@ impl<'a> Worker<'a> {
     /// Takes one frame. Errors are the peer's; what goes wrong with a file is that file's failure.
     fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
         let (kind, body) = compress::open(frame.kind, frame.body)?;
-        match kind {
+        let taken = match kind {
             PACK => self.take_pack(&body),
             BLOCK => self.take_block(&Block::decode(&body)?),
             PATCH => self.take_patch(&Patch::decode(&body)?),
             CHUNKS => self.take_chunks(&Chunks::decode(&body)?),
             END => self.take_end(&End::decode(&body)?),
             unknown => Err(WireError::UnknownKind(unknown).into()),
-        }
+        };
+        buffers::give_back(body);
+        taken
     }
 
     fn take_pack(&mut self, body: &[u8]) -> Result<(), TransportError> {

@@ -9,6 +9,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{connection_error, read_error, write_error};
 use crate::{
+    buffers::{self, Returning},
     transport::{Fault, Frame, Queued, TransportError, pace::Pace},
     wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
 };
@@ -99,7 +100,7 @@ async fn write_paced(
     frame: Vec<u8>,
     pace: Option<&Pace>,
 ) -> Result<(), TransportError> {
-    let mut rest = Bytes::from(frame);
+    let mut rest = Bytes::from_owner(Returning::from(frame));
     if let Some(pace) = pace {
         while rest.len() > pace.piece_bytes() {
             pace.wait(pace.piece_bytes()).await;
@@ -180,7 +181,7 @@ async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, V
         Err(error) => return Err(read_error(error)),
     }
     let (kind, len) = read_header(header, max)?;
-    let mut body = Vec::with_capacity(len.min(MAX_FRAME_BYTES));
+    let mut body = buffers::empty(len.min(MAX_FRAME_BYTES));
     while body.len() < len {
         let chunk = stream.read_chunk(len - body.len(), true).await;
         match chunk.map_err(|error| read_error(error.into()))? {
