@@ -3,7 +3,7 @@
 use async_channel::{Receiver, Sender, bounded};
 
 use super::{Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued};
-use crate::wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, data::MAX_FRAME_BYTES, read_header};
+use crate::wire::{HEADER_BYTES, Message, data::MAX_FRAME_BYTES, read_header};
 
 /// A source's and a sink's view of one connection.
 pub fn pair() -> (Peer, Peer) {
@@ -32,18 +32,18 @@ fn peer(
 }
 
 fn control_pipe() -> (Sender<Vec<u8>>, Receiver<Queued>) {
-    pipe(MAX_MESSAGE_BYTES, |kind, body| Queued {
+    pipe(Message::max_bytes, |kind, body| Queued {
         message: Message::decode(kind, body).unwrap(),
         _room: None,
     })
 }
 
 fn data_pipe() -> (Sender<Vec<u8>>, Receiver<Frame>) {
-    pipe(MAX_FRAME_BYTES, |kind, body| Frame { kind, body: body.to_vec() })
+    pipe(|_| MAX_FRAME_BYTES, |kind, body| Frame { kind, body: body.to_vec() })
 }
 
 fn pipe<T: Send + 'static>(
-    max: usize,
+    max: fn(u8) -> usize,
     decode: impl Fn(u8, &[u8]) -> T + Send + 'static,
 ) -> (Sender<Vec<u8>>, Receiver<T>) {
     let (sender, encoded) = bounded::<Vec<u8>>(QUEUE_FRAMES);

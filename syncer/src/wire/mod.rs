@@ -24,8 +24,12 @@ pub const PROTOCOL: &[u8] = b"volferry/1";
 /// Bytes before a frame's body.
 pub const HEADER_BYTES: usize = 5;
 
-/// The longest body on the control stream: the listing of a directory with about a million entries.
+/// The longest body on the control stream, but for a directory's.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// The longest description of one directory: about 20 million entries whose names have 25 bytes. It takes memory as it comes, so a peer
+/// has to send what it makes this end hold.
+pub const MAX_LISTED_BYTES: usize = 1 << 30;
 
 /// Why a peer's bytes are not taken.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -62,10 +66,13 @@ pub enum WireError {
     },
 }
 
-/// The kind and the length of a frame's body.
-pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<(u8, usize), WireError> {
+/// The kind and the length of a frame's body, which may have as many bytes as `max` says of its kind.
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn read_header(header: [u8; HEADER_BYTES], max: impl Fn(u8) -> usize) -> Result<(u8, usize), WireError> {
     let [kind, len @ ..] = header;
-    let len = u32::from_le_bytes(len) as usize;
+    let (len, max) = (u32::from_le_bytes(len) as usize, max(kind));
     if len > max {
         return Err(WireError::TooLong { len, max });
     }

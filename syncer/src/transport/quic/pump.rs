@@ -111,11 +111,12 @@ async fn write_paced(
     stream.write_chunk(rest).await.map_err(write_error)
 }
 
-/// Queues what the peer says. What waits for the session takes no more, encoded, than one message may; where it would, the peer waits.
+/// Queues what the peer says. What waits for the session takes, encoded, no more than one message that is no listing may, or is one
+/// listing; where it would, the peer waits.
 async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Result<(), TransportError> {
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
-    while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
-        let taken = Arc::clone(&room).acquire_many_owned(body.len() as u32).await.ok();
+    while let Some((kind, body)) = read_frame(&mut stream, Message::max_bytes).await? {
+        let taken = Arc::clone(&room).acquire_many_owned(body.len().min(MAX_MESSAGE_BYTES) as u32).await.ok();
         let message = Message::decode(kind, &body)?;
         let refusal = match &message {
             Message::Refuse(refusal) => Some(refusal.clone()),
@@ -161,7 +162,7 @@ pub(super) async fn receive_data(
 }
 
 async fn read_data(mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
-    while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
+    while let Some((kind, body)) = read_frame(&mut stream, |_| MAX_FRAME_BYTES).await? {
         if frames.send(Frame { kind, body }).await.is_err() {
             return Ok(());
         }
@@ -172,7 +173,10 @@ async fn read_data(mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), 
 const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
 
 /// The next frame, or `None` where the stream ends between two frames.
-async fn read_frame(stream: &mut RecvStream, max: usize) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
+async fn read_frame(
+    stream: &mut RecvStream,
+    max: fn(u8) -> usize,
+) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
     let mut header = [0; HEADER_BYTES];
     match stream.read_exact(&mut header).await {
         Ok(()) => {}

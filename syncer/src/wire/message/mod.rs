@@ -13,7 +13,7 @@ pub use tree::{Listed, SourceDone, TreeHead};
 use contract::{ExitCode, PlannedAction, Report, RunParams};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{WireError, begin_frame, end_frame};
+use super::{MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, WireError, begin_frame, end_frame};
 use crate::{
     attrs::Classes,
     codec::{DecodeError, Reader, put_varint},
@@ -134,6 +134,14 @@ impl Message {
             Self::Planned(_) => "Planned",
             Self::Hash(_) => "Hash",
             Self::Hashed(_) => "Hashed",
+        }
+    }
+
+    /// The longest body of a message of this kind.
+    pub fn max_bytes(kind: u8) -> usize {
+        match kind {
+            LISTED => MAX_LISTED_BYTES,
+            _ => MAX_MESSAGE_BYTES,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
     listing::ListingBuilder,
     rules::MAX_RULES_BYTES,
     scan::Totals,
-    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
+    wire::{HEADER_BYTES, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, read_header},
 };
 
 fn listed() -> Listed {
@@ -106,7 +106,7 @@ fn a_prefix_of_no_need_is_refused() {
 
 fn split(frame: &[u8]) -> (u8, &[u8]) {
     let (header, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
-    let (kind, len) = read_header(*header, MAX_MESSAGE_BYTES).unwrap();
+    let (kind, len) = read_header(*header, Message::max_bytes).unwrap();
     assert_eq!(len, body.len());
     (kind, body)
 }
@@ -134,9 +134,15 @@ fn a_message_with_data_after_its_end_is_refused() {
 
 #[test]
 fn a_frame_longer_than_the_limit_is_refused_by_its_header() {
-    let header = [LISTED, 0xff, 0xff, 0xff, 0xff];
-    let max = MAX_MESSAGE_BYTES;
-    assert_eq!(read_header(header, max), Err(WireError::TooLong { len: u32::MAX as usize, max }));
+    for (kind, max) in [(LISTED, MAX_LISTED_BYTES), (NEED, MAX_MESSAGE_BYTES)] {
+        let header = |len: usize| {
+            let [a, b, c, d] = (len as u32).to_le_bytes();
+            [kind, a, b, c, d]
+        };
+        assert_eq!(read_header(header(max), Message::max_bytes), Ok((kind, max)));
+        let refused = read_header(header(max + 1), Message::max_bytes);
+        assert_eq!(refused, Err(WireError::TooLong { len: max + 1, max }));
+    }
 }
 
 #[test]
