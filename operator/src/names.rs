@@ -28,6 +28,8 @@ pub const ANNOTATION_SYNCJOB: &str = "volferry.dev/syncjob-name";
 pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
 /// Annotation of Jobs: the node that they are tied to.
 pub const ANNOTATION_NODE: &str = "volferry.dev/node";
+/// Kubernetes' own annotation and label of a pod of an Indexed Job: which of them it is.
+pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 
@@ -74,9 +76,12 @@ impl TryNames {
         self.base.clone()
     }
 
-    /// The Service in front of the listening end.
-    pub fn service(&self) -> String {
-        self.base.clone()
+    /// The Services in front of the listening end, one for each shard.
+    pub fn services(&self, shards: u32) -> Vec<String> {
+        match shards {
+            0 | 1 => vec![self.base.clone()],
+            _ => (0..shards).map(|shard| format!("{}-{shard}", self.base)).collect(),
+        }
     }
 }
 
@@ -130,7 +135,9 @@ mod tests {
 
     fn all(job: &str, number: i64, retries: i32) -> Vec<String> {
         let names = TryNames::new(job, UID, number, retries);
-        vec![names.job(Side::Source), names.job(Side::Sink), names.service(), access(job, UID)]
+        let mut all = vec![names.job(Side::Source), names.job(Side::Sink), access(job, UID)];
+        all.extend([1, 64].map(|shards| names.services(shards).pop().unwrap()));
+        all
     }
 
     fn is_dns_1035(name: &str) -> bool {
@@ -171,7 +178,8 @@ mod tests {
     fn runs_tries_and_reborn_jobs_have_names_of_their_own() {
         let mut seen = std::collections::BTreeSet::new();
         for (uid, number, retries) in [("u", 1, 0), ("u", 1, 1), ("u", 2, 0), ("v", 1, 0)] {
-            assert!(seen.insert(TryNames::new("web", uid, number, retries).service()));
+            let names = TryNames::new("web", uid, number, retries);
+            assert!(names.services(3).into_iter().chain(names.services(1)).all(|name| seen.insert(name)));
         }
     }
 
@@ -185,6 +193,6 @@ mod tests {
         assert_eq!(run_id("web-assets", 7), "web-assets-7");
         assert_eq!(try_id("web-assets-7", 0), "web-assets-7");
         assert_eq!(try_id("web-assets-7", 2), "web-assets-7.retry2");
-        assert!(TryNames::new("web-assets", UID, 7, 0).service().starts_with("vf-web-assets-7-"));
+        assert!(TryNames::new("web-assets", UID, 7, 0).services(1)[0].starts_with("vf-web-assets-7-"));
     }
 }

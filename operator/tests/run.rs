@@ -164,6 +164,42 @@ fn a_dry_run_prints_what_the_source_says_and_no_status() {
 }
 
 #[test]
+fn shards_are_pairs_of_processes_and_their_reports_add_up() {
+    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    fs::write(stage.path("job.yaml"), format!("{JOB}  parallelism: 3\n")).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for shard in ["--shard=0/3", "--shard=1/3", "--shard=2/3"] {
+        assert_eq!(stage.notes().matches(shard).count(), 2, "{shard} in {}", stage.notes());
+    }
+    assert_eq!(stage.notes().matches("--run=web-1").count(), 6, "{}", stage.notes());
+    assert!(stderr(&output).contains("web: Succeeded  21 entries"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_failed_shard_fails_the_run_and_is_named() {
+    let stage = Stage::new(
+        r#"[ "$1" = receive ] && listen
+           case "$*" in *--shard=1/3*) finish Failed NoSpace "no space left" 1 ;; esac
+           finish Failed ShardLost "shard 1/3 ended" 5"#,
+    );
+    fs::write(stage.path("job.yaml"), format!("{JOB}  parallelism: 3\n")).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(1));
+    let run = &status(&output)["lastRun"];
+    assert_eq!((&run["reason"], &run["message"]), (&"NoSpace".into(), &"Shard 1 of 3: no space left".into()));
+}
+
+#[test]
+fn a_dry_run_of_shards_is_one_of_the_whole() {
+    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    fs::write(stage.path("job.yaml"), format!("{JOB}  parallelism: 3\n")).unwrap();
+    assert_eq!(stage.run_with(&["--dry-run"]).status.code(), Some(0));
+    let notes = stage.notes();
+    assert!(notes.lines().count() == 2 && !notes.contains("--shard"), "{notes}");
+}
+
+#[test]
 fn nothing_is_left_in_the_folder_for_temporary_files() {
     let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
     stage.run();

@@ -10,14 +10,17 @@ mod termination;
 use std::{ffi::OsString, fs, path::PathBuf};
 
 use clap::Args;
-use contract::{Event, ExitCode, Progress, Report, RunResult, Side};
+use contract::{Event, ExitCode, Progress, Report, RunResult, Shard, Side};
 use jiff::Timestamp;
 use thiserror::Error;
 use tokio::sync::watch;
 
 use self::publish::Publisher;
 use crate::{
-    launch::process::{Exit, ProcessError, Syncer},
+    launch::{
+        self,
+        process::{Exit, ProcessError, Syncer},
+    },
     signals::Stops,
     telemetry,
 };
@@ -44,6 +47,15 @@ pub struct AgentArgs {
     /// Which end of the run this is.
     #[arg(long, value_parser = parse_side)]
     pub side: Side,
+    /// How many pods a side share the run, each with a shard of the tree.
+    #[arg(long, default_value_t = 1)]
+    pub shards: u32,
+    /// Which of them this is. Kubernetes gives the pods of an Indexed Job their numbers this way.
+    #[arg(long, env = "JOB_COMPLETION_INDEX", default_value_t = 0)]
+    pub index: u32,
+    /// The addresses of the sinks of all shards, for a source to dial its own. Absent: the command has it.
+    #[arg(long = "sink", value_name = "IP:PORT")]
+    pub sinks: Vec<String>,
     /// Where `volferry` leaves its report.
     #[arg(long)]
     pub report: PathBuf,
@@ -55,6 +67,27 @@ pub struct AgentArgs {
     pub command: Vec<OsString>,
 }
 
+impl AgentArgs {
+    /// The shard, if there are several.
+    fn shard(&self) -> Option<Shard> {
+        (self.shards > 1).then_some(Shard { index: self.index, count: self.shards })
+    }
+
+    /// The arguments of `volferry` that are this shard's alone.
+    fn shard_args(&self) -> Result<Vec<OsString>, AgentError> {
+        let Some(shard) = self.shard() else { return Ok(Vec::new()) };
+        if !shard.is_valid() {
+            return Err(AgentError::NoSuchShard(shard));
+        }
+        let mut args = vec![OsString::from(format!("--shard={shard}"))];
+        if !self.sinks.is_empty() {
+            let sink = self.sinks.get(shard.index as usize).ok_or(AgentError::NoSuchShard(shard))?;
+            args.push(launch::connect_arg(sink).into());
+        }
+        Ok(args)
+    }
+}
+
 /// Why the agent could not do its part.
 #[derive(Debug, Error)]
 pub enum AgentError {
@@ -64,6 +97,9 @@ pub enum AgentError {
     /// Signals cannot be received.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
+    /// The pod's number is not one of the run's.
+    #[error("the run has no shard {0}: see --shards, --sink and JOB_COMPLETION_INDEX")]
+    NoSuchShard(Shard),
 }
 
 /// Runs one end of a run to its end, and returns the exit status to leave with.
@@ -89,7 +125,8 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     let mut stops = Stops::new().map_err(AgentError::Signals)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
-    let mut syncer = Syncer::start(program.into(), rest.iter().cloned())?;
+    let rest = rest.iter().cloned().chain(args.shard_args()?);
+    let mut syncer = Syncer::start(program.into(), rest)?;
     let (progress, latest) = watch::channel(Progress::default());
     let mut report = None;
     let publishing = publisher.progress(latest);
@@ -175,6 +212,9 @@ mod tests {
             uid: "u".into(),
             run: "web-1".into(),
             side: Side::Sink,
+            shards: 1,
+            index: 0,
+            sinks: Vec::new(),
             report: dir.join("report.json"),
             termination_log: dir.join("termination-log"),
             command: ["/bin/sh", "-c", script].map(OsString::from).into(),
@@ -221,6 +261,22 @@ mod tests {
         let (exit, report) = ended(&args(dir.path(), "kill -9 $$")).await;
         assert_eq!((exit, report.reason.as_deref()), (137, Some("SyncerKilled")));
         assert!(report.message.contains("spec.pods.resources.limits.memory"), "{}", report.message);
+    }
+
+    #[tokio::test]
+    async fn a_shard_is_told_which_it_is_and_whom_to_dial() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut args = args(dir.path(), "echo \"$0\" \"$@\" >&2; exit 1");
+        (args.shards, args.index) = (3, 2);
+        let (_, report) = ended(&args).await;
+        assert!(report.message.ends_with("--shard=2/3"), "{}", report.message);
+        args.sinks = ["10.0.0.1:8900", "10.0.0.2:8900", "10.0.0.3:8900"].map(Into::into).into();
+        let (_, report) = ended(&args).await;
+        assert!(report.message.ends_with("--shard=2/3 --connect=10.0.0.3:8900"), "{}", report.message);
+        args.sinks.pop();
+        assert!(args.shard_args().is_err());
+        args.index = 3;
+        assert!(args.shard_args().is_err());
     }
 
     #[tokio::test]

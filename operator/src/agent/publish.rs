@@ -3,10 +3,13 @@
 //! The pod's role allows one thing: `patch` on the status of its own SyncJob. Each side writes under a field
 //! manager of its own, and names the job's UID, so that a job made anew under the same name refuses the
 //! patch.
+//!
+//! The shards of a run write under their numbers. Of their progress the first shard makes the sum: each patch is answered
+//! with the whole status, and so with what the others wrote.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use contract::{Progress, Report, Side};
+use contract::{Progress, Report, Shard, Side};
 use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
@@ -17,15 +20,17 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::AgentArgs;
+use super::{AgentArgs, termination};
 use crate::{
-    api::{Reports, RunProgress, SyncJob},
+    api::{RunProgress, ShardProgress, SyncJob, SyncJobStatus},
     controller::status::summary_of_progress,
     telemetry::chain,
 };
 
-/// Between two patches of the progress.
+/// Between two patches of the progress by whoever.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Between two patches of the progress by one of very many shards.
+const LONGEST_PERIOD: Duration = Duration::from_secs(10);
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// For how long the report is offered to an API server that is out of reach. The termination message has it
@@ -39,6 +44,7 @@ pub(super) struct Publisher {
     uid: String,
     run: String,
     side: Side,
+    shard: Option<Shard>,
     params: PatchParams,
 }
 
@@ -52,40 +58,62 @@ impl Publisher {
             uid: args.uid.clone(),
             run: args.run.clone(),
             side: args.side,
+            shard: args.shard(),
             params: PatchParams {
-                field_manager: Some(format!("volferry-{}", args.side)),
+                field_manager: Some(match args.shard() {
+                    Some(shard) => format!("volferry-{}-{}", args.side, shard.index),
+                    None => format!("volferry-{}", args.side),
+                }),
                 ..PatchParams::default()
             },
         }
     }
 
-    /// Writes the newest progress, at most once a second, until `progress` is closed. The sink speaks for the
-    /// run.
+    /// Writes the newest progress, at most once a second for the run as a whole, until `progress` is closed. The sinks
+    /// speak for the run.
     pub(super) async fn progress(&self, mut progress: watch::Receiver<Progress>) {
         if self.side == Side::Source {
             return std::future::pending().await;
         }
+        let mut others = BTreeMap::new();
         while progress.changed().await.is_ok() {
             let latest = *progress.borrow_and_update();
-            let status = json!({
-                "progress": RunProgress { run: self.run.clone(), progress: latest },
-                "summary": summary_of_progress(&latest),
-            });
-            if let Err(error) = self.patch(&status).await {
-                tracing::debug!(error = chain(&error), "the progress is not in the status");
+            match self.patch(&self.progress_status(latest, &others)).await {
+                Ok(status) => others = status.and_then(|it| it.progress).unwrap_or_default().shards,
+                Err(error) => tracing::debug!(error = chain(&error), "the progress is not in the status"),
             }
-            sleep(PERIOD).await;
+            sleep(self.period()).await;
         }
+    }
+
+    fn period(&self) -> Duration {
+        self.shard.map_or(PERIOD, |shard| (PERIOD * shard.count).min(LONGEST_PERIOD))
+    }
+
+    /// What is written of the progress, given what other shards wrote last.
+    fn progress_status(&self, latest: Progress, others: &BTreeMap<String, ShardProgress>) -> Value {
+        let run = self.run.clone();
+        let Some(shard) = self.shard else {
+            let progress = RunProgress { run, progress: latest, ..RunProgress::default() };
+            return json!({ "progress": progress, "summary": summary_of_progress(&latest) });
+        };
+        let own = shard.index.to_string();
+        let part = ShardProgress { run: run.clone(), progress: latest };
+        if shard.index != 0 {
+            return json!({ "progress": { "run": run, "shards": { own: part } } });
+        }
+        // What an earlier try has left is not of this one.
+        let others = others.iter().filter(|(index, other)| **index != own && other.run == run);
+        let all: Vec<Progress> = others.map(|(_, other)| other.progress).chain([latest]).collect();
+        let sum = Progress::of_shards(&all);
+        let progress = RunProgress { run, progress: sum, shards: [(own, part)].into() };
+        json!({ "progress": progress, "summary": summary_of_progress(&sum) })
     }
 
     /// Writes this end's report; tries again for a while, unless the API server says that it does not want
     /// it.
     pub(super) async fn report(&self, report: &Report) {
-        let reports = match self.side {
-            Side::Source => Reports { source: Some(report.clone()), sink: None },
-            Side::Sink => Reports { source: None, sink: Some(report.clone()) },
-        };
-        let status = json!({ "reports": reports });
+        let status = self.report_status(report);
         let deadline = Instant::now() + REPORT_TIMEOUT;
         let mut pause = Duration::from_millis(200);
         while let Err(error) = self.patch(&status).await {
@@ -98,12 +126,25 @@ impl Publisher {
         }
     }
 
-    async fn patch(&self, status: &Value) -> Result<(), PublishError> {
-        let Some(api) = &self.api else { return Ok(()) };
+    /// Of many shards each has to be short, so that all fit into one status.
+    fn report_status(&self, report: &Report) -> Value {
+        let side = self.side.to_string();
+        match self.shard {
+            None => json!({ "reports": { side: report } }),
+            Some(Shard { index, .. }) => {
+                let report = termination::fitted(report.clone());
+                json!({ "reports": { "shards": { index.to_string(): { side: report } } } })
+            }
+        }
+    }
+
+    /// Returns the status as it is then.
+    async fn patch(&self, status: &Value) -> Result<Option<SyncJobStatus>, PublishError> {
+        let Some(api) = &self.api else { return Ok(None) };
         let patch = Patch::Merge(json!({ "metadata": { "uid": self.uid }, "status": status }));
         let request = api.patch_status(&self.name, &self.params, &patch);
-        timeout(REQUEST_TIMEOUT, request).await.map_err(|_| PublishError::Timeout)??;
-        Ok(())
+        let job = timeout(REQUEST_TIMEOUT, request).await.map_err(|_| PublishError::Timeout)??;
+        Ok(job.status)
     }
 
     /// A publisher with no API server.
@@ -115,6 +156,7 @@ impl Publisher {
             uid: String::new(),
             run: String::new(),
             side: Side::Sink,
+            shard: None,
             params: PatchParams::default(),
         }
     }
@@ -158,9 +200,11 @@ mod tests {
     };
 
     use axum::{Router, extract::State, http::StatusCode, response::IntoResponse, routing::any};
+    use contract::Phase;
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::api::Reports;
 
     /// What an API server answers, one after the other, the last one for ever; and how often it was asked.
     #[derive(Clone)]
@@ -236,5 +280,78 @@ mod tests {
         let seconds = usize::try_from(started.elapsed().as_secs()).unwrap();
         let asked = answers.asked.load(Ordering::SeqCst);
         assert!(asked >= 2 && asked <= seconds + 1, "{asked} patches in {seconds} s");
+    }
+
+    fn of_shard(index: u32) -> Publisher {
+        let shard = Some(Shard { index, count: 3 });
+        Publisher { run: "web-1.retry1".into(), shard, ..Publisher::offline() }
+    }
+
+    fn moved(files: u64) -> Progress {
+        Progress { phase: Phase::Transfer, files, files_total: 10, ..Progress::default() }
+    }
+
+    #[test]
+    fn shards_write_under_their_numbers_and_the_first_the_sum_of_this_try() {
+        let mut status = json!({});
+        for (index, files) in [(1, 2), (2, 3)] {
+            let written = of_shard(index).progress_status(moved(files), &BTreeMap::new());
+            assert!(written.get("summary").is_none() && written["progress"].get("files").is_none());
+            merge(&mut status, &written);
+        }
+        merge(&mut status, &json!({"progress": {"shards": {"7": {"run": "web-1", "files": 1000}}}}));
+        let others: RunProgress = serde_json::from_value(status["progress"].clone()).unwrap();
+        merge(&mut status, &of_shard(0).progress_status(moved(4), &others.shards));
+
+        let all: SyncJobStatus = serde_json::from_value(status).unwrap();
+        let progress = all.progress.unwrap();
+        let sum = Progress { phase: Phase::Transfer, files: 9, files_total: 30, ..Progress::default() };
+        assert_eq!((progress.run.as_str(), progress.progress), ("web-1.retry1", sum));
+        let parts = ["0", "1", "2"].map(|index| progress.shards[index].progress.files);
+        assert_eq!((parts, all.summary.unwrap().files.as_str()), ([4, 2, 3], "9/30"));
+    }
+
+    #[test]
+    fn reports_of_shards_do_not_overwrite_each_other_and_fit_into_a_status_together() {
+        let mut status = json!({});
+        for index in 0..3 {
+            for side in [Side::Source, Side::Sink] {
+                let report = Report {
+                    run: format!("{side} {index}"),
+                    message: "x".repeat(10_000),
+                    ..Report::default()
+                };
+                merge(&mut status, &Publisher { side, ..of_shard(index) }.report_status(&report));
+            }
+        }
+        assert!(status.to_string().len() < 6 * 4200, "{}", status.to_string().len());
+        let reports: Reports = serde_json::from_value(status["reports"].clone()).unwrap();
+        for index in 0..3 {
+            for side in [Side::Source, Side::Sink] {
+                assert_eq!(reports.of(Some(index), side).unwrap().run, format!("{side} {index}"));
+            }
+        }
+        assert_eq!((reports.of(Some(3), Side::Sink), reports.of(None, Side::Sink)), (None, None));
+    }
+
+    #[test]
+    fn many_shards_together_patch_hardly_more_often_than_one() {
+        let seconds = |count| {
+            let shard = Some(Shard { index: 0, count });
+            Publisher { shard, ..Publisher::offline() }.period().as_secs()
+        };
+        assert_eq!((Publisher::offline().period().as_secs(), seconds(3), seconds(64)), (1, 3, 10));
+    }
+
+    /// What an API server makes of a merge patch.
+    fn merge(into: &mut Value, patch: &Value) {
+        match (into, patch) {
+            (Value::Object(into), Value::Object(patch)) => {
+                for (key, value) in patch {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (into, value) => *into = value.clone(),
+        }
     }
 }

@@ -11,36 +11,37 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Writes the report to the termination log. That fails only where there is none, as outside of a pod.
 pub(super) fn write(log: &Path, report: &Report) {
-    if let Err(error) = fs::write(log, fitted(report.clone())) {
+    let text = serde_json::to_string(&fitted(report.clone())).unwrap_or_default();
+    if let Err(error) = fs::write(log, text) {
         tracing::warn!(%error, log = %log.display(), "no termination message is left");
     }
 }
 
-/// The report as JSON of at most [`MAX_BYTES`]. Failures go first, the last ones before the others; then
-/// notes; then the end of the message.
-fn fitted(mut report: Report) -> String {
-    loop {
-        let text = serde_json::to_string(&report).unwrap_or_default();
-        if text.len() <= MAX_BYTES {
-            return text;
-        }
+/// The report cut down so that its JSON has at most [`MAX_BYTES`]. Failures go first, the last ones before the others;
+/// then notes; then the end of the message.
+pub(super) fn fitted(mut report: Report) -> Report {
+    while !fits(&report) {
         if report.failures.pop().is_none() && report.notes.pop().is_none() {
             return cut(report);
         }
     }
+    report
 }
 
-fn cut(mut report: Report) -> String {
+fn cut(mut report: Report) -> Report {
     // JSON may spend six bytes on one (`\u0000`), so the message is cut until the whole fits.
     let mut room = MAX_MESSAGE_BYTES.min(report.message.len());
     loop {
         report.message.truncate(report.message.floor_char_boundary(room));
-        let text = serde_json::to_string(&report).unwrap_or_default();
-        if text.len() <= MAX_BYTES || room == 0 {
-            return text;
+        if fits(&report) || room == 0 {
+            return report;
         }
         room /= 2;
     }
+}
+
+fn fits(report: &Report) -> bool {
+    serde_json::to_string(report).is_ok_and(|text| text.len() <= MAX_BYTES)
 }
 
 #[cfg(test)]
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn a_small_report_is_whole() {
         let report = Report { failures: vec![failure("a".into())], ..Report::default() };
-        assert_eq!(serde_json::from_str::<Report>(&fitted(report.clone())).unwrap(), report);
+        assert_eq!(fitted(report.clone()), report);
     }
 
     #[test]
@@ -68,9 +69,8 @@ mod tests {
         };
         report.work.files_failed = 10;
         report.failures = (0..10).map(|i| failure(format!("{i}{}", "x".repeat(900)))).collect();
-        let text = fitted(report);
-        let kept: Report = serde_json::from_str(&text).unwrap();
-        assert!(text.len() <= MAX_BYTES);
+        let kept = fitted(report);
+        assert!(fits(&kept));
         assert_eq!((kept.failures.len(), kept.work.files_failed), (3, 10));
         assert_eq!(kept.message, "2 files failed");
     }
@@ -79,9 +79,8 @@ mod tests {
     fn a_message_of_any_characters_is_cut_to_fit() {
         for unit in ["é", "\u{1}", "x"] {
             let report = Report { message: unit.repeat(9000), ..Report::default() };
-            let text = fitted(report);
-            assert!(text.len() <= MAX_BYTES, "{}", text.len());
-            let kept: Report = serde_json::from_str(&text).unwrap();
+            let kept = fitted(report);
+            assert!(fits(&kept), "{unit:?}");
             assert!(kept.message.starts_with(unit));
         }
     }

@@ -325,6 +325,14 @@ spec:
     }
 
     #[test]
+    fn shards_go_with_atomic_writes() {
+        let error = job("  parallelism: 2\n  files: {write: InPlace}").unwrap_err().to_string();
+        assert!(error.contains("parallelism above 1 goes with files.write: Atomic"), "{error}");
+        assert_eq!(job("  parallelism: 64").unwrap().spec.parallelism, 64);
+        assert!(job("  parallelism: 65").is_err() && job("  files: {write: InPlace}").is_ok());
+    }
+
+    #[test]
     fn good_values_are_taken() {
         let retain =
             |field: &str| json!({"engine": "CSI", "volumeSnapshotClassName": "c", "retain": {field: 1}});

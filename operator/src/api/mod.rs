@@ -25,12 +25,12 @@ pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
 pub use pods::{PodSecurity, PodSettings};
 pub use spec::{
-    ConcurrencyPolicy, DeletionPolicy, Hook, HookTarget, Hooks, Limits, OnHookFailure, Regression, Retain,
-    Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
+    ConcurrencyPolicy, DeletionPolicy, Hook, HookTarget, Hooks, Limits, MAX_PARALLELISM, OnHookFailure,
+    Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
     ActiveRun, Baseline, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run, RunProgress,
-    SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+    ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 

@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStatus, Transfer, rules};
 
+/// The most that `spec.parallelism` may be. The engine could take more; what all shards report has to fit into one
+/// status.
+pub const MAX_PARALLELISM: u32 = 64;
+
 /// What to keep in step with what, when, and how.
 #[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -81,10 +85,10 @@ pub struct SyncJobSpec {
     /// When to give up.
     #[serde(default)]
     pub limits: Limits,
-    /// Into how many parts the tree is dealt, each with a pod at either side; needs volumes that several nodes
-    /// can mount.
+    /// Into how many parts the tree is dealt, each with a pod on either side, all at once. On a claim that is
+    /// ReadWriteOnce all pods of a side run on one node; one that is ReadWriteOncePod cannot be shared.
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 64))]
+    #[schemars(range(min = 1, max = MAX_PARALLELISM))]
     pub parallelism: i32,
     /// Commands run in a workload's pod around each run, to quiesce and resume it. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]

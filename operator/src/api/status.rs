@@ -1,10 +1,14 @@
-use contract::{Failure, Progress, Rates, Report, RunResult, Timings, Usage, VolumeId, Work};
+use std::collections::BTreeMap;
+
+use contract::{Failure, Progress, Rates, Report, RunResult, Side, Timings, Usage, VolumeId, Work};
 use k8s_openapi::{
     api::core::v1::LocalObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::MAX_PARALLELISM;
 
 /// What has become of a SyncJob. Nothing in here changes by itself.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -123,6 +127,9 @@ pub struct ActiveRun {
     pub id: String,
     /// 1 for a job's first run.
     pub number: i64,
+    /// How many pairs of pods share the run, each with a shard of the tree.
+    #[serde(default = "one")]
+    pub shards: i32,
     /// The number of tries that failed; 0 in the first.
     #[serde(default)]
     pub retries: i32,
@@ -158,13 +165,34 @@ pub struct KnownDestination {
     pub volume: VolumeId,
 }
 
+impl ActiveRun {
+    /// How many shards there are, within what a spec may ask for: a pod may write to the status.
+    pub fn shard_count(&self) -> u32 {
+        u32::try_from(self.shards).unwrap_or(1).clamp(1, MAX_PARALLELISM)
+    }
+}
+
 /// How far a run is.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct RunProgress {
     /// The run that this is about.
     pub run: String,
-    /// How far it is.
+    /// How far it is; of a run of several shards the sum, in the phase of the one that is least far.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// Of a run of several shards, how far each is, by its number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shards: BTreeMap<String, ShardProgress>,
+}
+
+/// How far one shard of a run is.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardProgress {
+    /// The run that this is about.
+    pub run: String,
+    /// How far the shard is.
     #[serde(flatten)]
     pub progress: Progress,
 }
@@ -179,6 +207,36 @@ pub struct Reports {
     /// By the end that receives them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sink: Option<Report>,
+    /// Of a run of several shards, what the ends of each reported, by its number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shards: BTreeMap<String, ShardReports>,
+}
+
+/// What the ends of one shard of a run reported.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardReports {
+    /// By the end that has the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Report>,
+    /// By the end that receives them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink: Option<Report>,
+}
+
+impl Reports {
+    /// What one end reported, of a run of one shard or as that shard of several.
+    pub fn of(&self, shard: Option<u32>, side: Side) -> Option<&Report> {
+        let (source, sink) = match shard.map(|shard| self.shards.get(&shard.to_string())) {
+            None => (&self.source, &self.sink),
+            Some(Some(shard)) => (&shard.source, &shard.sink),
+            Some(None) => return None,
+        };
+        match side {
+            Side::Source => source.as_ref(),
+            Side::Sink => sink.as_ref(),
+        }
+    }
 }
 
 /// A run that ended.
@@ -308,4 +366,8 @@ pub struct KeptSnapshot {
     /// Its tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+}
+
+fn one() -> i32 {
+    1
 }

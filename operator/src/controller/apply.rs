@@ -1,6 +1,6 @@
 //! The fourth step: bring into the cluster what was built, by server-side apply under one field manager.
 //!
-//! The order is what makes a kill harmless at any point. The Service comes first, because by its label
+//! The order is what makes a kill harmless at any point. The Services come first, because by their label
 //! everything else of a try is found again. The Secrets are written only while there is no Job, and both
 //! before the first Job: so whoever sees a Job knows that its keys are a pair. A Job that is there is left as
 //! it is.
@@ -55,11 +55,11 @@ pub enum ApplyError {
 pub async fn launch(client: &Client, of: &Try<'_>, children: &Children) -> Result<(), ApplyError> {
     let there = |side| children.job_of(of.names, side).is_some();
     let (has_source, has_sink) = (there(Side::Source), there(Side::Sink));
-    let cluster_ip = groundwork(client, build::groundwork(of)).await?;
+    let sinks = groundwork(client, build::groundwork(of)).await?;
     if !has_source && !has_sink {
         secrets(client, of).await?;
     }
-    let ends = build::ends(of, cluster_ip);
+    let ends = build::ends(of, &sinks);
     if !has_sink {
         apply(client, &ends.sink).await?;
     }
@@ -69,13 +69,21 @@ pub async fn launch(client: &Client, of: &Try<'_>, children: &Children) -> Resul
     Ok(())
 }
 
-async fn groundwork(client: &Client, built: Groundwork) -> Result<IpAddr, ApplyError> {
-    let service: Service = apply(client, &built.service).await?;
+/// Returns the addresses of the Services.
+async fn groundwork(client: &Client, built: Groundwork) -> Result<Vec<IpAddr>, ApplyError> {
+    let mut sinks = Vec::with_capacity(built.services.len());
+    for service in &built.services {
+        sinks.push(address_of(&apply(client, service).await?)?);
+    }
     if let Some(account) = &built.service_account {
         apply(client, account).await?;
     }
     apply(client, &built.role).await?;
     apply(client, &built.role_binding).await?;
+    Ok(sinks)
+}
+
+fn address_of(service: &Service) -> Result<IpAddr, ApplyError> {
     let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_ref()?.parse().ok());
     address.ok_or_else(|| ApplyError::NoAddress(service.name_any()))
 }

@@ -20,8 +20,8 @@ pub struct Groundwork {
     pub role: Role,
     /// That they may do it.
     pub role_binding: RoleBinding,
-    /// How the source finds the sink.
-    pub service: Service,
+    /// How each source finds its sink.
+    pub services: Vec<Service>,
 }
 
 /// The two ends.
@@ -39,13 +39,13 @@ pub fn groundwork(of: &Try<'_>) -> Groundwork {
         service_account: access::service_account(of),
         role: access::role(of),
         role_binding: access::role_binding(of),
-        service: service::service(of),
+        services: service::services(of),
     }
 }
 
-/// The second part, for a Service that has been given its address.
-pub fn ends(of: &Try<'_>, cluster_ip: IpAddr) -> Ends {
-    Ends { sink: job::sink_job(of, cluster_ip), source: job::source_job(of, cluster_ip) }
+/// The second part, for Services that have been given their addresses, in the order of the shards.
+pub fn ends(of: &Try<'_>, sinks: &[IpAddr]) -> Ends {
+    Ends { sink: job::sink_job(of, sinks), source: job::source_job(of, sinks) }
 }
 
 /// Secrets with a fresh pair of keys.

@@ -3,6 +3,7 @@
 use contract::Side;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
+use super::placement::{self, Sharing};
 use crate::{api::conditions::reason, fault::Fault};
 
 /// A claim that a job names, as it was found.
@@ -54,6 +55,15 @@ pub fn check(claim: &Claim) -> Result<(), Blocked> {
         Some("Bound") => Ok(()),
         Some("Lost") => Err(Blocked::Stalled(lost(claim))),
         _ => unbound(claim),
+    }
+}
+
+/// Whether that many pods of a side can use this claim at once.
+pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
+    let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
+    match sharing {
+        Some(Sharing::OnePod) if pods > 1 => Err(Blocked::Stalled(not_shared(claim, pods))),
+        _ => Ok(()),
     }
 }
 
@@ -115,6 +125,19 @@ fn lost(claim: &Claim) -> Fault {
     Fault::new(
         "ClaimLost",
         format!("{} has lost its volume. Bring the volume back, or make the claim anew.", described(claim)),
+    )
+}
+
+fn not_shared(claim: &Claim, pods: u32) -> Fault {
+    let side = field(claim.side);
+    Fault::new(
+        reason::CLAIM_NOT_SHAREABLE,
+        format!(
+            "{} has the access mode ReadWriteOncePod, which lets one pod use it, and spec.parallelism asks for {pods}. \
+             Set spec.parallelism to 1, or name a claim in spec.{side}.persistentVolumeClaim that has ReadWriteMany, or \
+             ReadWriteOnce, with which all pods run on one node.",
+            described(claim)
+        ),
     )
 }
 
@@ -182,6 +205,24 @@ mod tests {
         let (stalled, missing) = fault(check(&claim("Pending", Class::Missing("fast".into()))).unwrap_err());
         assert_eq!((stalled, missing.reason.as_str()), (true, "ClaimNotBound"));
         assert!(missing.message.contains("storage class fast does not exist"));
+    }
+
+    #[test]
+    fn a_claim_for_one_pod_is_refused_for_several_with_the_field_to_change() {
+        let mut single = claim("Bound", Class::Unknown);
+        let modes = |mode: &str| PersistentVolumeClaimSpec {
+            access_modes: Some(vec![mode.into()]),
+            ..PersistentVolumeClaimSpec::default()
+        };
+        single.found.as_mut().unwrap().spec = Some(modes("ReadWriteOncePod"));
+        assert_eq!(check_sharing(&single, 1), Ok(()));
+        let (stalled, refused) = fault(check_sharing(&single, 3).unwrap_err());
+        assert_eq!((stalled, refused.reason.as_str()), (true, "ClaimNotShareable"));
+        assert!(refused.message.contains("prod/copy") && refused.message.contains("spec.parallelism"));
+        for mode in ["ReadWriteOnce", "ReadWriteMany"] {
+            single.found.as_mut().unwrap().spec = Some(modes(mode));
+            assert_eq!(check_sharing(&single, 3), Ok(()));
+        }
     }
 
     #[test]

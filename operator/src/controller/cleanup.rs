@@ -1,7 +1,7 @@
 //! Removing what is left of tries that are over, and of a job that is being deleted.
 //!
 //! The order makes it safe to be killed anywhere: a try's Secrets, which the operator may not list, are
-//! removed before its Service, by whose label they are found again.
+//! removed before its Services, by whose label they are found again.
 
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
@@ -83,7 +83,9 @@ pub async fn sweep(
         for side in [Side::Source, Side::Sink] {
             delete::<Secret>(client, namespace, &of.secret(side)).await?;
         }
-        delete::<Service>(client, namespace, &of.service()).await?;
+        for service in children.services.iter().filter(|service| ours(service.labels())) {
+            delete::<Service>(client, namespace, &service.name_any()).await?;
+        }
     }
     Ok(())
 }

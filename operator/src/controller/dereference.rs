@@ -2,10 +2,9 @@
 
 use contract::Side;
 use futures::{future::try_join_all, try_join};
-use jiff::Timestamp;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Event, Namespace, PersistentVolumeClaim, Pod, Service},
+    core::v1::{Namespace, PersistentVolumeClaim, Pod, Service},
     storage::v1::StorageClass,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
@@ -16,9 +15,10 @@ use super::{
     claims::{Claim, Class},
     observe::{self, EndState},
     placement,
+    warnings::{Warnings, warnings},
 };
 use crate::{
-    api::{ActiveRun, ClaimReference, Reports, SyncJob},
+    api::{ClaimReference, Reports, SyncJob},
     names::{self, TryNames},
     resources::Placements,
 };
@@ -37,7 +37,7 @@ pub enum DereferenceError {
     },
 }
 
-type Result<T> = std::result::Result<T, DereferenceError>;
+pub(super) type Result<T> = std::result::Result<T, DereferenceError>;
 
 /// All that a job refers to and has made.
 #[derive(Debug, Default)]
@@ -71,13 +71,6 @@ pub struct Children {
     pub pods: Vec<Pod>,
     /// The Services.
     pub services: Vec<Service>,
-}
-
-/// The last warning that Kubernetes recorded about each end's pod, or about a Job that has none.
-#[derive(Debug, Default)]
-pub struct Warnings {
-    source: Option<String>,
-    sink: Option<String>,
 }
 
 /// The job as it is now; `None` if it is gone.
@@ -148,20 +141,24 @@ impl Children {
         is(Side::Source) || is(Side::Sink)
     }
 
-    /// Where one end of a try is.
-    pub fn end_state(&self, side: Side, names: &TryNames, try_id: &str, seen: Seen<'_>) -> EndState {
-        let pods = self.pods_of(names, side);
-        let report = seen.reports.and_then(|reports| match side {
-            Side::Source => reports.source.as_ref(),
-            Side::Sink => reports.sink.as_ref(),
-        });
-        let job = self.job_of(names, side);
+    /// Where one end of a try is, or of one of its shards.
+    pub fn end_state(
+        &self,
+        side: Side,
+        shard: Option<u32>,
+        names: &TryNames,
+        try_id: &str,
+        seen: Seen<'_>,
+    ) -> EndState {
+        let mut pods = self.pods_of(names, side);
+        pods.retain(|pod| shard.is_none() || shard_of(pod) == shard);
         observe::end_state(&observe::End {
             side,
-            job,
+            shard,
+            job: self.job_of(names, side),
             pods: &pods,
-            warning: seen.warnings.of(side),
-            report,
+            warning: seen.warnings.of(side).and_then(|warning| warning.about(&pods)),
+            report: seen.reports.and_then(|reports| reports.of(shard, side)),
             try_id,
         })
     }
@@ -172,7 +169,7 @@ impl Children {
         self.jobs.iter().find(|job| job.metadata.name.as_ref() == Some(&name))
     }
 
-    fn pods_of(&self, names: &TryNames, side: Side) -> Vec<&Pod> {
+    pub(super) fn pods_of(&self, names: &TryNames, side: Side) -> Vec<&Pod> {
         let (label, side) = (names.label(), side.to_string());
         let is = |pod: &Pod, key, value: &String| pod.labels().get(key) == Some(value);
         let ours = |pod: &&Pod| is(pod, names::LABEL_TRY, &label) && is(pod, names::LABEL_SIDE, &side);
@@ -189,13 +186,9 @@ pub struct Seen<'a> {
     pub warnings: &'a Warnings,
 }
 
-impl Warnings {
-    fn of(&self, side: Side) -> Option<&str> {
-        match side {
-            Side::Source => self.source.as_deref(),
-            Side::Sink => self.sink.as_deref(),
-        }
-    }
+/// Which shard a pod has, of a Job with several.
+fn shard_of(pod: &Pod) -> Option<u32> {
+    pod.annotations().get(names::ANNOTATION_INDEX)?.parse().ok()
 }
 
 fn generation_of(job: &Job) -> Option<i64> {
@@ -257,13 +250,18 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
 /// The pods of the whole namespace are looked at only where a claim ties to a node, and only until the run is under way.
 async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
+    let together = |side| {
+        found(side).is_some_and(|claim| placement::sharing(claim, side) == placement::Sharing::OneNode)
+    };
+    let [source_together, sink_together] = [Side::Source, Side::Sink].map(together);
+    let anywhere = Placements { source_together, sink_together, ..Placements::default() };
     if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
-        return Ok(Placements::default());
+        return Ok(anywhere);
     }
     let pods =
         api::<Pod>(client, job).list(&ListParams::default()).await.map_err(reading("namespace's pods"))?;
     let of = |side| found(side).and_then(|claim| placement::placement(claim, &pods.items));
-    Ok(Placements { source: of(Side::Source), sink: of(Side::Sink) })
+    Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
 }
 
 async fn is_privileged(client: &Client, job: &SyncJob) -> Result<bool> {
@@ -277,52 +275,7 @@ async fn is_privileged(client: &Client, job: &SyncJob) -> Result<bool> {
     }
 }
 
-async fn warnings(client: &Client, job: &SyncJob, run: &ActiveRun, children: &Children) -> Result<Warnings> {
-    let uid = job.uid().unwrap_or_default();
-    let names = TryNames::new(&job.name_any(), &uid, run.number, run.retries);
-    let warning = async |side| match children.stuck(&names, side) {
-        Some(uid) => last_warning(client, job, &uid).await,
-        None => Ok(None),
-    };
-    let (source, sink) = try_join!(warning(Side::Source), warning(Side::Sink))?;
-    Ok(Warnings { source, sink })
-}
-
-impl Children {
-    /// The UID of the object whose warnings say why an end does not start: its pod, or its Job if it has no
-    /// pod.
-    fn stuck(&self, names: &TryNames, side: Side) -> Option<String> {
-        match self.pods_of(names, side).first() {
-            Some(pod) => {
-                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                (phase == Some("Pending")).then(|| pod.uid())?
-            }
-            None => self.job_of(names, side)?.uid(),
-        }
-    }
-}
-
-async fn last_warning(client: &Client, job: &SyncJob, uid: &str) -> Result<Option<String>> {
-    let about = ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning"));
-    let events = match api::<Event>(client, job).list(&about).await {
-        Ok(events) => events.items,
-        Err(error) if is_forbidden(&error) => return Ok(None),
-        Err(error) => return Err(reading("events")(error)),
-    };
-    let last = events.into_iter().max_by_key(time_of);
-    Ok(last.map(|event| {
-        let reason = event.reason.unwrap_or_default();
-        format!("{reason}: {}", event.message.unwrap_or_default())
-    }))
-}
-
-fn time_of(event: &Event) -> Option<Timestamp> {
-    let series = event.series.as_ref().and_then(|series| Some(series.last_observed_time.as_ref()?.0));
-    let last = event.last_timestamp.as_ref().map(|time| time.0);
-    series.or(last).or(event.event_time.as_ref().map(|time| time.0))
-}
-
-fn api<K>(client: &Client, job: &SyncJob) -> Api<K>
+pub(super) fn api<K>(client: &Client, job: &SyncJob) -> Api<K>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     K::DynamicType: Default,
@@ -330,11 +283,11 @@ where
     Api::namespaced(client.clone(), &job.namespace().unwrap_or_default())
 }
 
-fn is_forbidden(error: &kube::Error) -> bool {
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
-fn reading(kind: &'static str) -> impl Fn(kube::Error) -> DereferenceError {
+pub(super) fn reading(kind: &'static str) -> impl Fn(kube::Error) -> DereferenceError {
     move |source| DereferenceError::Read { kind, source }
 }
 

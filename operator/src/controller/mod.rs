@@ -13,16 +13,18 @@ pub mod dereference;
 pub mod destination;
 pub mod observe;
 pub mod outcome;
+pub mod pairs;
 pub mod placement;
 pub mod plan;
 pub mod retry;
 pub mod run;
 pub mod status;
 pub mod validate;
+mod view;
+mod warnings;
 
 use std::{sync::Arc, time::Duration};
 
-use contract::Side;
 use jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt as _,
@@ -39,17 +41,18 @@ use tokio::time::{Instant, timeout};
 use self::{
     apply::ApplyError,
     cleanup::{CleanupError, Removal},
-    dereference::{DereferenceError, Found, Seen},
-    plan::{Situation, Step},
+    dereference::{DereferenceError, Found},
+    plan::Step,
     validate::ValidatedSyncJob,
+    view::View,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
+    api::{SyncJob, SyncJobSpec, SyncJobStatus, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
     metrics::{JobLabels, Standing},
-    names::{self, FIELD_MANAGER, FINALIZER, TryNames},
+    names::{FIELD_MANAGER, FINALIZER},
     resources::{Settings, Try, security},
     telemetry::chain,
 };
@@ -208,78 +211,6 @@ fn validated(job: &SyncJob, privileged: bool) -> Result<ValidatedSyncJob, Fault>
     let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
     security::check(privileged, &valid.pods.security_context)?;
     Ok(valid)
-}
-
-/// A job as one reconciliation sees it.
-struct View<'a> {
-    namespace: String,
-    name: String,
-    generation: i64,
-    status: &'a SyncJobStatus,
-    found: &'a Found,
-    image: &'a str,
-    active_names: Option<TryNames>,
-}
-
-impl<'a> View<'a> {
-    fn new(job: &SyncJob, status: &'a SyncJobStatus, found: &'a Found, settings: &'a Settings) -> Self {
-        let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-        let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.retries);
-        Self {
-            namespace: job.namespace().unwrap_or_default(),
-            generation: job.metadata.generation.unwrap_or(0),
-            active_names: status.active_run.as_ref().map(names),
-            name,
-            status,
-            found,
-            image: &settings.image.name,
-        }
-    }
-
-    fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
-        Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
-    }
-
-    fn leftovers(&self) -> Vec<TryNames> {
-        self.found.children.leftovers(self.active_names.as_ref())
-    }
-
-    fn is_outdated(&self) -> bool {
-        let is = |(run, names): (&ActiveRun, &TryNames)| {
-            self.found.children.is_outdated(names, run.generation, self.image, &self.found.placements)
-        };
-        self.active().is_some_and(is)
-    }
-
-    /// Removes children of tries that are over, and of the one that a step withdraws.
-    async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
-        let mut tries = self.leftovers();
-        if *step == Step::Withdraw {
-            tries.extend(self.active_names.clone());
-        }
-        cleanup::sweep(client, &self.namespace, &self.found.children, &tries).await
-    }
-
-    fn situation(&'a self, valid: &Result<ValidatedSyncJob, Fault>, now: Timestamp) -> Situation<'a> {
-        Situation {
-            job: &self.name,
-            generation: self.generation,
-            status: self.status,
-            demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
-            claims: self.found.claims.iter().try_for_each(claims::check),
-            source: self.end_state(Side::Source),
-            sink: self.end_state(Side::Sink),
-            leftovers: !self.leftovers().is_empty(),
-            outdated: self.is_outdated(),
-            now,
-        }
-    }
-
-    fn end_state(&self, side: Side) -> observe::EndState {
-        let Some((run, names)) = self.active() else { return observe::EndState::Absent };
-        let seen = Seen { reports: self.status.reports.as_ref(), warnings: &self.found.warnings };
-        self.found.children.end_state(side, names, &names::try_id(&run.id, run.retries), seen)
-    }
 }
 
 /// The status after a step.

@@ -1,6 +1,7 @@
 //! What has become of one end of a try, from its Job and its pod. Pure.
 
 use contract::{Report, Side};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::Job,
@@ -33,9 +34,11 @@ pub enum EndState {
 pub struct End<'a> {
     /// Which end.
     pub side: Side,
+    /// Of which shard; `None` where there is one only.
+    pub shard: Option<u32>,
     /// Its Job.
     pub job: Option<&'a Job>,
-    /// Its Job's pods.
+    /// Its Job's pods, of its shard.
     pub pods: &'a [&'a Pod],
     /// The last warning that was recorded about the pod, or about a Job that has none.
     pub warning: Option<&'a str>,
@@ -57,22 +60,51 @@ pub fn end_state(end: &End<'_>) -> EndState {
     }
 }
 
-/// The state of an end whose Job has no pod: not yet, or no longer.
+/// The state of an end whose Job has no pod for it: not yet, or no longer.
 fn job_state(end: &End<'_>, job: &Job) -> EndState {
-    let status = job.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let Some(over) =
-        conditions.iter().find(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))
-    else {
+    let Some(over) = over(end, job) else {
         return EndState::Starting(end.warning.map(|warning| no_pod(end.side, warning)));
     };
-    let at = over.last_transition_time.as_ref().map(|time| time.0);
     let report = end.report.filter(|report| report.run == end.try_id).cloned();
-    let ending = match over.type_ == "Complete" {
-        true => Ending { exit: Some(0), at, report, ..Ending::default() },
-        false => Ending { at, report, ..Ending::of(job_failed(end.side, over.reason.as_deref())) },
+    let ending = match over.well {
+        true => Ending { exit: Some(0), at: over.at, report, ..Ending::default() },
+        false => Ending { at: over.at, report, ..Ending::of(job_failed(end.side, over.reason)) },
     };
     EndState::Ended(Box::new(ending))
+}
+
+/// What a Job says of an end that is over.
+struct Over<'a> {
+    well: bool,
+    at: Option<Timestamp>,
+    reason: Option<&'a str>,
+}
+
+/// Of an end that has a shard, its own index counts before the Job as a whole, which waits for the others.
+fn over<'a>(end: &End<'_>, job: &'a Job) -> Option<Over<'a>> {
+    let status = job.status.as_ref()?;
+    let of_shard = |indexes: &Option<String>| {
+        end.shard.zip(indexes.as_deref()).is_some_and(|(shard, indexes)| holds(indexes, shard))
+    };
+    if of_shard(&status.completed_indexes) {
+        return Some(Over { well: true, at: None, reason: None });
+    }
+    if of_shard(&status.failed_indexes) {
+        return Some(Over { well: false, at: None, reason: None });
+    }
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let over =
+        conditions.iter().find(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))?;
+    let at = over.last_transition_time.as_ref().map(|time| time.0);
+    Some(Over { well: over.type_ == "Complete", at, reason: over.reason.as_deref() })
+}
+
+/// Whether a Job's list of indexes, such as `0,2-4`, holds one.
+fn holds(indexes: &str, shard: u32) -> bool {
+    indexes.split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&shard))
+    })
 }
 
 fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {

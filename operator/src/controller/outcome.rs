@@ -77,6 +77,42 @@ impl Outcome {
         };
         Self { report, may_retry: false, exit: ExitCode::Failed }
     }
+
+    /// Whether the other shards of the run cannot succeed after this.
+    pub fn breaks_others(&self) -> bool {
+        !matches!(self.exit, ExitCode::Done | ExitCode::Partial)
+    }
+
+    /// How much this outcome of a shard explains of the run's: what only followed from another shard's end explains least
+    /// of the failures.
+    fn weight(&self) -> u8 {
+        match (self.exit, self.report.reason.as_deref()) {
+            (ExitCode::Done, _) => 0,
+            (ExitCode::Partial, _) => 1,
+            (ExitCode::Identity | ExitCode::Guard | ExitCode::Usage, _) => 6,
+            _ if self.report.result == RunResult::Canceled => 2,
+            (_, Some("ShardLost")) => 3,
+            (_, Some("PeerLost" | "SyncerFailed")) => 4,
+            _ => 5,
+        }
+    }
+}
+
+/// What a run of `count` shards came to, by the outcomes of those that are over, each with its number.
+pub fn of_shards(mut shards: Vec<(u32, Outcome)>, count: usize) -> Outcome {
+    if count == 1 {
+        return shards.pop().map_or_else(|| judge(&Ending::default(), &Ending::default()), |(_, it)| it);
+    }
+    // Where two are as bad, the report takes the first's word.
+    shards.sort_by_key(|(shard, outcome)| (std::cmp::Reverse(outcome.weight()), *shard));
+    let reports: Vec<Report> = shards.iter().map(|(_, outcome)| outcome.report.clone()).collect();
+    let mut report = Report::of_shards(&reports);
+    let Some((shard, worst)) = shards.first() else { return judge(&Ending::default(), &Ending::default()) };
+    let is_shared = reports.len() == count && reports.iter().all(|other| other.reason == worst.report.reason);
+    if worst.exit != ExitCode::Done && !is_shared {
+        report.message = format!("Shard {shard} of {count}: {}", report.message);
+    }
+    Outcome { report, may_retry: worst.may_retry, exit: worst.exit }
 }
 
 /// Judges a try by its two ends. The sink decides what is success, because it alone knows what is durable; of
@@ -236,6 +272,50 @@ mod tests {
         let outcome = judge(&end(3, None), &end(3, report(RunResult::PartiallyFailed, Some("ReadFailed"))));
         assert_eq!((outcome.report.result, outcome.may_retry), (RunResult::PartiallyFailed, true));
         assert_eq!(reason_of(&outcome), "ReadFailed");
+    }
+
+    fn shard(result: RunResult, reason: Option<&str>, exit: ExitCode) -> Outcome {
+        let report = report(result, reason).unwrap();
+        Outcome { report, may_retry: exit.may_retry() && exit != ExitCode::Done, exit }
+    }
+
+    fn failed_shard(reason: &str, exit: ExitCode) -> Outcome {
+        shard(RunResult::Failed, Some(reason), exit)
+    }
+
+    #[test]
+    fn of_shards_that_failed_the_one_that_explains_most_is_believed() {
+        let lost = failed_shard("ShardLost", ExitCode::PeerLost);
+        let peer = failed_shard("PeerLost", ExitCode::PeerLost);
+        let full = failed_shard("NoSpace", ExitCode::Failed);
+        let guard = failed_shard("SourceEmpty", ExitCode::Guard);
+        let cases = [
+            (vec![&lost, &peer, &full], "NoSpace", true),
+            (vec![&lost, &lost, &peer], "PeerLost", true),
+            (vec![&full, &guard, &lost], "SourceEmpty", false),
+            (vec![&lost, &lost], "ShardLost", true),
+        ];
+        for (shards, reason, may_retry) in cases {
+            let count = shards.len();
+            let outcome = of_shards((0..).zip(shards.into_iter().cloned()).collect(), count);
+            assert_eq!((reason_of(&outcome), outcome.may_retry), (reason, may_retry));
+        }
+    }
+
+    #[test]
+    fn one_partial_shard_makes_the_run_partial() {
+        let done = shard(RunResult::Succeeded, None, ExitCode::Done);
+        let partial = shard(RunResult::PartiallyFailed, Some("FilesFailed"), ExitCode::Partial);
+        let outcome = of_shards(vec![(0, done), (1, partial)], 2);
+        assert_eq!((outcome.report.result, outcome.exit), (RunResult::PartiallyFailed, ExitCode::Partial));
+        assert!(outcome.may_retry && outcome.report.message.starts_with("Shard 1 of 2: "));
+    }
+
+    #[test]
+    fn what_all_shards_say_is_said_once() {
+        let guard = failed_shard("SourceEmpty", ExitCode::Guard);
+        let outcome = of_shards(vec![(0, guard.clone()), (1, guard)], 2);
+        assert_eq!(outcome.report.message, "m");
     }
 
     #[test]

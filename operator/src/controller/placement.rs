@@ -3,8 +3,15 @@
 //! A volume that one node at a time may mount is tied to the node of whoever uses it. Where the volume is local, its own
 //! node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for ever.
 
-use k8s_openapi::api::core::v1::{
-    Affinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, Toleration,
+use std::collections::BTreeMap;
+
+use contract::Side;
+use k8s_openapi::{
+    api::core::v1::{
+        Affinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, PodAffinityTerm,
+        Toleration,
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::ResourceExt as _;
 
@@ -35,9 +42,40 @@ pub fn placement(claim: &PersistentVolumeClaim, pods: &[Pod]) -> Option<Placemen
 
 /// Whether several pods may use the claim, if they are on one node.
 pub fn ties(claim: &PersistentVolumeClaim) -> bool {
-    let granted = claim.status.as_ref().and_then(|status| status.access_modes.as_ref());
-    let modes = granted.or(claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref()));
-    modes.is_some_and(|modes| !modes.is_empty() && modes.iter().all(|mode| mode == "ReadWriteOnce"))
+    let modes = modes(claim);
+    !modes.is_empty() && modes.iter().all(|mode| mode == "ReadWriteOnce")
+}
+
+/// How several pods of one side may use a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Wherever they are.
+    Anywhere,
+    /// All on one node, whichever that is.
+    OneNode,
+    /// Not at all.
+    OnePod,
+}
+
+/// How the pods of that side may share the claim. What nothing is known of is left to Kubernetes.
+pub fn sharing(claim: &PersistentVolumeClaim, side: Side) -> Sharing {
+    let modes = modes(claim);
+    let has = |mode: &str| modes.iter().any(|it| it == mode);
+    if has("ReadWriteMany") || (side == Side::Source && has("ReadOnlyMany")) {
+        Sharing::Anywhere
+    } else if has("ReadWriteOnce") {
+        Sharing::OneNode
+    } else if has("ReadWriteOncePod") {
+        Sharing::OnePod
+    } else {
+        Sharing::Anywhere
+    }
+}
+
+fn modes(claim: &PersistentVolumeClaim) -> &[String] {
+    let granted = claim.status.as_ref().and_then(|status| status.access_modes.as_deref());
+    let wanted = || claim.spec.as_ref().and_then(|spec| spec.access_modes.as_deref());
+    granted.or_else(wanted).unwrap_or_default()
 }
 
 fn uses(pod: &Pod, claim: &str) -> bool {
@@ -70,6 +108,18 @@ pub fn pinned(wanted: Option<Affinity>, node: &str) -> Affinity {
             values: Some(vec![node.into()]),
         });
     }
+    affinity
+}
+
+/// `wanted`, and the node of whichever pod with these labels is the first.
+pub fn together(wanted: Option<Affinity>, labels: BTreeMap<String, String>) -> Affinity {
+    let mut affinity = wanted.unwrap_or_default();
+    let terms = &mut affinity.pod_affinity.get_or_insert_default();
+    terms.required_during_scheduling_ignored_during_execution.get_or_insert_default().push(PodAffinityTerm {
+        label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
+        topology_key: "kubernetes.io/hostname".into(),
+        ..PodAffinityTerm::default()
+    });
     affinity
 }
 
@@ -112,6 +162,23 @@ mod tests {
         for modes in [&["ReadWriteMany"][..], &["ReadWriteOnce", "ReadOnlyMany"], &["ReadWriteOncePod"], &[]]
         {
             assert_eq!(node(&claim(modes), &pods), None, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn pods_share_a_claim_as_its_modes_allow() {
+        let cases = [
+            (&["ReadWriteMany"][..], Side::Sink, Sharing::Anywhere),
+            (&["ReadWriteOnce", "ReadWriteMany"], Side::Sink, Sharing::Anywhere),
+            (&["ReadWriteOnce"], Side::Sink, Sharing::OneNode),
+            (&["ReadWriteOnce", "ReadOnlyMany"], Side::Sink, Sharing::OneNode),
+            (&["ReadWriteOnce", "ReadOnlyMany"], Side::Source, Sharing::Anywhere),
+            (&["ReadOnlyMany"], Side::Source, Sharing::Anywhere),
+            (&["ReadWriteOncePod"], Side::Source, Sharing::OnePod),
+            (&["ReadWriteOncePod"], Side::Sink, Sharing::OnePod),
+        ];
+        for (modes, side, expected) in cases {
+            assert_eq!(sharing(&claim(modes), side), expected, "{modes:?} {side}");
         }
     }
 

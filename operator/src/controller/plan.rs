@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     claims::Blocked,
-    observe::EndState,
-    outcome::{self, Ending, Outcome},
+    outcome::Outcome,
+    pairs::{self, Pair, Stand},
     retry, status,
     validate::ValidatedSyncJob,
 };
@@ -19,9 +19,6 @@ use crate::{
     fault::Fault,
 };
 
-/// How long the other end may take to end by itself when one end has. The engine notices a lost peer within
-/// 10 s.
-const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// How often to look for warnings while pods do not start: events do not wake the controller.
 const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 /// How often to look again at what is not watched: storage classes and namespaces.
@@ -38,6 +35,8 @@ pub struct Demand {
     pub timeout: Duration,
     /// How often a failed run is tried again.
     pub retries: u32,
+    /// How many shards the tree is dealt into.
+    pub shards: u32,
 }
 
 impl From<&ValidatedSyncJob> for Demand {
@@ -47,6 +46,7 @@ impl From<&ValidatedSyncJob> for Demand {
             trigger: job.trigger.clone(),
             timeout: job.timeout,
             retries: job.retries,
+            shards: job.parallelism,
         }
     }
 }
@@ -64,10 +64,8 @@ pub struct Situation<'a> {
     pub demand: Result<Demand, Fault>,
     /// Whether both claims can be mounted.
     pub claims: Result<(), Blocked>,
-    /// The end with the files, of the run under way.
-    pub source: EndState,
-    /// The end that receives them.
-    pub sink: EndState,
+    /// The two ends of each shard of the run under way.
+    pub pairs: Vec<Pair>,
     /// There are children that do not belong to the try under way.
     pub leftovers: bool,
     /// The try under way has a Job that was made from another generation than the run's, or with another
@@ -130,7 +128,8 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
     }
     let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
-    (Step::Begin(status::new_run(situation.job, number, generation, trigger, situation.now)), None)
+    let run = status::new_run(situation.job, number, generation, trigger, situation.now);
+    (Step::Begin(ActiveRun { shards: shards(demand), ..run }), None)
 }
 
 /// One run for each generation of the spec, and for each value of the trigger.
@@ -143,60 +142,23 @@ fn is_due(situation: &Situation<'_>, demand: &Demand) -> bool {
 fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
-    let (source, sink) = (settled(&situation.source, run), settled(&situation.sink, run));
-    if let (EndState::Ended(source), EndState::Ended(sink)) = (&source, &sink) {
-        return conclude(situation, run, outcome::judge(source, sink));
-    }
-    if situation.now >= deadline {
-        let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
-        return (Step::Finish(Outcome::stopped(timed_out(timeout, &obstacle(&source, &sink)))), None);
-    }
-    if situation.now < try_time {
-        return (Step::Await, Some(try_time));
-    }
-    let (step, again) = match (source, sink) {
-        (EndState::Ended(ended), other) => return one_ended(situation, run, &ended, &other, true),
-        (other, EndState::Ended(ended)) => return one_ended(situation, run, &ended, &other, false),
+    let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
+    let (step, again) = match pairs::stand(&pairs, situation.now) {
+        Stand::Over(outcome) => return conclude(situation, run, *outcome),
+        _ if situation.now >= deadline => {
+            let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+            return (Step::Finish(Outcome::stopped(timed_out(timeout, &pairs::held_up_by(&pairs)))), None);
+        }
+        _ if situation.now < try_time => return (Step::Await, Some(try_time)),
+        Stand::Ending(until) => return (Step::Linger, Some(until)),
         // Before anything is made beside it: what is on its way out may take the keys of a launch with it.
-        (EndState::Stopping, _) | (_, EndState::Stopping) => (Step::Linger, None),
-        (EndState::Absent, _) | (_, EndState::Absent) => return launch(situation, run),
-        (EndState::Running, EndState::Running) => (Step::Run, None),
-        (EndState::Starting(_), _) | (_, EndState::Starting(_)) if is_behind(situation, run) => {
-            return renew(situation, run);
-        }
-        (EndState::Starting(fault), other) | (other, EndState::Starting(fault)) => {
-            let fault = fault.or(if let EndState::Starting(fault) = other { fault } else { None });
-            (Step::Start(fault), after(situation, WARNINGS_PERIOD))
-        }
+        Stand::Stopping => (Step::Linger, None),
+        Stand::Absent => return launch(situation, run),
+        Stand::Running => (Step::Run, None),
+        Stand::Starting(_) if is_behind(situation, run) => return renew(situation, run),
+        Stand::Starting(fault) => (Step::Start(fault), after(situation, WARNINGS_PERIOD)),
     };
     (step, Some(again.map_or(deadline, |again| again.min(deadline))))
-}
-
-/// An end that ran and whose Job is gone has ended, whoever removed it.
-fn settled(end: &EndState, run: &ActiveRun) -> EndState {
-    match end {
-        EndState::Absent if run.pods_ready_time.is_some() => {
-            let fault = Fault::new("JobDeleted", "A syncer's Job was deleted while it ran.");
-            EndState::Ended(Box::new(Ending::of(fault)))
-        }
-        other => other.clone(),
-    }
-}
-
-fn one_ended(
-    situation: &Situation<'_>,
-    run: &ActiveRun,
-    ended: &Ending,
-    other: &EndState,
-    ended_is_source: bool,
-) -> (Step, Option<Timestamp>) {
-    let patience = ended.at.and_then(|at| at.checked_add(GRACE).ok()).filter(|until| *until > situation.now);
-    if let (EndState::Running | EndState::Stopping, Some(until)) = (other, patience) {
-        return (Step::Linger, Some(until));
-    }
-    let silent = Ending::default();
-    let (source, sink) = if ended_is_source { (ended, &silent) } else { (&silent, ended) };
-    conclude(situation, run, outcome::judge(source, sink))
 }
 
 fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
@@ -226,7 +188,9 @@ fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
 /// removed.
 fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if run.generation != situation.generation {
-        return (Step::Begin(ActiveRun { generation: situation.generation, ..run.clone() }), None);
+        let shards = situation.demand.as_ref().map_or(run.shards, shards);
+        let generation = situation.generation;
+        return (Step::Begin(ActiveRun { generation, shards, ..run.clone() }), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }
@@ -248,13 +212,9 @@ fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp {
     timeout.ok().and_then(|timeout| started.checked_add(timeout).ok()).unwrap_or(Timestamp::MAX)
 }
 
-/// What is in the way of an end that has not started.
-fn obstacle(source: &EndState, sink: &EndState) -> String {
-    let cause = [source, sink].into_iter().find_map(|end| match end {
-        EndState::Starting(Some(fault)) => Some(format!(" {}", fault.message)),
-        _ => None,
-    });
-    cause.unwrap_or_default()
+/// As the status has it.
+fn shards(demand: &Demand) -> i32 {
+    i32::try_from(demand.shards).unwrap_or(1)
 }
 
 /// A run took too long; `obstacle` is a sentence on why, or empty.

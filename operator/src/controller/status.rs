@@ -20,7 +20,7 @@ use crate::{
 const MAX_MESSAGE_BYTES: usize = 4096;
 const MAX_REASON_BYTES: usize = 64;
 
-/// A run that starts now: the `number`th of the job called `job`.
+/// A run of one shard that starts now: the `number`th of the job called `job`.
 pub fn new_run(
     job: &str,
     number: i64,
@@ -31,6 +31,7 @@ pub fn new_run(
     ActiveRun {
         id: names::run_id(job, number),
         number,
+        shards: 1,
         retries: 0,
         generation,
         trigger,

@@ -3,12 +3,12 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, RunParams};
+use contract::{Compression, DeleteLimit, RunParams, WriteMode};
 use thiserror::Error;
 
 use crate::api::{
-    ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, Placement, PodSettings,
-    PointInTime, SyncJobSpec, Transfer, conditions::reason,
+    ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, MAX_PARALLELISM, Placement,
+    PodSettings, PointInTime, SyncJobSpec, Transfer, conditions::reason,
 };
 
 /// A field that the API has and whose behaviour is still to come, and whether a spec in that namespace asks for
@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 17] = [
+const NOT_SUPPORTED_YET: [Unsupported; 16] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -34,7 +34,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 17] = [
     ("transfer.placement: Local", |spec, _| spec.transfer.placement == Placement::Local),
     ("snapshots", |spec, _| spec.snapshots.is_some()),
     ("regression", |spec, _| spec.regression.is_some()),
-    ("parallelism", |spec, _| spec.parallelism > 1),
     ("hooks", |spec, _| spec.hooks.is_some()),
     ("deletionPolicy: Delete", |spec, _| spec.deletion_policy == DeletionPolicy::Delete),
     ("source.volumeSnapshotClassName", |spec, _| spec.source.volume_snapshot_class_name.is_some()),
@@ -88,8 +87,11 @@ pub struct ValidatedSyncJob {
     pub trigger: Option<String>,
     /// No run is to be started.
     pub suspend: bool,
-    /// What the engine is told, but for the run's name, which is still to be given.
+    /// What the engine is told, but for the run's name and the shard, which are still to be given. The limit on bandwidth is
+    /// that of each shard.
     pub params: RunParams,
+    /// How many shards the tree is dealt into; 1 to [`MAX_PARALLELISM`].
+    pub parallelism: u32,
     /// The longest that a run may take, retries included.
     pub timeout: Duration,
     /// How often a failed run is tried again.
@@ -166,6 +168,7 @@ pub fn validate(
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,
         params: params(spec)?,
+        parallelism: parallelism(spec)?,
         timeout: timeout(&spec.limits.timeout)?,
         retries: number("limits.retries", spec.limits.retries)?,
         history_limit: number("historyLimit", spec.history_limit)?,
@@ -233,6 +236,20 @@ fn apart(
     Ok((source, destination))
 }
 
+fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {
+    let shards: u32 = number("parallelism", spec.parallelism)?;
+    if !(1..=MAX_PARALLELISM).contains(&shards) {
+        return Err(invalid("parallelism", format!("{shards} is not a number from 1 to {MAX_PARALLELISM}")));
+    }
+    if shards > 1 && spec.files.write != WriteMode::Atomic {
+        return Err(invalid(
+            "parallelism",
+            "above 1 goes with files.write: Atomic; set either back to its default",
+        ));
+    }
+    Ok(shards)
+}
+
 fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     let files = &spec.files;
     let (min_size, max_size) = sizes(files)?;
@@ -252,7 +269,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         preserve: files.preserve.into(),
         write: files.write,
         compression: compression(&spec.transfer)?,
-        bandwidth_limit: bandwidth_limit(&spec.transfer)?,
+        bandwidth_limit: bandwidth_limit(spec)?,
         connections: number("transfer.connections", spec.transfer.connections)?,
         shard: None,
         expect_volume: None,
@@ -284,9 +301,12 @@ fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {
     })
 }
 
-fn bandwidth_limit(transfer: &Transfer) -> Result<Option<u64>, ValidationError> {
-    let parsed = transfer.bandwidth_limit.as_deref().map(contract::parse_bytes).transpose();
-    parsed.map_err(|error| invalid("transfer.bandwidthLimit", error.to_string()))
+/// Each shard has its share of the run's.
+fn bandwidth_limit(spec: &SyncJobSpec) -> Result<Option<u64>, ValidationError> {
+    let shards = u64::from(parallelism(spec)?);
+    let parsed = spec.transfer.bandwidth_limit.as_deref().map(contract::parse_bytes).transpose();
+    let limit = parsed.map_err(|error| invalid("transfer.bandwidthLimit", error.to_string()))?;
+    Ok(limit.map(|limit| limit / shards))
 }
 
 fn timeout(text: &str) -> Result<Duration, ValidationError> {
@@ -305,182 +325,4 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn spec(more: &Value) -> SyncJobSpec {
-        let mut spec = json!({
-            "source": {"persistentVolumeClaim": {"claimName": "a"}},
-            "destination": {"persistentVolumeClaim": {"claimName": "b"}},
-        });
-        merge(&mut spec, more);
-        serde_json::from_value(spec).unwrap()
-    }
-
-    fn merge(into: &mut Value, from: &Value) {
-        match (into, from) {
-            (Value::Object(into), Value::Object(from)) => {
-                for (key, value) in from {
-                    merge(into.entry(key).or_insert(Value::Null), value);
-                }
-            }
-            (into, from) => *into = from.clone(),
-        }
-    }
-
-    fn judged(more: &Value) -> Result<ValidatedSyncJob, ValidationError> {
-        validate(&spec(more), "web", "prod")
-    }
-
-    fn claim(name: &str) -> Claim {
-        Claim { namespace: "prod".into(), name: name.into() }
-    }
-
-    #[test]
-    fn the_least_spec_gets_the_documented_defaults() {
-        let job = judged(&json!({})).unwrap();
-        assert_eq!((&job.source.claim, &job.destination.claim), (&claim("a"), &claim("b")));
-        assert_eq!((job.source.folder.as_str(), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
-        assert_eq!((job.history_limit, job.params), (10, RunParams::default()));
-    }
-
-    #[test]
-    fn what_works_is_carried_over() {
-        let job = judged(&json!({
-            "source": {"path": "/in", "persistentVolumeClaim": {"namespace": "prod"}},
-            "destination": {"path": "/out/x"},
-            "trigger": "t", "suspend": true, "historyLimit": 3,
-            "files": {"delete": true, "deleteLimit": {"percent": 7}, "include": ["i"], "exclude": ["-e"]},
-            "limits": {"timeout": "1h30m", "retries": 0},
-            "transfer": {"placement": "Network"},
-            "pods": {"priorityClassName": "high"},
-        }))
-        .unwrap();
-        assert_eq!((job.source.folder.as_str(), job.destination.folder.as_str()), ("/in", "/out/x"));
-        assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit), (Some("t"), true, 3));
-        assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
-        assert_eq!(job.params.to_args(), ["--delete", "--delete-limit=7", "--include=i", "--exclude=-e"]);
-        assert_eq!(job.pods.priority_class_name.as_deref(), Some("high"));
-    }
-
-    #[test]
-    fn which_files_take_part_and_what_makes_them_equal_reaches_the_engine() {
-        let files = json!({"ignoreFiles": true, "minSize": "1k", "maxSize": "2Gi", "compare": "Content"});
-        let job = judged(&json!({"files": files})).unwrap();
-        let flags = ["--ignore-files", "--min-size=1000", "--max-size=2147483648", "--compare=content"];
-        assert_eq!(job.params.to_args(), flags);
-    }
-
-    #[test]
-    fn every_field_without_behaviour_is_refused_by_its_own_name() {
-        let remote = json!({"dial": {"secretName": "s"}});
-        let specs = [
-            ("source.remote", json!({"source": {"remote": remote}})),
-            (
-                "source.persistentVolumeClaim.namespace",
-                json!({"source": {"persistentVolumeClaim": {"namespace": "other"}}}),
-            ),
-            ("source.pointInTime", json!({"source": {"pointInTime": "Clone"}})),
-            ("source.snapshot", json!({"source": {"snapshot": "latest"}})),
-            ("source.volumeSnapshotClassName", json!({"source": {"volumeSnapshotClassName": "c"}})),
-            ("destination.remote", json!({"destination": {"remote": remote}})),
-            (
-                "destination.persistentVolumeClaim.namespace",
-                json!({"destination": {"persistentVolumeClaim": {"namespace": "other"}}}),
-            ),
-            ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
-            ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
-            ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
-            ("transfer.connections", json!({"transfer": {"connections": 2}})),
-            ("transfer.placement: Local", json!({"transfer": {"placement": "Local"}})),
-            ("snapshots", json!({"snapshots": {}})),
-            ("regression", json!({"regression": {}})),
-            ("parallelism", json!({"parallelism": 2})),
-            ("hooks", json!({"hooks": {}})),
-            ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
-        ];
-        for (field, more) in &specs {
-            assert_eq!(judged(more), Err(ValidationError::NotSupportedYet { fields: vec![field] }), "{more}");
-        }
-        let tried: std::collections::BTreeSet<_> = specs.iter().map(|(field, _)| field).collect();
-        assert_eq!(tried, NOT_SUPPORTED_YET.iter().map(|(field, _)| field).collect());
-    }
-
-    #[test]
-    fn the_message_names_all_that_is_refused() {
-        let error = judged(&json!({"parallelism": 2, "snapshots": {}})).unwrap_err();
-        assert_eq!(error.reason(), "NotSupportedYet");
-        assert_eq!(
-            error.to_string(),
-            "not supported yet: snapshots, parallelism; remove what is named, or set it back to its default"
-        );
-    }
-
-    #[test]
-    fn a_job_onto_itself_is_refused_however_its_namespace_is_written() {
-        let onto = |from: &str, to: &str| {
-            judged(&json!({
-                "source": {"path": from, "persistentVolumeClaim": {"claimName": "b", "namespace": "prod"}},
-                "destination": {"path": to},
-            }))
-        };
-        for (from, to) in [("/", "/"), ("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a"), ("/", "/a"), ("/a", "/")]
-        {
-            assert_eq!(onto(from, to).unwrap_err().reason(), "InvalidSpec", "{from} {to}");
-        }
-        for (from, to) in [("/a", "/b"), ("/a", "/ab"), ("/ab", "/a"), ("/x/a", "/x/b")] {
-            assert!(onto(from, to).is_ok(), "{from} {to}");
-        }
-    }
-
-    #[test]
-    fn a_path_never_leads_out_of_the_volume() {
-        for path in
-            ["", "a", "..", "/..", "/a/../b", "/a/", "//", "/./a", "/.volferry", "/a/.volferry/x", "/a\0"]
-        {
-            assert_eq!(Folder::new(path), None, "{path:?}");
-            let error = judged(&json!({"source": {"path": path}})).unwrap_err();
-            assert!(error.to_string().starts_with("spec.source.path: "), "{error}");
-        }
-        for path in ["/", "/a", "/a/b.c/..d", "/ a "] {
-            assert!(Folder::new(path).is_some(), "{path:?}");
-        }
-    }
-
-    #[test]
-    fn what_an_older_crd_let_through_is_refused_with_the_field() {
-        for (field, more) in [
-            ("source.persistentVolumeClaim", json!({"source": {"persistentVolumeClaim": null}})),
-            ("limits.timeout", json!({"limits": {"timeout": "tomorrow"}})),
-            ("limits.timeout", json!({"limits": {"timeout": "0s"}})),
-            ("limits.timeout", json!({"limits": {"timeout": "-1h"}})),
-            ("limits.retries", json!({"limits": {"retries": -1}})),
-            ("files.deleteLimit.percent", json!({"files": {"deleteLimit": {"percent": 300}}})),
-            ("historyLimit", json!({"historyLimit": -1})),
-            ("files.minSize", json!({"files": {"minSize": "big"}})),
-            ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
-            ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
-        ] {
-            let error = judged(&more).unwrap_err();
-            assert_eq!(error.reason(), "InvalidSpec");
-            assert!(error.to_string().starts_with(&format!("spec.{field}: ")), "{error}");
-        }
-    }
-
-    #[test]
-    fn parameters_of_features_to_come_are_carried_already() {
-        let spec = spec(&json!({
-            "transfer": {"compression": "Zstd", "bandwidthLimit": "100Mi", "connections": 4},
-            "files": {"compare": "Content", "write": "InPlace", "preserve": {"xattrs": false}},
-        }));
-        let params = params(&spec).unwrap();
-        assert_eq!((params.compression, params.bandwidth_limit), (Compression::Level(3), Some(100 << 20)));
-        assert_eq!((params.connections, params.preserve.xattrs), (4, false));
-        assert_eq!(
-            (params.compare, params.write),
-            (contract::Compare::Content, contract::WriteMode::InPlace)
-        );
-    }
-}
+mod tests;

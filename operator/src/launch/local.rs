@@ -5,6 +5,7 @@
 
 mod display;
 mod manifest;
+mod pair;
 
 use std::{
     io::{self, Write as _},
@@ -13,37 +14,32 @@ use std::{
 };
 
 use clap::Args;
-use contract::{Event, ExitCode, IdentityError, IdentityPair, Report, RunParams, Side};
+use contract::{ExitCode, IdentityError, IdentityPair, RunParams, Shard, Side};
+use futures::{TryStreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use thiserror::Error;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{sync::watch, time::Instant};
 
 use self::{
-    display::Display,
+    display::{Display, Screen},
     manifest::{Manifest, ManifestError},
+    pair::{GRACE, Pair},
 };
-use super::{
-    Dial, End,
-    process::{Exit, ProcessError, Syncer},
-    sink_args, source_args,
-};
+use super::{Dial, End, process::ProcessError, sink_args, source_args};
 use crate::{
     api::{KnownDestination, SyncJobStatus},
     controller::{
         destination,
-        outcome::{self, Ending, Outcome},
+        outcome::{self, Outcome},
         plan, status,
         validate::{ValidatedSyncJob, VolumeFolder},
     },
     names,
-    signals::Stops,
     telemetry::chain,
 };
 
 /// How long the source tries to reach the sink, which listens already.
 const DIAL_TIMEOUT_S: u64 = 30;
-/// How long a process may take to end once it has been told to, or once the other has ended.
-const GRACE: Duration = Duration::from_secs(30);
 
 /// How `run` is called.
 #[derive(Debug, Clone, Args)]
@@ -185,7 +181,7 @@ async fn run_one(
     Ok((status, outcome.exit))
 }
 
-/// One try, as the pods of a cluster would make it.
+/// One try, as the pods of a cluster would make it: a pair of processes for each shard, all at once.
 async fn try_once(
     job: &ValidatedSyncJob,
     folders: &Folders,
@@ -193,18 +189,53 @@ async fn try_once(
     program: &Path,
     display: &mut Display,
 ) -> Result<Outcome, LocalError> {
-    let scratch = Scratch::new(&params.run)?;
-    let args = sink_args(&scratch.end(Side::Sink, &folders.destination), "127.0.0.1:0", params);
-    let mut sink = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
-    let mut ends = Ends::new(job.timeout)?;
-    let Some(address) = ends.await_address(&mut sink).await else {
-        let sink = ends.ending(Side::Sink, sink, display).await?;
-        return Ok(ends.judge(&Ending::default(), &sink));
+    // What a run would do does not depend on who does which part of it.
+    let shards = if params.dry_run { 1 } else { job.parallelism };
+    let count = shards as usize;
+    let scratch = &Scratch::new(&params.run)?;
+    let screen = &Screen::new(display, count);
+    let deadline = Instant::now() + job.timeout;
+    let (give_up, until) = watch::channel(deadline);
+    let pair = async |index: u32| {
+        let shard = (shards > 1).then_some(Shard { index, count: shards });
+        let pair = Pair::new(index as usize, screen, until.clone())?;
+        let (sink, source) = command_lines(scratch, folders, RunParams { shard, ..params.clone() });
+        Ok::<_, LocalError>((index, pair.run(program, sink, source).await?))
     };
-    let dial = Dial { address, timeout_s: DIAL_TIMEOUT_S };
-    let args = source_args(&scratch.end(Side::Source, &folders.source), &dial, params);
-    let source = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
-    ends.both(source, sink, display).await
+    let mut running: FuturesUnordered<_> = (0..shards).map(pair).collect();
+    let mut over = Vec::with_capacity(count);
+    while let Some((index, (source, sink))) = running.try_next().await? {
+        let outcome = outcome::judge(&source, &sink);
+        if outcome.breaks_others() {
+            give_up.send_modify(|until| *until = (*until).min(Instant::now() + GRACE));
+        }
+        over.push((index, outcome));
+    }
+    Ok(in_time(outcome::of_shards(over, count), job.timeout, deadline))
+}
+
+/// The arguments of a sink, and of the source that dials it.
+fn command_lines(
+    scratch: &Scratch,
+    folders: &Folders,
+    params: RunParams,
+) -> (Vec<String>, impl FnOnce(String) -> Vec<String>) {
+    let index = params.shard.map_or(0, |shard| shard.index);
+    let sink = sink_args(&scratch.end(Side::Sink, index, &folders.destination), "127.0.0.1:0", &params);
+    let end = scratch.end(Side::Source, index, &folders.source);
+    let source = move |address| {
+        let dial = Dial { address: Some(address), timeout_s: DIAL_TIMEOUT_S };
+        source_args(&end, &dial, &params)
+    };
+    (sink, source)
+}
+
+/// What did not end well, and not before its time was over, was stopped for that.
+fn in_time(outcome: Outcome, timeout: Duration, deadline: Instant) -> Outcome {
+    match Instant::now() >= deadline && outcome.exit != ExitCode::Done {
+        true => Outcome::stopped(plan::timed_out(timeout, "")),
+        false => outcome,
+    }
 }
 
 /// A folder for keys and reports that goes when the run is over.
@@ -225,13 +256,13 @@ impl Scratch {
         Ok(scratch)
     }
 
-    fn end(&self, side: Side, place: &Place) -> End {
+    fn end(&self, side: Side, shard: u32, place: &Place) -> End {
         let scratch = |name: String| self.dir.join(name).to_string_lossy().into_owned();
         End {
             volume: place.volume.clone(),
             path: place.path.clone(),
             identity: scratch(side.to_string()),
-            report: scratch(format!("{side}.json")),
+            report: scratch(format!("{side}-{shard}.json")),
         }
     }
 }
@@ -242,137 +273,6 @@ impl Drop for Scratch {
             tracing::warn!(%error, dir = %self.dir.display(), "the run's keys are not removed");
         }
     }
-}
-
-/// What is known of the two ends while they run.
-struct Ends {
-    stops: Stops,
-    timeout: Duration,
-    deadline: Instant,
-    is_late: bool,
-    reports: [Option<Report>; 2],
-}
-
-impl Ends {
-    fn new(timeout: Duration) -> Result<Self, LocalError> {
-        Ok(Self {
-            stops: Stops::new().map_err(LocalError::Signals)?,
-            timeout,
-            deadline: Instant::now() + timeout,
-            is_late: false,
-            reports: [None, None],
-        })
-    }
-
-    /// Waits for a request to stop, or once for the end of the time that the run has.
-    async fn told_to_stop(&mut self) {
-        tokio::select! {
-            () = self.stops.next() => {}
-            () = sleep_until(self.deadline), if !self.is_late => self.is_late = true,
-        }
-    }
-
-    fn judge(&self, source: &Ending, sink: &Ending) -> Outcome {
-        let outcome = outcome::judge(source, sink);
-        match self.is_late && outcome.exit != ExitCode::Done {
-            true => Outcome::stopped(plan::timed_out(self.timeout, "")),
-            false => outcome,
-        }
-    }
-
-    /// The address that the sink listens at; `None` if it ends without one.
-    async fn await_address(&mut self, sink: &mut Syncer) -> Option<String> {
-        loop {
-            tokio::select! {
-                event = sink.next_event() => match event? {
-                    Event::Listening { address } => return Some(address),
-                    Event::Finished(report) => self.reports[1] = Some(*report),
-                    Event::Progress(_) | Event::Planned(_) => {}
-                },
-                () = self.told_to_stop() => sink.terminate(),
-            }
-        }
-    }
-
-    /// Follows both ends until both have ended.
-    async fn both(
-        mut self,
-        mut source: Syncer,
-        mut sink: Syncer,
-        display: &mut Display,
-    ) -> Result<Outcome, LocalError> {
-        let (mut source_open, mut sink_open) = (true, true);
-        while source_open && sink_open {
-            tokio::select! {
-                event = source.next_event() => source_open = self.take(Side::Source, event, display),
-                event = sink.next_event() => sink_open = self.take(Side::Sink, event, display),
-                () = self.told_to_stop() => {
-                    source.terminate();
-                    sink.terminate();
-                }
-            }
-        }
-        let source = self.ending(Side::Source, source, display).await?;
-        let sink = self.ending(Side::Sink, sink, display).await?;
-        Ok(self.judge(&source, &sink))
-    }
-
-    /// Takes note of an event; returns whether there may be more. The sink speaks for the run.
-    fn take(&mut self, side: Side, event: Option<Event>, display: &mut Display) -> bool {
-        match event {
-            Some(Event::Progress(progress)) if side == Side::Sink => display.progress(&progress),
-            Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
-            Some(Event::Planned(action)) if side == Side::Source => display.planned(&action),
-            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. }) => {}
-            None => return false,
-        }
-        true
-    }
-
-    /// Waits for a process to end, for a while of its own accord, and then on request. One that heeds no
-    /// request is killed.
-    async fn ending(
-        &mut self,
-        side: Side,
-        mut syncer: Syncer,
-        display: &mut Display,
-    ) -> Result<Ending, LocalError> {
-        let mut report = self.reports[usize::from(side == Side::Sink)].take();
-        let mut is_told = false;
-        let exit = loop {
-            tokio::select! {
-                exit = follow(side, &mut syncer, &mut report, display) => break Some(exit?),
-                () = self.told_to_stop() => syncer.terminate(),
-                () = sleep(GRACE) => {
-                    if is_told {
-                        break None;
-                    }
-                    is_told = true;
-                    syncer.terminate();
-                }
-            }
-        };
-        let last_words = exit.as_ref().map(|exit| exit.tail.join("\n"));
-        Ok(Ending { exit: exit.as_ref().map(Exit::code), report, last_words, ..Ending::default() })
-    }
-}
-
-/// Takes note of what is still to come, the report above all, and of the end of the process. The future may be dropped and
-/// asked for again.
-async fn follow(
-    side: Side,
-    syncer: &mut Syncer,
-    report: &mut Option<Report>,
-    display: &mut Display,
-) -> Result<Exit, ProcessError> {
-    while let Some(event) = syncer.next_event().await {
-        match event {
-            Event::Finished(it) => *report = Some(*it),
-            Event::Planned(action) if side == Side::Source => display.planned(&action),
-            Event::Planned(_) | Event::Progress(_) | Event::Listening { .. } => {}
-        }
-    }
-    syncer.wait().await
 }
 
 fn program(args: &RunArgs) -> Result<PathBuf, LocalError> {

@@ -25,24 +25,31 @@ pub struct End {
 /// Where the dialling end finds the listening one, and for how long it tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dial {
-    /// `ip:port`
-    pub address: String,
+    /// `ip:port`; `None`: whoever starts the process knows it, and adds `--connect`.
+    pub address: Option<String>,
     /// Seconds.
     pub timeout_s: u64,
 }
 
 /// The command line of the end that has the files; it dials.
 pub fn source_args(end: &End, dial: &Dial, params: &RunParams) -> Vec<String> {
-    let own = [format!("--connect={}", dial.address), format!("--connect-timeout={}", dial.timeout_s)];
+    let mut own: Vec<String> = dial.address.iter().map(|address| connect_arg(address)).collect();
+    own.push(format!("--connect-timeout={}", dial.timeout_s));
     end_args("send", "--source-path", end, own, params)
+}
+
+/// What makes an end dial `ip:port`.
+pub fn connect_arg(address: &str) -> String {
+    format!("--connect={address}")
 }
 
 /// The command line of the end that receives them; it listens at `ip:port`.
 pub fn sink_args(end: &End, listen: &str, params: &RunParams) -> Vec<String> {
-    end_args("receive", "--destination-path", end, [format!("--listen={listen}"), "--once".into()], params)
+    let own = vec![format!("--listen={listen}"), "--once".into()];
+    end_args("receive", "--destination-path", end, own, params)
 }
 
-fn end_args(command: &str, path: &str, end: &End, own: [String; 2], params: &RunParams) -> Vec<String> {
+fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, params: &RunParams) -> Vec<String> {
     let mut args = vec![command.to_string(), end.volume.clone()];
     // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can write
     // to the volume could have put there to lead into the rest of the pod.
@@ -68,7 +75,7 @@ mod tests {
     #[test]
     fn a_folder_is_told_apart_from_its_volume() {
         let end = End { path: "/a b".into(), ..end() };
-        let dial = Dial { address: "h:1".into(), timeout_s: 1 };
+        let dial = Dial { address: Some("h:1".into()), timeout_s: 1 };
         let source = source_args(&end, &dial, &RunParams::default());
         assert_eq!(source[..3], ["send", "/volume", "--source-path=/a b"]);
         let sink = sink_args(&end, "0.0.0.0:1", &RunParams::default());
@@ -78,7 +85,7 @@ mod tests {
     #[test]
     fn the_source_dials_and_the_sink_listens_for_one_run() {
         let params = RunParams { run: "web-1".into(), delete: true, ..RunParams::default() };
-        let dial = Dial { address: "10.0.0.7:8900".into(), timeout_s: 60 };
+        let dial = Dial { address: Some("10.0.0.7:8900".into()), timeout_s: 60 };
         assert_eq!(
             source_args(&end(), &dial, &params).join(" "),
             "send /volume --connect=10.0.0.7:8900 --connect-timeout=60 --identity=/id --report=/r \

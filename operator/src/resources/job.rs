@@ -10,8 +10,8 @@ use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec,
-            ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeMount,
+            Affinity, Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodSpec,
+            PodTemplateSpec, ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -41,27 +41,32 @@ const REPORT: &str = "/run/volferry/report.json";
 /// How long a syncer may take to remove its staging and to report when it is told to stop.
 const GRACE_S: i64 = 60;
 
-/// The Job of the end that has the files; it dials the Service at `cluster_ip`.
-pub fn source_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
+/// The Job of the end that has the files; it dials the Services at `sinks`, each shard its own.
+pub fn source_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
+    let addresses: Vec<String> = sinks.iter().map(|ip| SocketAddr::new(*ip, PORT).to_string()).collect();
     let dial = Dial {
-        address: SocketAddr::new(cluster_ip, PORT).to_string(),
+        address: addresses.first().filter(|_| addresses.len() == 1).cloned(),
         // The sink's pod may start much later, or be stuck until a person helps: only the run's own end ends
         // the wait.
         timeout_s: of.job.timeout.as_secs(),
     };
+    let agent_args = match addresses.len() {
+        0 | 1 => Vec::new(),
+        _ => addresses.iter().map(|address| format!("--sink={address}")).collect(),
+    };
     let end = end(SOURCE_DIR, &of.job.source.folder);
-    job(of, Side::Source, launch::source_args(&end, &dial, &params(of)))
+    job(of, Side::Source, agent_args, launch::source_args(&end, &dial, &params(of)))
 }
 
-/// The Job of the end that receives them; it listens on all addresses of the family of `cluster_ip`.
-pub fn sink_job(of: &Try<'_>, cluster_ip: IpAddr) -> Job {
-    let any: IpAddr = match cluster_ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+/// The Job of the end that receives them; it listens on all addresses of the family of the Services'.
+pub fn sink_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
+    let any: IpAddr = match sinks.first() {
+        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        Some(IpAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
     };
     let listen = SocketAddr::new(any, PORT).to_string();
     let end = end(DESTINATION_DIR, &of.job.destination.folder);
-    job(of, Side::Sink, launch::sink_args(&end, &listen, &params(of)))
+    job(of, Side::Sink, Vec::new(), launch::sink_args(&end, &listen, &params(of)))
 }
 
 fn end(volume: &str, folder: &Folder) -> End {
@@ -77,7 +82,7 @@ fn params(of: &Try<'_>) -> contract::RunParams {
     }
 }
 
-fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {
+fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<String>) -> Job {
     let mut metadata = of.metadata(of.names.job(side));
     metadata.labels.get_or_insert_default().insert(names::LABEL_SIDE.into(), side.to_string());
     let annotations = metadata.annotations.get_or_insert_default();
@@ -89,9 +94,6 @@ fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {
     let labels = metadata.labels.clone().unwrap_or_default();
     Job {
         spec: Some(JobSpec {
-            // Whether a try is followed by another is the operator's decision, by the exit status of both
-            // ends.
-            backoff_limit: Some(0),
             pod_replacement_policy: Some("Failed".into()),
             // The operator ends a run at its timeout; this does where there is no operator any more.
             active_deadline_seconds: i64::try_from(of.job.timeout.as_secs()).ok(),
@@ -101,12 +103,28 @@ fn job(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Job {
                     annotations: Some(pod_annotations),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod_spec(of, side, syncer_args)),
+                spec: Some(pod_spec(of, side, more_agent_args, syncer_args)),
             },
-            ..JobSpec::default()
+            ..pods_of_a_try(of.run.shard_count())
         }),
         metadata,
         ..Job::default()
+    }
+}
+
+/// How many pods there are, each of which is started once: whether a try is followed by another is the operator's decision,
+/// by the exit status of both ends. A shard that fails leaves the pods of the others alone: they find out by themselves, and
+/// have to say what they did.
+fn pods_of_a_try(shards: u32) -> JobSpec {
+    match i32::try_from(shards) {
+        Ok(shards @ 2..) => JobSpec {
+            completion_mode: Some("Indexed".into()),
+            completions: Some(shards),
+            parallelism: Some(shards),
+            backoff_limit_per_index: Some(0),
+            ..JobSpec::default()
+        },
+        _ => JobSpec { backoff_limit: Some(0), ..JobSpec::default() },
     }
 }
 
@@ -120,7 +138,8 @@ fn pod_annotations(of: &Try<'_>, own: &BTreeMap<String, String>) -> BTreeMap<Str
     [default].into_iter().chain(of.job.pods.annotations.clone()).chain(own.clone()).collect()
 }
 
-fn pod_spec(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> PodSpec {
+fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<String>) -> PodSpec {
+    let args = agent_args(of, side, more_agent_args, syncer_args);
     let pods = &of.job.pods;
     let root = security::is_root(of.privileged, &pods.security_context);
     let placement = of.placements.of(side);
@@ -136,7 +155,7 @@ fn pod_spec(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> PodSpec {
             image: Some(of.settings.image.name.clone()),
             image_pull_policy: of.settings.image.pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),
-            args: Some(agent_args(of, side, syncer_args).iter().map(|arg| verbatim(arg)).collect()),
+            args: Some(args.iter().map(|arg| verbatim(arg)).collect()),
             resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
             security_context: Some(security::container(root, side)),
             volume_mounts: Some(mounts(side)),
@@ -147,14 +166,24 @@ fn pod_spec(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> PodSpec {
         volumes: Some(volumes(of, side)),
         node_selector: non_empty(pods.node_selector.clone(), BTreeMap::is_empty),
         tolerations: non_empty(tolerations(of, placement), Vec::is_empty),
-        affinity: match placement {
-            Some(placement) => Some(placement::pinned(pods.affinity.clone(), &placement.node)),
-            None => pods.affinity.clone(),
-        },
+        affinity: affinity(of, side),
         priority_class_name: pods.priority_class_name.clone(),
         image_pull_secrets: non_empty(pods.image_pull_secrets.clone(), Vec::is_empty),
         ..PodSpec::default()
     }
+}
+
+fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
+    let wanted = of.job.pods.affinity.clone();
+    if let Some(placement) = of.placements.of(side) {
+        return Some(placement::pinned(wanted, &placement.node));
+    }
+    if of.run.shard_count() == 1 || !of.placements.together(side) {
+        return wanted;
+    }
+    let pods =
+        [(names::LABEL_TRY.into(), of.names.label()), (names::LABEL_SIDE.into(), side.to_string())].into();
+    Some(placement::together(wanted, pods))
 }
 
 fn tolerations(of: &Try<'_>, placement: Option<&Placement>) -> Vec<Toleration> {
@@ -162,7 +191,7 @@ fn tolerations(of: &Try<'_>, placement: Option<&Placement>) -> Vec<Toleration> {
     of.job.pods.tolerations.iter().chain(there).cloned().collect()
 }
 
-fn agent_args(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Vec<String> {
+fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<String>) -> Vec<String> {
     let mut args = Vec::new();
     if of.settings.log_format == LogFormat::Json {
         args.push("--log-format=json".to_string());
@@ -175,9 +204,12 @@ fn agent_args(of: &Try<'_>, side: Side, syncer_args: Vec<String>) -> Vec<String>
         format!("--run={}", names::try_id(&of.run.id, of.run.retries)),
         format!("--side={side}"),
         format!("--report={REPORT}"),
-        "--".into(),
-        SYNCER.into(),
     ]);
+    if of.run.shard_count() > 1 {
+        args.push(format!("--shards={}", of.run.shard_count()));
+    }
+    args.extend(more);
+    args.extend(["--".into(), SYNCER.into()]);
     args.extend(syncer_args);
     if of.settings.log_format == LogFormat::Json {
         args.push("--log-format=json".into());

@@ -66,9 +66,21 @@ pub struct Placements {
     pub source: Option<Placement>,
     /// The end that receives them.
     pub sink: Option<Placement>,
+    /// All pods of the end with the files have to be on one node.
+    pub source_together: bool,
+    /// All pods of the end that receives them have to be on one node.
+    pub sink_together: bool,
 }
 
 impl Placements {
+    /// Whether all pods of that end have to be on one node.
+    pub fn together(&self, side: Side) -> bool {
+        match side {
+            Side::Source => self.source_together,
+            Side::Sink => self.sink_together,
+        }
+    }
+
     /// Where the pod of that end has to run.
     pub fn of(&self, side: Side) -> Option<&Placement> {
         match side {

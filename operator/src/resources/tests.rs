@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use contract::{IdentityPair, Side, VolumeId};
 use serde::Serialize;
@@ -25,6 +25,10 @@ fn run() -> ActiveRun {
     status::new_run("web-assets", 7, 3, None, jiff::Timestamp::UNIX_EPOCH)
 }
 
+fn run_of(shards: i32) -> ActiveRun {
+    ActiveRun { shards, ..run() }
+}
+
 fn settings() -> Settings {
     let name = "example.com/volferry:1".to_string();
     Settings { image: Image { name, pull_policy: Some("IfNotPresent".into()) }, log_format: LogFormat::Text }
@@ -48,7 +52,11 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
 }
 
 fn ends(job: &ValidatedSyncJob, privileged: bool) -> build::Ends {
-    with_try(job, privileged, |of| build::ends(of, "10.96.0.7".parse().unwrap()))
+    with_try(job, privileged, |of| build::ends(of, &sinks()))
+}
+
+fn sinks() -> [IpAddr; 1] {
+    ["10.96.0.7".parse().unwrap()]
 }
 
 fn pod(job: &k8s_openapi::api::batch::v1::Job) -> &k8s_openapi::api::core::v1::PodSpec {
@@ -76,7 +84,7 @@ fn a_run_of_the_least_spec_is_as_recorded() {
     let ground = with_try(&job, false, build::groundwork);
     let ends = ends(&job, false);
     let objects = [
-        value(&ground.service),
+        value(&ground.services[0]),
         value(&ground.service_account),
         value(&ground.role),
         value(&ground.role_binding),
@@ -113,7 +121,7 @@ fn every_child_is_owned_by_the_job_and_says_whose_it_is() {
     let secrets = with_try(&job, false, build::secrets).unwrap();
     let ends = ends(&job, false);
     let metadata = [
-        &ground.service.metadata,
+        &ground.services[0].metadata,
         &ground.service_account.as_ref().unwrap().metadata,
         &ground.role.metadata,
         &ground.role_binding.metadata,
@@ -161,7 +169,7 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         placements: &placements,
         expect_volume: None,
     };
-    let retry = build::ends(&of, "10.96.0.7".parse().unwrap());
+    let retry = build::ends(&of, &sinks());
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
     let args = pod(&retry.sink).containers[0].args.as_ref().unwrap();
     assert!(args.contains(&"--run=web-assets-7.retry1".to_string()), "{args:?}");
@@ -173,7 +181,7 @@ fn both_ends_are_told_which_destination_is_expected() {
     let volume = VolumeId::new([7; 16]);
     let ends = with_try(&job, false, |of| {
         let of = Try { expect_volume: Some(volume), ..*of };
-        build::ends(&of, "10.96.0.7".parse().unwrap())
+        build::ends(&of, &sinks())
     });
     for end in [&ends.source, &ends.sink] {
         let args = pod(end).containers[0].args.as_ref().unwrap();
@@ -184,7 +192,7 @@ fn both_ends_are_told_which_destination_is_expected() {
 #[test]
 fn an_ipv6_cluster_is_listened_in_and_dialled_by_ipv6() {
     let job = job(json!({}));
-    let ends = with_try(&job, false, |of| build::ends(of, "fd00::7".parse().unwrap()));
+    let ends = with_try(&job, false, |of| build::ends(of, &["fd00::7".parse().unwrap()]));
     let args = |end| pod(end).containers[0].args.as_ref().unwrap().join(" ");
     assert!(args(&ends.source).contains("--connect=[fd00::7]:8900"));
     assert!(args(&ends.sink).contains("--listen=[::]:8900"));
@@ -207,7 +215,7 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         placements: &placements,
         expect_volume: None,
     };
-    let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
+    let ends = build::ends(&of, &sinks());
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
     assert_eq!(args.iter().filter(|arg| *arg == "--log-format=json").count(), 2);
     assert_eq!(args[0], "--log-format=json");
@@ -229,7 +237,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
     let names = TryNames::new(&job.name, UID, run.number, run.retries);
     let tolerations = serde_json::from_value(json!([{"key": "storage"}])).unwrap();
     let source = Some(Placement { node: "n1".into(), tolerations });
-    let placements = Placements { source, sink: None };
+    let placements = Placements { source, ..Placements::default() };
     let of = Try {
         job: &job,
         uid: UID,
@@ -240,11 +248,48 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         placements: &placements,
         expect_volume: None,
     };
-    let ends = build::ends(&of, "10.96.0.7".parse().unwrap());
+    let ends = build::ends(&of, &sinks());
     let keys = |end| -> Vec<_> {
         pod(end).tolerations.iter().flatten().filter_map(|it| it.key.as_deref()).collect()
     };
     assert_eq!((keys(&ends.source), keys(&ends.sink)), (vec!["own", "storage"], vec!["own"]));
     assert!(pod(&ends.source).affinity.is_some() && pod(&ends.sink).affinity.is_none());
     assert_eq!(ends.source.metadata.annotations.unwrap()[names::ANNOTATION_NODE], "n1");
+}
+
+#[test]
+fn shards_are_the_pods_of_indexed_jobs_and_each_source_has_a_service_to_its_sink() {
+    let job = job(json!({"parallelism": 3}));
+    let run = run_of(3);
+    let ips = ["10.96.0.7", "10.96.0.8", "10.96.0.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    let placements = Placements { sink_together: true, ..Placements::default() };
+    let (ground, ends) = with_try(&job, false, |of| {
+        let of = Try { run: &run, placements: &placements, ..*of };
+        (build::groundwork(&of), build::ends(&of, &ips))
+    });
+    let mut objects: Vec<Value> = ground.services.iter().map(value).collect();
+    objects.extend([value(&ends.sink), value(&ends.source)]);
+    assert_golden("shards", &objects);
+}
+
+#[test]
+fn pods_that_share_a_volume_of_one_node_go_where_the_first_is_unless_it_is_known_where() {
+    let job = job(json!({"parallelism": 2}));
+    let ips = [sinks()[0], sinks()[0]];
+    let ends_with = |shards: i32, placements: &Placements| {
+        let run = run_of(shards);
+        with_try(&job, false, |of| build::ends(&Try { run: &run, placements, ..*of }, &ips))
+    };
+    let together = Placements { sink_together: true, ..Placements::default() };
+    let ends = ends_with(2, &together);
+    let term = pod(&ends.sink).affinity.clone().unwrap().pod_affinity.unwrap();
+    let term = &term.required_during_scheduling_ignored_during_execution.unwrap()[0];
+    let selected = term.label_selector.as_ref().unwrap().match_labels.as_ref().unwrap();
+    let labels =
+        ends.sink.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
+    assert!(selected.iter().all(|(key, value)| labels.get(key) == Some(value)), "{selected:?} of {labels:?}");
+    assert!(pod(&ends.source).affinity.is_none());
+    assert!(pod(&ends_with(1, &together).sink).affinity.is_none(), "one pod is together with itself");
+    let placed = Placements { sink: Some(Placement { node: "n1".into(), tolerations: vec![] }), ..together };
+    assert!(pod(&ends_with(2, &placed).sink).affinity.as_ref().unwrap().pod_affinity.is_none());
 }

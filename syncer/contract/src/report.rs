@@ -110,24 +110,24 @@ impl Work {
             bytes_on_wire,
             bytes_reused,
         } = self;
-        *files_scanned += other.files_scanned;
-        *files_created += other.files_created;
-        *files_updated += other.files_updated;
-        *files_deleted += other.files_deleted;
-        *files_failed += other.files_failed;
-        *files_skipped += other.files_skipped;
-        *bytes_total += other.bytes_total;
-        *bytes_changed += other.bytes_changed;
-        *bytes_on_wire += other.bytes_on_wire;
-        *bytes_reused += other.bytes_reused;
+        *files_scanned = files_scanned.saturating_add(other.files_scanned);
+        *files_created = files_created.saturating_add(other.files_created);
+        *files_updated = files_updated.saturating_add(other.files_updated);
+        *files_deleted = files_deleted.saturating_add(other.files_deleted);
+        *files_failed = files_failed.saturating_add(other.files_failed);
+        *files_skipped = files_skipped.saturating_add(other.files_skipped);
+        *bytes_total = bytes_total.saturating_add(other.bytes_total);
+        *bytes_changed = bytes_changed.saturating_add(other.bytes_changed);
+        *bytes_on_wire = bytes_on_wire.saturating_add(other.bytes_on_wire);
+        *bytes_reused = bytes_reused.saturating_add(other.bytes_reused);
     }
 }
 
 impl Usage {
     /// Adds what another shard of the run cost.
     fn add(&mut self, other: &Self) {
-        self.source_cpu_ms += other.source_cpu_ms;
-        self.sink_cpu_ms += other.sink_cpu_ms;
+        self.source_cpu_ms = self.source_cpu_ms.saturating_add(other.source_cpu_ms);
+        self.sink_cpu_ms = self.sink_cpu_ms.saturating_add(other.sink_cpu_ms);
         self.source_peak_rss = self.source_peak_rss.max(other.source_peak_rss);
         self.sink_peak_rss = self.sink_peak_rss.max(other.sink_peak_rss);
     }
@@ -272,7 +272,7 @@ impl Report {
 }
 
 /// The phase that a running end is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)] // each is described at the field of `Timings` that it is timed in
 pub enum Phase {
     #[default]
@@ -302,6 +302,23 @@ pub struct Progress {
     pub bytes_total: u64,
     /// Bytes per second over the last second.
     pub rate: u64,
+}
+
+impl Progress {
+    /// How far the shards of one run are together: in the phase of the one that is least far, with the sum of what they move.
+    pub fn of_shards(shards: &[Self]) -> Self {
+        let phase = shards.iter().map(|shard| shard.phase).min().unwrap_or_default();
+        let sum =
+            |of: fn(&Self) -> u64| shards.iter().map(of).fold(0, |sum: u64, part| sum.saturating_add(part));
+        Self {
+            phase,
+            files: sum(|shard| shard.files),
+            files_total: sum(|shard| shard.files_total),
+            bytes: sum(|shard| shard.bytes),
+            bytes_total: sum(|shard| shard.bytes_total),
+            rate: sum(|shard| shard.rate),
+        }
+    }
 }
 
 /// What a dry run would do to one entry of the destination.

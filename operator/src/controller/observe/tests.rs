@@ -31,7 +31,7 @@ fn state_of(
     report: Option<&Report>,
 ) -> EndState {
     let pods: Vec<&Pod> = pod.into_iter().collect();
-    end_state(&End { side: Side::Sink, job, pods: &pods, warning, report, try_id: TRY })
+    end_state(&End { side: Side::Sink, shard: None, job, pods: &pods, warning, report, try_id: TRY })
 }
 
 fn with_pod(status: &Value) -> EndState {
@@ -164,4 +164,30 @@ fn a_finished_job_without_pod_still_has_an_ending() {
     };
     assert_eq!((complete.exit, complete.report), (Some(0), Some(report(TRY))));
     assert_eq!(fault_of(state_of(Some(&over("Failed")), None, None, None)).reason, "PodLost");
+}
+
+#[test]
+fn a_shard_without_pod_is_as_the_indexes_of_its_job_say_and_else_starts() {
+    let job = job(&json!({"completedIndexes": "0,3-5", "failedIndexes": "2,7-9"}));
+    let state = |shard| {
+        end_state(&End {
+            side: Side::Sink,
+            shard: Some(shard),
+            job: Some(&job),
+            pods: &[],
+            warning: None,
+            report: Some(&report(TRY)),
+            try_id: TRY,
+        })
+    };
+    for shard in [0, 3, 4, 5] {
+        let EndState::Ended(well) = state(shard) else { panic!("{shard}") };
+        assert_eq!((well.exit, well.report), (Some(0), Some(report(TRY))));
+    }
+    for shard in [2, 7, 8, 9] {
+        assert_eq!(fault_of(state(shard)).reason, "PodLost");
+    }
+    for shard in [1, 6, 10] {
+        assert_eq!(state(shard), EndState::Starting(None));
+    }
 }

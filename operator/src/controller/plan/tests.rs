@@ -2,7 +2,10 @@ use contract::{Report, RunResult};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
-use crate::api::Run;
+use crate::{
+    api::Run,
+    controller::{observe::EndState, outcome::Ending},
+};
 
 const GENERATION: i64 = 5;
 
@@ -11,7 +14,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn demand() -> Demand {
-    Demand { suspend: false, trigger: None, timeout: Duration::from_secs(600), retries: 2 }
+    Demand { suspend: false, trigger: None, timeout: Duration::from_secs(600), retries: 2, shards: 1 }
 }
 
 fn situation(status: &SyncJobStatus) -> Situation<'_> {
@@ -21,12 +24,15 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         status,
         demand: Ok(demand()),
         claims: Ok(()),
-        source: EndState::Absent,
-        sink: EndState::Absent,
+        pairs: pair(EndState::Absent, EndState::Absent),
         leftovers: false,
         outdated: false,
         now: at(0),
     }
+}
+
+fn pair(source: EndState, sink: EndState) -> Vec<Pair> {
+    vec![Pair { source, sink }]
 }
 
 /// A job whose first run began at `at(0)`.
@@ -56,7 +62,7 @@ fn step(situation: &Situation<'_>) -> Step {
 
 /// A try whose two ends failed at `at(5)`.
 fn failed(status: &SyncJobStatus) -> Situation<'_> {
-    Situation { source: ended(5, 5), sink: ended(1, 5), now: at(6), ..situation(status) }
+    Situation { pairs: pair(ended(5, 5), ended(1, 5)), now: at(6), ..situation(status) }
 }
 
 fn finished(step: Step) -> Report {
@@ -71,6 +77,31 @@ fn a_new_job_begins_its_first_run() {
     let status = SyncJobStatus::default();
     let Step::Begin(run) = step(&situation(&status)) else { panic!() };
     assert_eq!((run.id.as_str(), run.number, run.generation), ("web-1", 1, GENERATION));
+}
+
+#[test]
+fn a_run_has_as_many_shards_as_the_spec_that_it_is_of() {
+    let shared = |shards| Ok(Demand { shards, ..demand() });
+    let idle = SyncJobStatus::default();
+    let Step::Begin(run) = step(&Situation { demand: shared(3), ..situation(&idle) }) else { panic!() };
+    assert_eq!(run.shards, 3);
+    let status = SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() };
+    let changed = Situation { demand: shared(5), generation: GENERATION + 1, ..situation(&status) };
+    let Step::Begin(run) = step(&changed) else { panic!() };
+    assert_eq!((run.number, run.shards), (1, 5));
+}
+
+#[test]
+fn one_shard_that_is_done_leaves_the_run_running_and_one_that_fails_has_all_of_it_tried_again() {
+    let status = running_since(1);
+    let with = |last: EndState| {
+        let mut pairs = pair(EndState::Running, EndState::Running);
+        pairs.extend(pair(last.clone(), last));
+        Situation { pairs, now: at(36), ..situation(&status) }
+    };
+    assert_eq!(step(&with(ended(0, 5))), Step::Run);
+    let Step::Retry(outcome, _) = step(&with(ended(1, 5))) else { panic!() };
+    assert!(outcome.report.message.starts_with("Shard 1 of 2: The sink ended"), "{}", outcome.report.message);
 }
 
 #[test]
@@ -124,8 +155,7 @@ fn a_spec_that_cannot_be_run_is_refused_but_does_not_disturb_a_run() {
     let active = running_since(1);
     let running = Situation {
         demand: Err(fault),
-        source: EndState::Running,
-        sink: EndState::Running,
+        pairs: pair(EndState::Running, EndState::Running),
         ..situation(&active)
     };
     assert_eq!(step(&running), Step::Run);
@@ -136,8 +166,14 @@ fn a_recorded_run_is_launched_and_launched_again_after_a_kill_between_its_jobs()
     let status = with_run();
     assert_eq!(step(&situation(&status)), Step::Launch);
     for state in [EndState::Starting(None), EndState::Running] {
-        assert_eq!(step(&Situation { source: state.clone(), ..situation(&status) }), Step::Launch);
-        assert_eq!(step(&Situation { sink: state, ..situation(&status) }), Step::Launch);
+        assert_eq!(
+            step(&Situation { pairs: pair(state.clone(), EndState::Absent), ..situation(&status) }),
+            Step::Launch
+        );
+        assert_eq!(
+            step(&Situation { pairs: pair(EndState::Absent, state), ..situation(&status) }),
+            Step::Launch
+        );
     }
 }
 
@@ -164,8 +200,7 @@ fn a_run_whose_pods_cannot_start_is_made_anew_when_the_spec_or_the_image_is_corr
     let starting = |generation, outdated| Situation {
         generation,
         outdated,
-        source: stuck.clone(),
-        sink: EndState::Running,
+        pairs: pair(stuck.clone(), EndState::Running),
         ..situation(&status)
     };
     let Step::Begin(run) = step(&starting(GENERATION + 1, false)) else { panic!() };
@@ -177,7 +212,8 @@ fn a_run_whose_pods_cannot_start_is_made_anew_when_the_spec_or_the_image_is_corr
 #[test]
 fn half_a_launch_of_an_older_spec_is_withdrawn() {
     let status = with_run();
-    let half = Situation { outdated: true, source: EndState::Running, ..situation(&status) };
+    let half =
+        Situation { outdated: true, pairs: pair(EndState::Running, EndState::Absent), ..situation(&status) };
     assert_eq!(step(&half), Step::Withdraw);
 }
 
@@ -187,8 +223,7 @@ fn a_launched_run_goes_on_when_the_spec_changes() {
     let changed = Situation {
         generation: GENERATION + 1,
         outdated: true,
-        source: EndState::Running,
-        sink: EndState::Running,
+        pairs: pair(EndState::Running, EndState::Running),
         ..situation(&status)
     };
     assert_eq!(step(&changed), Step::Run);
@@ -204,7 +239,7 @@ fn what_keeps_a_pod_from_starting_is_passed_on_from_either_end() {
         (EndState::Running, stuck.clone()),
         (EndState::Starting(None), stuck.clone()),
     ] {
-        let (step, again) = next(&Situation { source, sink, ..situation(&status) });
+        let (step, again) = next(&Situation { pairs: pair(source, sink), ..situation(&status) });
         assert_eq!(step, Step::Start(Some(fault.clone())));
         assert_eq!(again, Some(at(10)));
     }
@@ -213,7 +248,7 @@ fn what_keeps_a_pod_from_starting_is_passed_on_from_either_end() {
 #[test]
 fn two_ends_that_succeeded_finish_the_run() {
     let status = running_since(1);
-    let report = finished(step(&Situation { source: ended(0, 5), sink: ended(0, 5), ..situation(&status) }));
+    let report = finished(step(&Situation { pairs: pair(ended(0, 5), ended(0, 5)), ..situation(&status) }));
     assert_eq!(report.result, RunResult::Succeeded);
 }
 
@@ -221,7 +256,7 @@ fn two_ends_that_succeeded_finish_the_run() {
 fn the_other_end_has_a_while_to_end_too_and_is_then_given_up() {
     let status = running_since(1);
     let lingering =
-        |now| Situation { source: EndState::Running, sink: ended(0, 5), now, ..situation(&status) };
+        |now| Situation { pairs: pair(EndState::Running, ended(0, 5)), now, ..situation(&status) };
     assert_eq!(next(&lingering(at(6))), (Step::Linger, Some(at(35))));
     assert_eq!(finished(step(&lingering(at(35)))).result, RunResult::Succeeded);
 }
@@ -243,7 +278,7 @@ fn a_try_that_failed_is_followed_by_another_until_retries_or_time_are_used_up() 
 fn a_refusal_ends_the_run_at_once() {
     let status = running_since(1);
     for exit in [4, 6] {
-        let step = step(&Situation { source: ended(exit, 5), sink: ended(exit, 5), ..situation(&status) });
+        let step = step(&Situation { pairs: pair(ended(exit, 5), ended(exit, 5)), ..situation(&status) });
         assert_eq!(finished(step).result, RunResult::Failed);
     }
 }
@@ -262,7 +297,7 @@ fn a_run_ends_at_its_timeout_and_says_what_held_it_up() {
     let status = with_run();
     let stuck = EndState::Starting(Some(Fault::new("PodPending", "No node fits.")));
     let waiting =
-        |now| Situation { source: stuck.clone(), sink: EndState::Running, now, ..situation(&status) };
+        |now| Situation { pairs: pair(stuck.clone(), EndState::Running), now, ..situation(&status) };
     assert_eq!(next(&waiting(at(599))).1, Some(at(600)));
     let report = finished(step(&waiting(at(600))));
     assert_eq!(report.reason.as_deref(), Some("TimedOut"));
@@ -276,14 +311,15 @@ fn a_run_ends_at_its_timeout_and_says_what_held_it_up() {
 #[test]
 fn a_run_that_ended_before_its_timeout_was_looked_at_counts() {
     let status = running_since(1);
-    let late = Situation { source: ended(0, 500), sink: ended(0, 500), now: at(9000), ..situation(&status) };
+    let late = Situation { pairs: pair(ended(0, 500), ended(0, 500)), now: at(9000), ..situation(&status) };
     assert_eq!(finished(step(&late)).result, RunResult::Succeeded);
 }
 
 #[test]
 fn a_job_deleted_under_a_running_pod_fails_the_try() {
     let status = running_since(1);
-    let step = step(&Situation { source: ended(5, 5), now: at(6), ..situation(&status) });
+    let step =
+        step(&Situation { pairs: pair(ended(5, 5), EndState::Absent), now: at(6), ..situation(&status) });
     let Step::Retry(outcome, _) = step else { panic!("{step:?}") };
     assert_eq!(outcome.report.reason.as_deref(), Some("JobDeleted"));
 }
@@ -292,7 +328,7 @@ fn a_job_deleted_under_a_running_pod_fails_the_try() {
 fn an_end_that_is_being_removed_is_waited_for() {
     let status = with_run();
     for other in [EndState::Running, EndState::Absent, EndState::Starting(None)] {
-        let waiting = Situation { source: EndState::Stopping, sink: other, ..situation(&status) };
+        let waiting = Situation { pairs: pair(EndState::Stopping, other), ..situation(&status) };
         assert_eq!(next(&waiting), (Step::Linger, Some(at(600))));
     }
 }

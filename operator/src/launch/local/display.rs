@@ -1,6 +1,9 @@
 //! What `run` shows on standard error while a run is under way, and when it is over.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    cell::RefCell,
+    io::{self, IsTerminal as _, Write as _},
+};
 
 use contract::{Phase, PlannedAction, Progress};
 use serde::Serialize;
@@ -17,6 +20,32 @@ pub(super) struct Display {
     live: bool,
     phase: Option<Phase>,
     dry: Option<Lines>,
+}
+
+/// A display that the pairs of a run share: it shows how far they are together.
+pub(super) struct Screen<'a> {
+    shared: RefCell<(&'a mut Display, Vec<Progress>)>,
+}
+
+impl<'a> Screen<'a> {
+    /// For so many pairs.
+    pub(super) fn new(display: &'a mut Display, pairs: usize) -> Self {
+        Self { shared: RefCell::new((display, vec![Progress::default(); pairs])) }
+    }
+
+    /// Takes note of how far a pair is.
+    pub(super) fn progress(&self, pair: usize, progress: Progress) {
+        let (display, pairs) = &mut *self.shared.borrow_mut();
+        if let Some(known) = pairs.get_mut(pair) {
+            *known = progress;
+        }
+        display.progress(&Progress::of_shards(pairs));
+    }
+
+    /// As [`Display::planned`].
+    pub(super) fn planned(&self, action: &PlannedAction) {
+        self.shared.borrow_mut().0.planned(action);
+    }
 }
 
 /// A line of JSON of a dry run.
@@ -139,6 +168,16 @@ mod tests {
         let text = summary(&run);
         assert!(text.starts_with("Failed (SourceEmpty)  0 entries"), "{text}");
         assert!(text.ends_with("\n  The source is empty."), "{text}");
+    }
+
+    #[test]
+    fn pairs_share_a_display_that_shows_their_sum() {
+        let mut display = Display::new("web", None);
+        let screen = Screen::new(&mut display, 2);
+        screen.progress(1, Progress { phase: Phase::Transfer, ..Progress::default() });
+        assert_eq!(screen.shared.borrow().0.phase, Some(Phase::Connect), "the other has not begun");
+        screen.progress(0, Progress { phase: Phase::Scan, ..Progress::default() });
+        assert_eq!(screen.shared.borrow().0.phase, Some(Phase::Scan));
     }
 
     #[test]

@@ -193,7 +193,7 @@ spec:
         let cases = [
             (JOB.replace("claimName: a", "claim: a"), "claimName"),
             (format!("{JOB}  schedule: {{cron: \"61 * * * *\"}}\n"), "spec.schedule.cron"),
-            (format!("{JOB}  parallelism: 2\n"), "not supported yet: parallelism"),
+            (format!("{JOB}  regression: {{}}\n"), "not supported yet: regression"),
         ];
         for (job, named) in cases {
             let text = chain(&read_text(&format!("{CLAIM}---{job}")).unwrap_err());

@@ -1,0 +1,256 @@
+//! The pairs of pods that share a run, one a shard, taken together. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    observe::EndState,
+    outcome::{self, Ending, Outcome},
+};
+use crate::{api::ActiveRun, fault::Fault};
+
+/// How long the other end may take to end by itself when one end has, and the other shards when one has failed. The
+/// engine notices a lost peer within 10 s.
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// The two ends of one shard.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// The end with the files.
+    pub source: EndState,
+    /// The end that receives them.
+    pub sink: EndState,
+}
+
+/// Where all pairs of a try are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stand {
+    /// The try is over.
+    Over(Box<Outcome>),
+    /// Something is over, and the rest may end by itself until then.
+    Ending(Timestamp),
+    /// Something is on its way out.
+    Stopping,
+    /// Something is not there.
+    Absent,
+    /// Something does not run yet.
+    Starting(Option<Fault>),
+    /// All that is not over runs.
+    Running,
+}
+
+/// Where one pair is.
+enum PairStand {
+    /// Since then, if that is known.
+    Over(Box<Outcome>, Option<Timestamp>),
+    Ending(Timestamp),
+    Open,
+}
+
+impl Pair {
+    /// An end that ran and whose Job is gone has ended, whoever removed it.
+    pub fn settled(&self, run: &ActiveRun) -> Self {
+        let settled = |end: &EndState| match end {
+            EndState::Absent if run.pods_ready_time.is_some() => {
+                let fault = Fault::new("JobDeleted", "A syncer's Job was deleted while it ran.");
+                EndState::Ended(Box::new(Ending::of(fault)))
+            }
+            other => other.clone(),
+        };
+        Self { source: settled(&self.source), sink: settled(&self.sink) }
+    }
+
+    fn ends(&self) -> [&EndState; 2] {
+        [&self.source, &self.sink]
+    }
+
+    fn stand(&self, now: Timestamp) -> PairStand {
+        let silent = Ending::default();
+        let (source, sink, other) = match (&self.source, &self.sink) {
+            (EndState::Ended(source), EndState::Ended(sink)) => (&**source, &**sink, None),
+            (EndState::Ended(source), other) => (&**source, &silent, Some(other)),
+            (other, EndState::Ended(sink)) => (&silent, &**sink, Some(other)),
+            _ => return PairStand::Open,
+        };
+        let at = source.at.max(sink.at);
+        match (other, patience(at, now)) {
+            (Some(EndState::Running | EndState::Stopping), Some(until)) => PairStand::Ending(until),
+            _ => PairStand::Over(Box::new(outcome::judge(source, sink)), at),
+        }
+    }
+}
+
+/// Until when what ended `at` that time leaves others time to end; `None` if that is over.
+fn patience(at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    at?.checked_add(GRACE).ok().filter(|until| *until > now)
+}
+
+/// Where the pairs of a try are together.
+pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
+    let stands: Vec<PairStand> = pairs.iter().map(|pair| pair.stand(now)).collect();
+    let over = || {
+        let over = (0..).zip(&stands).filter_map(|(shard, stand)| match stand {
+            PairStand::Over(outcome, _) => Some((shard, (**outcome).clone())),
+            PairStand::Ending(_) | PairStand::Open => None,
+        });
+        Stand::Over(Box::new(outcome::of_shards(over.collect(), pairs.len())))
+    };
+    if stands.iter().all(|stand| matches!(stand, PairStand::Over(..))) {
+        return over();
+    }
+    if let Some(broken) = broken_at(&stands) {
+        return match patience(broken, now).filter(|_| any_is_under_way(pairs, &stands)) {
+            Some(until) => Stand::Ending(until),
+            None => over(),
+        };
+    }
+    let ending = stands.iter().filter_map(|stand| match stand {
+        PairStand::Ending(until) => Some(*until),
+        PairStand::Over(..) | PairStand::Open => None,
+    });
+    match ending.min() {
+        Some(until) => Stand::Ending(until),
+        None => standing(open(pairs, &stands)),
+    }
+}
+
+/// When the first pair failed in a way that the others cannot do without it; a pair that only could not sync some files
+/// has done its part.
+fn broken_at(stands: &[PairStand]) -> Option<Option<Timestamp>> {
+    let broken = stands.iter().filter_map(|stand| match stand {
+        PairStand::Over(outcome, at) if outcome.breaks_others() => Some(*at),
+        _ => None,
+    });
+    broken.min()
+}
+
+fn any_is_under_way(pairs: &[Pair], stands: &[PairStand]) -> bool {
+    let left = pairs.iter().zip(stands).filter(|(_, stand)| !matches!(stand, PairStand::Over(..)));
+    left.flat_map(|(pair, _)| pair.ends()).any(|end| matches!(end, EndState::Running | EndState::Stopping))
+}
+
+/// The ends of the pairs of which neither has ended.
+fn open<'a>(pairs: &'a [Pair], stands: &[PairStand]) -> Vec<&'a EndState> {
+    let open = pairs.iter().zip(stands).filter(|(_, stand)| matches!(stand, PairStand::Open));
+    open.flat_map(|(pair, _)| pair.ends()).collect()
+}
+
+fn standing(ends: Vec<&EndState>) -> Stand {
+    if ends.contains(&&EndState::Stopping) {
+        return Stand::Stopping;
+    }
+    if ends.contains(&&EndState::Absent) {
+        return Stand::Absent;
+    }
+    match ends.iter().any(|end| matches!(end, EndState::Starting(_))) {
+        true => Stand::Starting(obstacle(ends)),
+        false => Stand::Running,
+    }
+}
+
+/// What is in the way of the first end that cannot start.
+fn obstacle<'a>(ends: impl IntoIterator<Item = &'a EndState>) -> Option<Fault> {
+    ends.into_iter().find_map(|end| match end {
+        EndState::Starting(fault) => fault.clone(),
+        _ => None,
+    })
+}
+
+/// What keeps a try from running, as a sentence after another; empty if nothing is known.
+pub fn held_up_by(pairs: &[Pair]) -> String {
+    let fault = obstacle(pairs.iter().flat_map(Pair::ends));
+    fault.map(|fault| format!(" {}", fault.message)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{Report, RunResult, Work};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn ended(exit: i32, reason: Option<&str>, second: i64) -> EndState {
+        let result = match exit {
+            0 => RunResult::Succeeded,
+            3 => RunResult::PartiallyFailed,
+            _ => RunResult::Failed,
+        };
+        let work = Work { files_created: 10, ..Work::default() };
+        let report = Report { result, work, reason: reason.map(Into::into), ..Report::default() };
+        let ending =
+            Ending { exit: Some(exit), at: Some(at(second)), report: Some(report), ..Ending::default() };
+        EndState::Ended(Box::new(ending))
+    }
+
+    fn pair(end: &EndState) -> Pair {
+        Pair { source: end.clone(), sink: end.clone() }
+    }
+
+    fn pairs<const N: usize>(ends: [EndState; N]) -> Vec<Pair> {
+        ends.map(|end| pair(&end)).into()
+    }
+
+    fn over(pairs: &[Pair], now: Timestamp) -> Outcome {
+        match stand(pairs, now) {
+            Stand::Over(outcome) => *outcome,
+            other => panic!("not over: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn shards_that_all_succeeded_are_one_success_with_the_sum_of_their_work() {
+        let done = ended(0, None, 5);
+        let outcome = over(&pairs([done.clone(), done.clone(), done]), at(6));
+        assert_eq!((outcome.report.result, outcome.report.work.files_created), (RunResult::Succeeded, 30));
+    }
+
+    #[test]
+    fn a_shard_that_is_done_or_partly_done_waits_for_the_others_as_long_as_they_take() {
+        for exit in [0, 3] {
+            let some = pairs([EndState::Running, ended(exit, None, 5), EndState::Running]);
+            assert_eq!(stand(&some, at(5000)), Stand::Running, "{exit}");
+        }
+    }
+
+    #[test]
+    fn a_shard_that_failed_leaves_the_others_a_while_and_is_what_the_run_is_blamed_on() {
+        let mut some = pairs([EndState::Running, ended(1, Some("NoSpace"), 5), EndState::Running]);
+        assert_eq!(stand(&some, at(6)), Stand::Ending(at(35)));
+        some[0] = pair(&ended(5, Some("ShardLost"), 7));
+        assert_eq!(stand(&some, at(8)), Stand::Ending(at(35)));
+        for last in [EndState::Running, ended(5, Some("ShardLost"), 9)] {
+            some[2] = pair(&last);
+            let outcome = over(&some, at(35));
+            assert_eq!(outcome.report.reason.as_deref(), Some("NoSpace"));
+            assert!(outcome.report.message.starts_with("Shard 1 of 3: "), "{}", outcome.report.message);
+            assert!(outcome.may_retry);
+        }
+    }
+
+    #[test]
+    fn a_shard_that_failed_does_not_wait_for_what_never_ran() {
+        let broken = ended(2, Some("SyncerUsage"), 5);
+        for other in [EndState::Starting(None), EndState::Absent] {
+            let outcome = over(&pairs([other, broken.clone()]), at(6));
+            assert_eq!((outcome.report.reason.as_deref(), outcome.may_retry), (Some("SyncerUsage"), false));
+        }
+    }
+
+    #[test]
+    fn one_shard_that_stops_is_missing_or_starts_decides_over_those_that_run() {
+        let fault = Fault::new("PodPending", "no node");
+        let cases = [
+            (EndState::Stopping, Stand::Stopping),
+            (EndState::Absent, Stand::Absent),
+            (EndState::Starting(Some(fault.clone())), Stand::Starting(Some(fault))),
+            (EndState::Running, Stand::Running),
+        ];
+        for (state, expected) in cases {
+            let mut some = pairs([EndState::Running, EndState::Running, EndState::Running]);
+            some[1].sink = state;
+            assert_eq!(stand(&some, at(1)), expected);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn spec(more: &Value) -> SyncJobSpec {
+    let mut spec = json!({
+        "source": {"persistentVolumeClaim": {"claimName": "a"}},
+        "destination": {"persistentVolumeClaim": {"claimName": "b"}},
+    });
+    merge(&mut spec, more);
+    serde_json::from_value(spec).unwrap()
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+fn judged(more: &Value) -> Result<ValidatedSyncJob, ValidationError> {
+    validate(&spec(more), "web", "prod")
+}
+
+fn claim(name: &str) -> Claim {
+    Claim { namespace: "prod".into(), name: name.into() }
+}
+
+#[test]
+fn the_least_spec_gets_the_documented_defaults() {
+    let job = judged(&json!({})).unwrap();
+    assert_eq!((&job.source.claim, &job.destination.claim), (&claim("a"), &claim("b")));
+    assert_eq!((job.source.folder.as_str(), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
+    assert_eq!((job.history_limit, job.params), (10, RunParams::default()));
+}
+
+#[test]
+fn what_works_is_carried_over() {
+    let job = judged(&json!({
+        "source": {"path": "/in", "persistentVolumeClaim": {"namespace": "prod"}},
+        "destination": {"path": "/out/x"},
+        "trigger": "t", "suspend": true, "historyLimit": 3,
+        "files": {"delete": true, "deleteLimit": {"percent": 7}, "include": ["i"], "exclude": ["-e"]},
+        "limits": {"timeout": "1h30m", "retries": 0},
+        "transfer": {"placement": "Network"},
+        "pods": {"priorityClassName": "high"},
+    }))
+    .unwrap();
+    assert_eq!((job.source.folder.as_str(), job.destination.folder.as_str()), ("/in", "/out/x"));
+    assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit), (Some("t"), true, 3));
+    assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
+    assert_eq!(job.params.to_args(), ["--delete", "--delete-limit=7", "--include=i", "--exclude=-e"]);
+    assert_eq!(job.pods.priority_class_name.as_deref(), Some("high"));
+}
+
+#[test]
+fn which_files_take_part_and_what_makes_them_equal_reaches_the_engine() {
+    let files = json!({"ignoreFiles": true, "minSize": "1k", "maxSize": "2Gi", "compare": "Content"});
+    let job = judged(&json!({"files": files})).unwrap();
+    let flags = ["--ignore-files", "--min-size=1000", "--max-size=2147483648", "--compare=content"];
+    assert_eq!(job.params.to_args(), flags);
+}
+
+#[test]
+fn shards_share_the_runs_bandwidth() {
+    let transfer = json!({"bandwidthLimit": "300k"});
+    let job = judged(&json!({"parallelism": 3, "transfer": transfer})).unwrap();
+    assert_eq!((job.parallelism, job.params.bandwidth_limit), (3, Some(100_000)));
+}
+
+#[test]
+fn every_field_without_behaviour_is_refused_by_its_own_name() {
+    let remote = json!({"dial": {"secretName": "s"}});
+    let specs = [
+        ("source.remote", json!({"source": {"remote": remote}})),
+        (
+            "source.persistentVolumeClaim.namespace",
+            json!({"source": {"persistentVolumeClaim": {"namespace": "other"}}}),
+        ),
+        ("source.pointInTime", json!({"source": {"pointInTime": "Clone"}})),
+        ("source.snapshot", json!({"source": {"snapshot": "latest"}})),
+        ("source.volumeSnapshotClassName", json!({"source": {"volumeSnapshotClassName": "c"}})),
+        ("destination.remote", json!({"destination": {"remote": remote}})),
+        (
+            "destination.persistentVolumeClaim.namespace",
+            json!({"destination": {"persistentVolumeClaim": {"namespace": "other"}}}),
+        ),
+        ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
+        ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
+        ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
+        ("transfer.connections", json!({"transfer": {"connections": 2}})),
+        ("transfer.placement: Local", json!({"transfer": {"placement": "Local"}})),
+        ("snapshots", json!({"snapshots": {}})),
+        ("regression", json!({"regression": {}})),
+        ("hooks", json!({"hooks": {}})),
+        ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
+    ];
+    for (field, more) in &specs {
+        assert_eq!(judged(more), Err(ValidationError::NotSupportedYet { fields: vec![field] }), "{more}");
+    }
+    let tried: std::collections::BTreeSet<_> = specs.iter().map(|(field, _)| field).collect();
+    assert_eq!(tried, NOT_SUPPORTED_YET.iter().map(|(field, _)| field).collect());
+}
+
+#[test]
+fn the_message_names_all_that_is_refused() {
+    let error = judged(&json!({"hooks": {}, "snapshots": {}})).unwrap_err();
+    assert_eq!(error.reason(), "NotSupportedYet");
+    assert_eq!(
+        error.to_string(),
+        "not supported yet: snapshots, hooks; remove what is named, or set it back to its default"
+    );
+}
+
+#[test]
+fn a_job_onto_itself_is_refused_however_its_namespace_is_written() {
+    let onto = |from: &str, to: &str| {
+        judged(&json!({
+            "source": {"path": from, "persistentVolumeClaim": {"claimName": "b", "namespace": "prod"}},
+            "destination": {"path": to},
+        }))
+    };
+    for (from, to) in [("/", "/"), ("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a"), ("/", "/a"), ("/a", "/")] {
+        assert_eq!(onto(from, to).unwrap_err().reason(), "InvalidSpec", "{from} {to}");
+    }
+    for (from, to) in [("/a", "/b"), ("/a", "/ab"), ("/ab", "/a"), ("/x/a", "/x/b")] {
+        assert!(onto(from, to).is_ok(), "{from} {to}");
+    }
+}
+
+#[test]
+fn a_path_never_leads_out_of_the_volume() {
+    for path in ["", "a", "..", "/..", "/a/../b", "/a/", "//", "/./a", "/.volferry", "/a/.volferry/x", "/a\0"]
+    {
+        assert_eq!(Folder::new(path), None, "{path:?}");
+        let error = judged(&json!({"source": {"path": path}})).unwrap_err();
+        assert!(error.to_string().starts_with("spec.source.path: "), "{error}");
+    }
+    for path in ["/", "/a", "/a/b.c/..d", "/ a "] {
+        assert!(Folder::new(path).is_some(), "{path:?}");
+    }
+}
+
+#[test]
+fn what_an_older_crd_let_through_is_refused_with_the_field() {
+    for (field, more) in [
+        ("source.persistentVolumeClaim", json!({"source": {"persistentVolumeClaim": null}})),
+        ("limits.timeout", json!({"limits": {"timeout": "tomorrow"}})),
+        ("limits.timeout", json!({"limits": {"timeout": "0s"}})),
+        ("limits.timeout", json!({"limits": {"timeout": "-1h"}})),
+        ("limits.retries", json!({"limits": {"retries": -1}})),
+        ("files.deleteLimit.percent", json!({"files": {"deleteLimit": {"percent": 300}}})),
+        ("historyLimit", json!({"historyLimit": -1})),
+        ("files.minSize", json!({"files": {"minSize": "big"}})),
+        ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
+        ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
+        ("parallelism", json!({"parallelism": 0})),
+        ("parallelism", json!({"parallelism": 65})),
+        ("parallelism", json!({"parallelism": 2, "files": {"write": "InPlace"}})),
+    ] {
+        let error = judged(&more).unwrap_err();
+        assert_eq!(error.reason(), "InvalidSpec");
+        assert!(error.to_string().starts_with(&format!("spec.{field}: ")), "{error}");
+    }
+}
+
+#[test]
+fn parameters_of_features_to_come_are_carried_already() {
+    let spec = spec(&json!({
+        "transfer": {"compression": "Zstd", "bandwidthLimit": "100Mi", "connections": 4},
+        "files": {"compare": "Content", "write": "InPlace", "preserve": {"xattrs": false}},
+    }));
+    let params = params(&spec).unwrap();
+    assert_eq!((params.compression, params.bandwidth_limit), (Compression::Level(3), Some(100 << 20)));
+    assert_eq!((params.connections, params.preserve.xattrs), (4, false));
+    assert_eq!((params.compare, params.write), (contract::Compare::Content, contract::WriteMode::InPlace));
+}

@@ -1,0 +1,115 @@
+//! A job and all that was read of it, put together for the step that decides.
+
+use contract::Side;
+use jiff::Timestamp;
+use kube::{Client, ResourceExt as _};
+
+use super::{
+    claims::{self, Blocked},
+    cleanup::{self, CleanupError},
+    dereference::{Found, Seen},
+    pairs::Pair,
+    plan::{Situation, Step},
+    validate::ValidatedSyncJob,
+};
+use crate::{
+    api::{ActiveRun, SyncJob, SyncJobStatus},
+    fault::Fault,
+    names::{self, TryNames},
+    resources::Settings,
+};
+
+/// A job as one reconciliation sees it.
+pub(super) struct View<'a> {
+    namespace: String,
+    name: String,
+    pub(super) generation: i64,
+    status: &'a SyncJobStatus,
+    found: &'a Found,
+    image: &'a str,
+    active_names: Option<TryNames>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(
+        job: &SyncJob,
+        status: &'a SyncJobStatus,
+        found: &'a Found,
+        settings: &'a Settings,
+    ) -> Self {
+        let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
+        let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.retries);
+        Self {
+            namespace: job.namespace().unwrap_or_default(),
+            generation: job.metadata.generation.unwrap_or(0),
+            active_names: status.active_run.as_ref().map(names),
+            name,
+            status,
+            found,
+            image: &settings.image.name,
+        }
+    }
+
+    /// The run under way, and the names of its try.
+    pub(super) fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
+        Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
+    }
+
+    fn leftovers(&self) -> Vec<TryNames> {
+        self.found.children.leftovers(self.active_names.as_ref())
+    }
+
+    fn is_outdated(&self) -> bool {
+        let is = |(run, names): (&ActiveRun, &TryNames)| {
+            self.found.children.is_outdated(names, run.generation, self.image, &self.found.placements)
+        };
+        self.active().is_some_and(is)
+    }
+
+    /// Removes children of tries that are over, and of the one that a step withdraws.
+    pub(super) async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
+        let mut tries = self.leftovers();
+        if *step == Step::Withdraw {
+            tries.extend(self.active_names.clone());
+        }
+        cleanup::sweep(client, &self.namespace, &self.found.children, &tries).await
+    }
+
+    /// What the plan is made from.
+    pub(super) fn situation(
+        &'a self,
+        valid: &Result<ValidatedSyncJob, Fault>,
+        now: Timestamp,
+    ) -> Situation<'a> {
+        Situation {
+            job: &self.name,
+            generation: self.generation,
+            status: self.status,
+            demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
+            claims: self.claims(valid),
+            pairs: self.pairs(),
+            leftovers: !self.leftovers().is_empty(),
+            outdated: self.is_outdated(),
+            now,
+        }
+    }
+
+    fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {
+        let pods = valid.as_ref().map_or(1, |valid| valid.parallelism);
+        let check = |claim| claims::check(claim).and_then(|()| claims::check_sharing(claim, pods));
+        self.found.claims.iter().try_for_each(check)
+    }
+
+    /// The ends of each shard of the run under way.
+    fn pairs(&self) -> Vec<Pair> {
+        let Some((run, names)) = self.active() else { return Vec::new() };
+        let try_id = names::try_id(&run.id, run.retries);
+        let seen = Seen { reports: self.status.reports.as_ref(), warnings: &self.found.warnings };
+        let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
+        let pair = |shard| Pair { source: end(Side::Source, shard), sink: end(Side::Sink, shard) };
+        match run.shard_count() {
+            1 => vec![pair(None)],
+            count => (0..count).map(|shard| pair(Some(shard))).collect(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A pair of processes: the two ends of a run, or of one of its shards.
+
+use std::{path::Path, time::Duration};
+
+use contract::{Event, Report, Side};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{LocalError, display::Screen};
+use crate::{
+    controller::outcome::Ending,
+    launch::process::{Exit, ProcessError, Syncer},
+    signals::Stops,
+};
+
+/// How long a process may take to end once it has been told to, or once the other has ended.
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// What is known of the two ends while they run.
+pub(super) struct Pair<'a> {
+    shard: usize,
+    screen: &'a Screen<'a>,
+    stops: Stops,
+    /// When to stop, if it has not ended by then.
+    until: watch::Receiver<Instant>,
+    is_late: bool,
+    reports: [Option<Report>; 2],
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn new(
+        shard: usize,
+        screen: &'a Screen<'a>,
+        until: watch::Receiver<Instant>,
+    ) -> Result<Self, LocalError> {
+        let stops = Stops::new().map_err(LocalError::Signals)?;
+        Ok(Self { shard, screen, stops, until, is_late: false, reports: [None, None] })
+    }
+
+    /// Starts the sink and, with the address that it listens at, the source, and follows both until they have ended.
+    /// Returns their endings, the source's first.
+    pub(super) async fn run(
+        mut self,
+        program: &Path,
+        sink_args: Vec<String>,
+        source_args: impl FnOnce(String) -> Vec<String>,
+    ) -> Result<(Ending, Ending), LocalError> {
+        let start = |args: Vec<String>| Syncer::start(program.into(), args.into_iter().map(Into::into));
+        let mut sink = start(sink_args)?;
+        let Some(address) = self.await_address(&mut sink).await else {
+            return Ok((Ending::default(), self.ending(Side::Sink, sink).await?));
+        };
+        let source = start(source_args(address))?;
+        self.both(source, sink).await
+    }
+
+    /// Waits for a request to stop, or once for the end of the time that the pair has.
+    async fn told_to_stop(&mut self) {
+        tokio::select! {
+            () = self.stops.next() => {}
+            () = passed(&mut self.until), if !self.is_late => self.is_late = true,
+        }
+    }
+
+    /// The address that the sink listens at; `None` if it ends without one.
+    async fn await_address(&mut self, sink: &mut Syncer) -> Option<String> {
+        loop {
+            tokio::select! {
+                event = sink.next_event() => match event? {
+                    Event::Listening { address } => return Some(address),
+                    Event::Finished(report) => self.reports[1] = Some(*report),
+                    Event::Progress(_) | Event::Planned(_) => {}
+                },
+                () = self.told_to_stop() => sink.terminate(),
+            }
+        }
+    }
+
+    /// Follows both ends until both have ended.
+    async fn both(mut self, mut source: Syncer, mut sink: Syncer) -> Result<(Ending, Ending), LocalError> {
+        let (mut source_open, mut sink_open) = (true, true);
+        while source_open && sink_open {
+            tokio::select! {
+                event = source.next_event() => source_open = self.take(Side::Source, event),
+                event = sink.next_event() => sink_open = self.take(Side::Sink, event),
+                () = self.told_to_stop() => {
+                    source.terminate();
+                    sink.terminate();
+                }
+            }
+        }
+        let source = self.ending(Side::Source, source).await?;
+        let sink = self.ending(Side::Sink, sink).await?;
+        Ok((source, sink))
+    }
+
+    /// Takes note of an event; returns whether there may be more. The sink speaks for the run.
+    fn take(&mut self, side: Side, event: Option<Event>) -> bool {
+        match event {
+            Some(Event::Progress(progress)) if side == Side::Sink => {
+                self.screen.progress(self.shard, progress);
+            }
+            Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
+            Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
+            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. }) => {}
+            None => return false,
+        }
+        true
+    }
+
+    /// Waits for a process to end, for a while of its own accord, and then on request. One that heeds no
+    /// request is killed.
+    async fn ending(&mut self, side: Side, mut syncer: Syncer) -> Result<Ending, LocalError> {
+        let screen = self.screen;
+        let mut report = self.reports[usize::from(side == Side::Sink)].take();
+        let mut is_told = false;
+        let exit = loop {
+            tokio::select! {
+                exit = follow(side, &mut syncer, &mut report, screen) => break Some(exit?),
+                () = self.told_to_stop() => syncer.terminate(),
+                () = sleep(GRACE) => {
+                    if is_told {
+                        break None;
+                    }
+                    is_told = true;
+                    syncer.terminate();
+                }
+            }
+        };
+        let last_words = exit.as_ref().map(|exit| exit.tail.join("\n"));
+        Ok(Ending { exit: exit.as_ref().map(Exit::code), report, last_words, ..Ending::default() })
+    }
+}
+
+/// Waits until the time that is said at last has passed.
+async fn passed(until: &mut watch::Receiver<Instant>) {
+    loop {
+        let at = *until.borrow_and_update();
+        tokio::select! {
+            () = sleep_until(at) => return,
+            Ok(()) = until.changed() => {}
+        }
+    }
+}
+
+/// Takes note of what is still to come, the report above all, and of the end of the process. The future may be dropped and
+/// asked for again.
+async fn follow(
+    side: Side,
+    syncer: &mut Syncer,
+    report: &mut Option<Report>,
+    screen: &Screen<'_>,
+) -> Result<Exit, ProcessError> {
+    while let Some(event) = syncer.next_event().await {
+        match event {
+            Event::Finished(it) => *report = Some(*it),
+            Event::Planned(action) if side == Side::Source => screen.planned(&action),
+            Event::Planned(_) | Event::Progress(_) | Event::Listening { .. } => {}
+        }
+    }
+    syncer.wait().await
+}
