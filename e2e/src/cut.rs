@@ -32,6 +32,8 @@ pub enum Cut {
     Before(usize),
     /// The write after so many reaches the API server, and its answer is lost.
     After(usize),
+    /// After so many requests of any kind: the next one does not reach the API server.
+    Request(usize),
 }
 
 /// A loopback address that passes requests on with the rights of one user, until the cut.
@@ -46,6 +48,7 @@ pub struct CutLine {
 #[derive(Debug)]
 struct State {
     cut: Cut,
+    requests: AtomicUsize,
     writes: AtomicUsize,
     reached: Notify,
 }
@@ -55,7 +58,12 @@ impl CutLine {
     pub async fn new(client: Client, cut: Cut) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a loopback port")?;
         let address = listener.local_addr()?;
-        let state = Arc::new(State { cut, writes: AtomicUsize::new(0), reached: Notify::new() });
+        let state = Arc::new(State {
+            cut,
+            requests: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            reached: Notify::new(),
+        });
         let mut serving = JoinSet::new();
         serving.spawn(accept(listener, client, state.clone()));
         Ok(Self { address, state, _serving: serving })
@@ -69,6 +77,11 @@ impl CutLine {
     /// Waits until the cut has been reached. From then on no request is answered any more.
     pub async fn reached(&self) {
         self.state.reached.notified().await;
+    }
+
+    /// How many requests have been begun.
+    pub fn requests(&self) -> usize {
+        self.state.requests.load(Ordering::SeqCst)
     }
 
     /// How many writes have been begun.
@@ -95,10 +108,12 @@ async fn pass(
     client: Client,
     state: Arc<State>,
 ) -> Result<Response<Body>, Infallible> {
+    let number = state.requests.fetch_add(1, Ordering::SeqCst);
     let write = is_write(&request).then(|| state.writes.fetch_add(1, Ordering::SeqCst));
     let (before, after) = match (state.cut, write) {
         (Cut::Before(limit), Some(number)) => (number >= limit, false),
         (Cut::After(limit), Some(number)) => (number > limit, number == limit),
+        (Cut::Request(limit), _) => (number >= limit, false),
         _ => (false, false),
     };
     if before {

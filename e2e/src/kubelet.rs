@@ -19,12 +19,17 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{report::good_report, syncjob, wait};
+use crate::{
+    report::{bad_report, good_report},
+    syncjob, wait,
+};
 
 /// A pod is made within seconds, or not at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The node that the pods are on; nobody looks for it.
 const NODE: &str = "node-of-the-test";
+/// Kubernetes' own label of the pods of Indexed Jobs.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// Says what becomes of the pods of a namespace.
 #[derive(Clone)]
@@ -44,8 +49,13 @@ impl Kubelet {
 
     /// The pod of one end of a run, once there is one that nothing has happened to and that is not in `known`.
     pub async fn new_pod(&self, job: &str, side: Side, known: &[&Pod]) -> Result<Pod> {
-        let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}");
-        let what = format!("{job} has a new {side} pod");
+        self.new_pod_with(job, side, "", known).await
+    }
+
+    /// The same with further labels, each after a comma.
+    async fn new_pod_with(&self, job: &str, side: Side, more: &str, known: &[&Pod]) -> Result<Pod> {
+        let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}{more}");
+        let what = format!("{job} has a new {side} pod ({labels})");
         let found = wait::until_any(&self.pods, &labels, &what, PATIENCE, |pod: &Pod| {
             pod.metadata.deletion_timestamp.is_none() && known.iter().all(|it| it.uid() != pod.uid())
         });
@@ -59,6 +69,28 @@ impl Kubelet {
         self.start(&source).await?;
         self.start(&sink).await?;
         Ok((source, sink))
+    }
+
+    /// The pods of both ends of each shard of a run, source first, not started.
+    pub async fn new_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
+        let mut shards = Vec::new();
+        for shard in 0..count {
+            let index = format!(",{INDEX}={shard}");
+            let source = self.new_pod_with(job, Side::Source, &index, known).await?;
+            let sink = self.new_pod_with(job, Side::Sink, &index, known).await?;
+            shards.push((source, sink));
+        }
+        Ok(shards)
+    }
+
+    /// The same, started.
+    pub async fn start_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
+        let shards = self.new_shards(job, count, known).await?;
+        for (source, sink) in &shards {
+            self.start(source).await?;
+            self.start(sink).await?;
+        }
+        Ok(shards)
     }
 
     /// The pod is bound to a node, and its container runs.
@@ -99,11 +131,19 @@ impl Kubelet {
 
     /// Both ends end well, and their agents say so.
     pub async fn succeed(&self, job: &str, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
-        for (side, pod) in [(Side::Source, source), (Side::Sink, sink)] {
-            self.publish(pod, job, &json!({"reports": {side.to_string(): report}})).await?;
-            self.end(pod, 0, &serde_json::to_string(report)?).await?;
-        }
-        Ok(())
+        self.succeed_one(job, Side::Source, source, report).await?;
+        self.succeed_one(job, Side::Sink, sink, report).await
+    }
+
+    /// One end ends well, and its agent says so.
+    pub async fn succeed_one(&self, job: &str, side: Side, pod: &Pod, report: &Report) -> Result<()> {
+        let reports = json!({side.to_string(): report});
+        let reports = match index_of(pod) {
+            Some(shard) => json!({"shards": {shard: reports}}),
+            None => reports,
+        };
+        self.publish(pod, job, &json!({"reports": reports})).await?;
+        self.end(pod, 0, &serde_json::to_string(report)?).await
     }
 
     /// Patches the SyncJob's status as the agent in that pod would: with the rights of the pod's ServiceAccount, and no
@@ -128,9 +168,9 @@ impl Kubelet {
         Ok(Client::try_from(config)?)
     }
 
-    /// Plays every run of a SyncJob to a good end: starts each pod, and when both ends of a try run, ends them. Returns only
-    /// with an error.
-    pub async fn play(&self, job: &str) -> Result<()> {
+    /// Plays every run of a SyncJob to a good end: starts each pod, and when both ends of a shard run, ends them. If
+    /// `first_fails`, so do the pods of the first try of each run. Returns only with an error.
+    pub async fn play(&self, job: &str, first_fails: bool) -> Result<()> {
         let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
         let mut changes = pin!(watcher(self.pods.clone(), config).default_backoff().applied_objects());
         while let Some(changed) = changes.next().await {
@@ -142,10 +182,22 @@ impl Kubelet {
             } else if phase(&pod) == "Pending" {
                 self.start(&pod).await?;
             } else if let Some((source, sink)) = self.running_pair(&pod).await? {
-                self.succeed(job, &source, &sink, &good_report(&try_of(&sink))).await?;
+                let run = try_of(&sink);
+                if first_fails && !run.contains(".retry") {
+                    self.lose_peer(&source, &sink, &run).await?;
+                } else {
+                    self.succeed(job, &source, &sink, &good_report(&run)).await?;
+                }
             }
         }
         bail!("the watch of pods ended")
+    }
+
+    /// Both ends lose each other.
+    async fn lose_peer(&self, source: &Pod, sink: &Pod, run: &str) -> Result<()> {
+        let message = serde_json::to_string(&bad_report(run, "PeerLost", "the peer went away"))?;
+        self.end(source, 5, &message).await?;
+        self.end(sink, 5, &message).await
     }
 
     /// Lets go of the pods of a SyncJob as they are deleted, and starts or ends none. Returns only with an error.
@@ -160,12 +212,14 @@ impl Kubelet {
         bail!("the watch of pods ended")
     }
 
-    /// The pods of the try that `pod` is of, source first, if both run.
+    /// The pods of the try and shard that `pod` is of, source first, if both run.
     async fn running_pair(&self, pod: &Pod) -> Result<Option<(Pod, Pod)>> {
         let run = pod.labels().get("volferry.dev/run").context("a pod without a run")?;
         let of_run = ListParams::default().labels(&format!("volferry.dev/run={run}"));
         let mut pods = self.pods.list(&of_run).await?.items;
-        pods.retain(|it| phase(it) == "Running" && try_of(it) == try_of(pod));
+        pods.retain(|it| {
+            phase(it) == "Running" && try_of(it) == try_of(pod) && index_of(it) == index_of(pod)
+        });
         let mut take = |side: Side| {
             let at =
                 pods.iter().position(|it| it.labels().get("volferry.dev/side") == Some(&side.to_string()))?;
@@ -186,6 +240,11 @@ impl Kubelet {
             }
         }
         Ok(())
+    }
+
+    /// A pod as it is now.
+    pub async fn pod(&self, name: &str) -> Result<Pod> {
+        self.pods.get(name).await.context("a pod")
     }
 
     /// The first pod of one end that is being deleted.
@@ -223,6 +282,11 @@ pub fn try_of(pod: &Pod) -> String {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut args = containers.flat_map(|container| container.args.iter().flatten());
     args.find_map(|arg| arg.strip_prefix("--run=")).unwrap_or_default().into()
+}
+
+/// The number of the shard that a pod has, of a run of several.
+pub fn index_of(pod: &Pod) -> Option<&str> {
+    pod.labels().get(INDEX).map(String::as_str)
 }
 
 fn phase(pod: &Pod) -> &str {

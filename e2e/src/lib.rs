@@ -20,3 +20,4 @@ pub mod syncjob;
 pub mod tree;
 pub mod volume;
 pub mod wait;
+pub mod witness;

@@ -103,11 +103,16 @@ impl Stage {
         Ok(Controller { _process: Supervised::start(&mut command, &self.log)?, line })
     }
 
-    /// A claim in that phase.
+    /// A claim in that phase, for one node.
     pub async fn claim(&self, name: &str, phase: &str) -> Result<()> {
+        self.claim_with(name, phase, "ReadWriteOnce").await
+    }
+
+    /// A claim in that phase with that access mode.
+    pub async fn claim_with(&self, name: &str, phase: &str, mode: &str) -> Result<()> {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
         let manifest = json!({"metadata": {"name": name}, "spec": {"storageClassName": "of-the-test",
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+            "accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}});
         claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
         let status = Patch::Merge(json!({"status": {"phase": phase}}));
         claims.patch_status(name, &PatchParams::default(), &status).await.context("a claim's status")?;
@@ -176,14 +181,17 @@ impl Drop for Stage {
 }
 
 impl Controller {
-    /// Goes on until `done` is, or until the controller comes to its cut, and then kills it. Returns how many writes it has
-    /// made by then.
-    pub async fn until_cut_or(self, done: impl Future<Output = Result<()>>) -> Result<usize> {
+    /// Goes on until `done` is, or until the controller comes to its cut, after which it can do nothing any more but be killed.
+    pub async fn until_cut_or(&self, done: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::select! {
-            () = self.line.reached() => {}
-            done = done => done?,
+            () = self.line.reached() => Ok(()),
+            done = done => done,
         }
-        Ok(self.line.writes())
+    }
+
+    /// How many requests of any kind it has made.
+    pub fn requests(&self) -> usize {
+        self.line.requests()
     }
 
     /// How many writes it has made.

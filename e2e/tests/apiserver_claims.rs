@@ -23,7 +23,7 @@ async fn a_missing_claim_is_named_and_the_run_begins_when_it_is_there() {
     stage.claim("late", "Bound").await.unwrap();
     tokio::select! {
         done = stage.until_is("web", "Ready") => drop(done.unwrap()),
-        error = stage.kubelet.play("web") => panic!("{error:?}"),
+        error = stage.kubelet.play("web", false) => panic!("{error:?}"),
     }
 }
 

@@ -1,212 +1,201 @@
-//! A controller that is killed at every point of a job's life: between any two of its writes, and after any write whose
-//! answer it never saw. Another one goes on from there, with the same run and the same pods.
+//! A controller that is killed at every point of a run: between any two of its writes, after any write whose answer it never
+//! saw, at requests of any kind, and while the pods go on without it. Another one goes on from there, with the same run and
+//! the same pods.
 
 use std::{
-    collections::BTreeSet,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::hash_map::RandomState,
+    hash::{BuildHasher as _, Hasher as _},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use e2e::{
-    cut::Cut,
-    scripted::{PATIENCE, Stage},
-    syncjob, wait,
-};
+use contract::Side;
+use e2e::{cut::Cut, report::good_report, scripted::Stage, syncjob, witness::Witness};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, ListParams},
-    runtime::{WatchStreamExt as _, watcher},
-};
 use serde_json::json;
-use tokio::task::JoinSet;
 
 /// How many lives are lived at once.
 const AT_ONCE: usize = 4;
+/// How many that mostly wait for the next try.
+const AT_ONCE_WAITING: usize = 12;
+/// How many lives are cut at a request that is chosen at random.
+const AT_RANDOM: usize = 12;
 /// What is made for a run, and removed after it.
 const OF_A_RUN: [&str; 3] = ["job.batch/", "service/", "secret/"];
 
+/// What a run is to come to.
+#[derive(Debug, Clone, Copy)]
+struct Plot {
+    shards: u64,
+    /// The first try fails, the second does not.
+    retried: bool,
+}
+
+const PLAIN: Plot = Plot { shards: 1, retried: false };
+const SHARED: Plot = Plot { shards: 2, retried: false };
+const RETRIED: Plot = Plot { shards: 1, retried: true };
+
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
-    let writes = run(Cut::Never).await.unwrap();
+    let writes = run(PLAIN, Cut::Never).await.unwrap().writes;
     assert!(writes > 10, "the finalizer, the record, nine children, the report: more than {writes} writes");
-    stream::iter(
-        all_cuts(writes).map(|cut| async move { run(cut).await.with_context(|| format!("{cut:?}")) }),
-    )
-    .buffer_unordered(AT_ONCE)
-    .try_collect::<Vec<_>>()
-    .await
-    .unwrap();
+    each(PLAIN, all_cuts(writes), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_deleted_job_leaves_nothing_wherever_the_controller_is_killed() {
-    let writes = deletion(Cut::Never).await.unwrap();
-    assert!(writes > 5, "two Jobs, two Secrets, a Service, the finalizer: more than {writes} writes");
-    stream::iter(
-        all_cuts(writes).map(|cut| async move { deletion(cut).await.with_context(|| format!("{cut:?}")) }),
-    )
-    .buffer_unordered(AT_ONCE)
-    .try_collect::<Vec<_>>()
-    .await
-    .unwrap();
+async fn a_run_of_shards_is_the_same_run_wherever_the_controller_is_killed() {
+    let writes = run(SHARED, Cut::Never).await.unwrap().writes;
+    assert!(writes > 11, "a Service more than for one: more than {writes} writes");
+    each(SHARED, (0..writes).map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_run_is_tried_again_once_wherever_the_controller_is_killed_from_the_failure_on() {
+    let plain = run(PLAIN, Cut::Never).await.unwrap().writes;
+    let writes = run(RETRIED, Cut::Never).await.unwrap().writes;
+    assert!(writes > plain, "the failure, a sweep, and a second set of children: more than {writes} writes");
+    // What comes before is as in any run.
+    each(RETRIED, (writes - plain..writes).map(Cut::Before), AT_ONCE_WAITING).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_is_the_same_run_at_whatever_request_the_controller_is_killed() {
+    let requests = run(SHARED, Cut::Never).await.unwrap().requests;
+    let cuts = (0..AT_RANDOM).map(|_| Cut::Request(random_below(requests)));
+    each(SHARED, cuts, AT_ONCE).await.unwrap();
+}
+
+/// What is there after a write is the same whether its answer was seen or not; once it is enough to try both.
 fn all_cuts(writes: usize) -> impl Iterator<Item = Cut> {
     (0..writes).flat_map(|write| [Cut::Before(write), Cut::After(write)])
 }
 
-/// A job from its creation until its run is over and swept up, with a controller that is killed at the cut, and another one
-/// after it. Returns the number of writes of the first.
-async fn run(cut: Cut) -> Result<usize> {
-    let stage = Stage::new("kills").await?;
-    run_on(&stage, cut).await.inspect_err(|_| stage.print_diagnosis())
+fn random_below(limit: usize) -> usize {
+    usize::try_from(RandomState::new().build_hasher().finish() % limit.max(1) as u64).unwrap_or_default()
 }
 
-async fn run_on(stage: &Stage, cut: Cut) -> Result<usize> {
+/// One life for each cut.
+async fn each(plot: Plot, cuts: impl Iterator<Item = Cut>, at_once: usize) -> Result<()> {
+    let lives =
+        cuts.map(|cut| async move { run(plot, cut).await.with_context(|| format!("{plot:?} {cut:?}")) });
+    stream::iter(lives).buffer_unordered(at_once).map_ok(drop).try_collect().await
+}
+
+/// What a controller has asked for.
+struct Asked {
+    writes: usize,
+    requests: usize,
+}
+
+/// A job from its creation until its run is over and swept up, with a controller that is killed at the cut, and another one
+/// after it. Returns what the first has asked for.
+async fn run(plot: Plot, cut: Cut) -> Result<Asked> {
+    let stage = Stage::new("kills").await?;
+    run_on(&stage, plot, cut).await.inspect_err(|_| stage.print_diagnosis())
+}
+
+async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
     let witness = Witness::new(stage);
     let first = stage.controller(cut).await?;
-    stage.sync("web", json!({"trigger": "one"})).await?;
+    stage.sync("web", json!({"trigger": "one", "parallelism": plot.shards})).await?;
     let played = async {
-        let writes = first.until_cut_or(stage.until_swept("web")).await?;
+        first.until_cut_or(stage.until_swept("web")).await?;
+        let asked = Asked { writes: first.writes(), requests: first.requests() };
+        drop(first);
         ensure!(recorded_if_made(stage).await?, "there are children of a run that is not recorded");
         let _second = stage.controller(Cut::Never).await?;
         stage.until_swept("web").await?;
-        anyhow::Ok(writes)
+        anyhow::Ok(asked)
     };
-    let writes = tokio::select! {
-        writes = played => writes?,
-        error = stage.kubelet.play("web") => bail!("{error:?}"),
+    let asked = tokio::select! {
+        asked = played => asked?,
+        error = stage.kubelet.play("web", plot.retried) => bail!("{error:?}"),
     };
+    check(stage, plot).await?;
+    let tries = if plot.retried { 2 } else { 1 };
+    witness.testify(2 * usize::try_from(plot.shards)? * tries)?;
+    Ok(asked)
+}
+
+/// One run, with the report of all its shards, and no more.
+async fn check(stage: &Stage, plot: Plot) -> Result<()> {
     let done = stage.jobs.get("web").await?;
-    ensure!(syncjob::text(&done, "/lastRun/id") == "web-1", "{done:#?}");
-    ensure!(syncjob::status(&done, "/lastRun/retries") == 0, "{done:#?}");
-    ensure!(syncjob::status(&done, "/lastRun/work/filesCreated") == 2, "the report is lost: {done:#?}");
+    let of_run = |field: &str| syncjob::status(&done, &format!("/lastRun/{field}"));
+    ensure!(of_run("id") == "web-1", "{done:#?}");
+    ensure!(*of_run("retries") == u64::from(plot.retried), "{done:#?}");
+    ensure!(*of_run("work/filesCreated") == 2 * plot.shards, "the report is lost: {done:#?}");
     ensure!(syncjob::status(&done, "/history").as_array().is_some_and(|runs| runs.len() == 1), "{done:#?}");
-    witness.testify(2)?;
-    Ok(writes)
-}
-
-/// A job that is deleted while its run is under way, from the deletion until nothing is left, with a controller that is killed
-/// at the cut, and another one after it. Returns the number of writes of the first.
-async fn deletion(cut: Cut) -> Result<usize> {
-    let stage = Stage::new("deletion").await?;
-    deletion_on(&stage, cut).await.inspect_err(|_| stage.print_diagnosis())
-}
-
-async fn deletion_on(stage: &Stage, cut: Cut) -> Result<usize> {
-    let controller = stage.controller(Cut::Never).await?;
-    stage.sync("web", json!({})).await?;
-    stage.kubelet.start_both("web", &[]).await?;
-    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await?;
-    drop(controller);
-    stage.jobs.delete("web", &DeleteParams::default()).await?;
-
-    let played = async {
-        let writes = stage.controller(cut).await?.until_cut_or(until_gone(stage)).await?;
-        let _second = stage.controller(Cut::Never).await?;
-        until_gone(stage).await?;
-        anyhow::Ok(writes)
-    };
-    let writes = tokio::select! {
-        writes = played => writes?,
-        error = stage.kubelet.release("web") => bail!("{error:?}"),
-    };
-    let pods =
-        Api::<Pod>::namespaced(stage.client.clone(), &stage.namespace).list(&ListParams::default()).await?;
-    ensure!(pods.items.is_empty(), "a pod may still write after its SyncJob is gone: {pods:#?}");
-    // What has an owner is removed by Kubernetes, in its own time; nothing else can be waited for.
-    let kinds = "jobs,services,secrets,serviceaccounts,roles,rolebindings";
-    for kind in kinds.split(',') {
-        stage
-            .kubectl
-            .run_async(&["wait", "--for=delete", kind, "-l", "volferry.dev/syncjob", "--timeout=30s"])
-            .await?;
+    for over in ["/activeRun", "/progress", "/reports"] {
+        ensure!(syncjob::status(&done, over).is_null(), "{over} in {done:#?}");
     }
-    ensure!(stage.children("web")?.is_empty(), "{:?}", stage.children("web")?);
-    Ok(writes)
+    let left: Vec<_> = stage.children("web")?.into_iter().filter(|child| is_of_a_run(child)).collect();
+    ensure!(left.is_empty(), "there is something left: {left:?}");
+    Ok(())
 }
 
-async fn until_gone(stage: &Stage) -> Result<()> {
-    wait::until_gone(&stage.jobs, "web", PATIENCE).await
+fn is_of_a_run(child: &str) -> bool {
+    OF_A_RUN.iter().any(|kind| child.starts_with(kind))
 }
 
 async fn recorded_if_made(stage: &Stage) -> Result<bool> {
-    let made = stage.children("web")?.iter().any(|child| OF_A_RUN.iter().any(|kind| child.starts_with(kind)));
+    let made = stage.children("web")?.iter().any(|child| is_of_a_run(child));
     let job = stage.jobs.get("web").await?;
     let is_recorded = |run: &str| syncjob::text(&job, run) == "web-1";
     Ok(!made || is_recorded("/activeRun/id") || is_recorded("/lastRun/id"))
 }
 
-/// Watches from the beginning: all pods that there ever were, and every state that the job was in.
-struct Witness {
-    seen: Arc<Mutex<Seen>>,
-    /// Ends with this.
-    _watching: JoinSet<()>,
+/// What the pods of a run do, one after another.
+const STEPS: [(Side, Act); 4] =
+    [(Side::Source, Act::Start), (Side::Sink, Act::Start), (Side::Source, Act::End), (Side::Sink, Act::End)];
+
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Start,
+    End,
 }
 
-#[derive(Default)]
-struct Seen {
-    pods: BTreeSet<String>,
-    wrong: Vec<String>,
+#[tokio::test]
+async fn a_run_goes_on_while_there_is_no_controller_and_the_next_one_takes_it_as_it_is() {
+    let times = 0..=STEPS.len();
+    let lives = times.clone().flat_map(|killed| times.clone().map(move |back| (killed, back)));
+    let lives = lives.filter(|(killed, back)| killed <= back).map(|(killed, back)| async move {
+        let stage = Stage::new("absence").await?;
+        let lived = absence(&stage, killed, back).await.inspect_err(|_| stage.print_diagnosis());
+        lived.with_context(|| format!("killed before step {killed}, back before step {back}"))
+    });
+    stream::iter(lives).buffer_unordered(AT_ONCE).try_collect::<()>().await.unwrap();
 }
 
-impl Witness {
-    fn new(stage: &Stage) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let mut watching = JoinSet::new();
-        watching.spawn(watch_pods(Api::namespaced(stage.client.clone(), &stage.namespace), seen.clone()));
-        watching.spawn(watch_states(stage.jobs.clone(), seen.clone()));
-        Self { seen, _watching: watching }
+/// A controller that is killed before one step of the pods, and another one that starts before that step or a later one.
+async fn absence(stage: &Stage, killed: usize, back: usize) -> Result<()> {
+    let witness = Witness::new(stage);
+    let mut controller = Some(stage.controller(Cut::Never).await?);
+    stage.sync("web", json!({})).await?;
+    let source = stage.kubelet.new_pod("web", Side::Source, &[]).await?;
+    let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await?;
+    for step in 0..=STEPS.len() {
+        if step == killed {
+            drop(controller.take());
+        }
+        if step == back {
+            controller = Some(stage.controller(Cut::Never).await?);
+        }
+        if let Some((side, act)) = STEPS.get(step) {
+            let pod = if *side == Side::Source { &source } else { &sink };
+            do_step(stage, pod, *side, *act).await?;
+        }
     }
-
-    fn testify(self, pods: usize) -> Result<()> {
-        let seen = locked(&self.seen);
-        ensure!(seen.pods.len() == pods, "there were other pods than one a side: {:?}", seen.pods);
-        ensure!(seen.wrong.is_empty(), "{}", seen.wrong.join("\n"));
-        Ok(())
+    tokio::select! {
+        swept = stage.until_swept("web") => swept?,
+        error = stage.kubelet.release("web") => bail!("{error:?}"),
     }
+    check(stage, PLAIN).await?;
+    witness.testify(2)
 }
 
-async fn watch_pods(pods: Api<Pod>, seen: Arc<Mutex<Seen>>) {
-    let mut changes = pin!(watcher(pods, watcher::Config::default()).default_backoff().touched_objects());
-    while let Some(pod) = changes.next().await {
-        locked(&seen).pods.extend(pod.ok().and_then(|pod| pod.metadata.name));
+async fn do_step(stage: &Stage, pod: &Pod, side: Side, act: Act) -> Result<()> {
+    match act {
+        Act::Start => stage.kubelet.start(pod).await,
+        Act::End => stage.kubelet.succeed_one("web", side, pod, &good_report("web-1")).await,
     }
-}
-
-async fn watch_states(jobs: Api<DynamicObject>, seen: Arc<Mutex<Seen>>) {
-    let mut states = pin!(watcher::watch_object(jobs, "web").default_backoff());
-    while let Some(state) = states.next().await {
-        let wrong = state.ok().flatten().as_ref().and_then(what_is_wrong);
-        locked(&seen).wrong.extend(wrong);
-    }
-}
-
-/// What kstatus and the design forbid in any state.
-fn what_is_wrong(job: &DynamicObject) -> Option<String> {
-    let is_true = |kind: &str| {
-        let conditions = syncjob::status(job, "/conditions").as_array();
-        conditions.into_iter().flatten().any(|it| it["type"] == kind && it["status"] == "True")
-    };
-    let (ready, reconciling, stalled) = (is_true("Ready"), is_true("Reconciling"), is_true("Stalled"));
-    let ids = ["/activeRun/id", "/lastRun/id"].map(|id| syncjob::text(job, id));
-    let wrong = if usize::from(ready) + usize::from(reconciling) + usize::from(stalled) > 1 {
-        "conditions that exclude each other"
-    } else if stalled {
-        "a stalled job, and nothing was wrong"
-    } else if ids.iter().any(|id| !["", "web-1"].contains(id)) {
-        "a second run"
-    } else if job.metadata.generation != Some(1) {
-        "a write to the spec"
-    } else {
-        return None;
-    };
-    Some(format!("{wrong}: {job:#?}"))
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

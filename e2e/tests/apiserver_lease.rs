@@ -30,7 +30,7 @@ async fn another_replica_takes_over_when_the_leader_is_gone() {
     };
     tokio::select! {
         () = script => {}
-        error = stage.kubelet.play("web") => panic!("{error:?}"),
+        error = stage.kubelet.play("web", false) => panic!("{error:?}"),
     }
 }
 

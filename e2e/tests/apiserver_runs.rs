@@ -87,7 +87,7 @@ async fn nothing_runs_while_suspended_and_a_trigger_asks_for_one_run() {
     assert_eq!(syncjob::text(&suspended, "/phase"), "Suspended");
     assert_eq!(stage.children("web").unwrap(), [""; 0]);
 
-    let playing = stage.kubelet.play("web");
+    let playing = stage.kubelet.play("web", false);
     let script = async {
         stage.patch("web", json!({"spec": {"suspend": false}})).await?;
         stage.until("web", "the first run is over", is_done("web-1")).await?;
@@ -130,7 +130,7 @@ async fn a_failed_run_is_tried_again_under_its_name_and_given_up_in_the_end() {
     assert_eq!(syncjob::text(&over, "/lastRun/reason"), "PeerLost");
     assert!(syncjob::message(&over, "Stalled").contains("the peer went away again"), "{over:#?}");
 
-    let playing = stage.kubelet.play("web");
+    let playing = stage.kubelet.play("web", false);
     stage.patch("web", json!({"spec": {"trigger": "after repair"}})).await.unwrap();
     tokio::select! {
         done = stage.until_is("web", "Ready") => assert_eq!(syncjob::text(&done.unwrap(), "/lastRun/id"), "web-2"),
@@ -288,7 +288,7 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
     stage.sync("web", json!({})).await.unwrap();
     tokio::select! {
         swept = stage.until_swept("web") => swept.unwrap(),
-        error = stage.kubelet.play("web") => panic!("{error:?}"),
+        error = stage.kubelet.play("web", false) => panic!("{error:?}"),
     }
     drop(controller);
     let before = stage.jobs.get("web").await.unwrap();
@@ -310,11 +310,10 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
 async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
     let (stage, _controller) = Stage::with_controller("later").await.unwrap();
     let remote = json!({"persistentVolumeClaim": null, "remote": {"listen": {}}});
-    let fields: [(&str, Value); 12] = [
+    let fields: [(&str, Value); 11] = [
         ("schedule", json!({"schedule": {"cron": "@daily"}})),
         ("snapshots", json!({"snapshots": {"retain": {"last": 1}}})),
         ("regression", json!({"regression": {}})),
-        ("parallelism", json!({"parallelism": 2})),
         ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),
         ("source.remote", json!({"source": remote})),
         ("destination.remote", json!({"destination": remote})),

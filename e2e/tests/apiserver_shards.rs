@@ -1,0 +1,167 @@
+//! Runs that several pods a side share, with a kubelet that is played.
+
+use anyhow::{Context as _, Result, ensure};
+use contract::{Phase, Progress, Report, RunResult, Side, Work};
+use e2e::{
+    report::{bad_report, good_report},
+    scripted::{PATIENCE, Stage},
+    syncjob, wait,
+};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Container, Pod, Service},
+};
+use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::json;
+
+const COUNT: u32 = 3;
+
+#[tokio::test]
+async fn shards_run_side_by_side_and_their_reports_add_up() {
+    let (stage, _controller) = Stage::with_controller("shards").await.unwrap();
+    stage.sync("web", json!({"parallelism": COUNT})).await.unwrap();
+    let shards = stage.kubelet.start_shards("web", COUNT, &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    check_each_source_reaches_its_own_sink(&stage, &shards).await.unwrap();
+
+    for (shard, (_, sink)) in (1..).zip(&shards[1..]) {
+        let progress = Progress { phase: Phase::Transfer, files: shard, ..Progress::default() };
+        let mut part = serde_json::to_value(progress).unwrap();
+        part["run"] = json!("web-1");
+        let parts = json!({"progress": {"run": "web-1", "shards": {shard.to_string(): part}}});
+        stage.kubelet.publish(sink, "web", &parts).await.unwrap();
+    }
+    let both = |job: &kube::api::DynamicObject| {
+        [1, 2].map(|shard| syncjob::status(job, &format!("/progress/shards/{shard}/files")).as_u64())
+            == [Some(1), Some(2)]
+    };
+    stage.until("web", "both shards' progress is there", both).await.unwrap();
+
+    let report = good_report("web-1");
+    for (source, sink) in &shards {
+        stage.kubelet.succeed("web", source, sink, &report).await.unwrap();
+    }
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    let work: Work = syncjob::part(&done, "/lastRun/work").unwrap();
+    assert_eq!((work.files_created, work.bytes_changed), (6, 30), "three times that of one");
+    assert_eq!(syncjob::status(&done, "/history").as_array().unwrap().len(), 1);
+    assert!(["/activeRun", "/progress", "/reports"].iter().all(|it| syncjob::status(&done, it).is_null()));
+    stage.until_swept("web").await.unwrap();
+}
+
+/// By the Services, the one that each source would dial.
+async fn check_each_source_reaches_its_own_sink(stage: &Stage, shards: &[(Pod, Pod)]) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let services: Api<Service> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let services = services.list(&ListParams::default()).await?.items;
+    let ours: Vec<_> = services.iter().filter_map(|it| it.spec.as_ref()).collect();
+    for (at, (source, sink)) in shards.iter().enumerate() {
+        let args = container(source)?.args.iter().flatten();
+        let sinks: Vec<_> = args.filter_map(|arg| arg.strip_prefix("--sink=")).collect();
+        ensure!(sinks.len() == shards.len(), "{sinks:?}");
+        let (ip, port) = sinks[at].split_once(':').context("an address")?;
+        ensure!(port == "8900", "{sinks:?}");
+        let service = ours.iter().find(|it| it.cluster_ip.as_deref() == Some(ip)).context("a Service")?;
+        let labels: Vec<_> = service.selector.iter().flatten().map(|(k, v)| format!("{k}={v}")).collect();
+        let found = pods.list(&ListParams::default().labels(&labels.join(","))).await?.items;
+        let names: Vec<_> = found.iter().map(ResourceExt::name_any).collect();
+        ensure!(names == [sink.name_any()], "{names:?}");
+        let env = container(sink)?.env.iter().flatten();
+        ensure!(env.map(|it| &it.name).any(|it| it == "JOB_COMPLETION_INDEX"), "{sink:#?}");
+    }
+    Ok(())
+}
+
+fn container(pod: &Pod) -> Result<&Container> {
+    pod.spec.as_ref().and_then(|spec| spec.containers.first()).context("a container")
+}
+
+#[tokio::test]
+async fn a_shard_with_failed_files_leaves_the_others_to_their_work() {
+    let (stage, _controller) = Stage::with_controller("partial-shard").await.unwrap();
+    stage.sync("web", json!({"parallelism": COUNT, "limits": {"retries": 0}})).await.unwrap();
+    let shards = stage.kubelet.start_shards("web", COUNT, &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    let good = good_report("web-1");
+    let partial = Report {
+        result: RunResult::PartiallyFailed,
+        reason: Some("FilesFailed".into()),
+        message: "1 file failed".into(),
+        work: Work { files_failed: 1, ..good.work },
+        ..good.clone()
+    };
+    end_both(&stage, &shards[2], 3, &partial).await.unwrap();
+    await_failed_index(&stage, "2").await.unwrap();
+    for (source, sink) in &shards[..2] {
+        for pod in [source, sink] {
+            let now = stage.kubelet.pod(&pod.name_any()).await.unwrap();
+            assert_eq!(now.metadata.deletion_timestamp, None, "a shard that is at work is stopped");
+        }
+        stage.kubelet.succeed("web", source, sink, &good).await.unwrap();
+    }
+    let over = stage.until_is("web", "Stalled").await.unwrap();
+    assert_eq!(syncjob::text(&over, "/phase"), "PartiallyFailed");
+    let work: Work = syncjob::part(&over, "/lastRun/work").unwrap();
+    assert_eq!((work.files_created, work.files_failed), (6, 1));
+    assert!(syncjob::message(&over, "Stalled").contains("Shard 2 of 3: 1 file failed"), "{over:#?}");
+}
+
+#[tokio::test]
+async fn a_failed_shard_fails_the_run_and_all_shards_are_tried_again() {
+    let (stage, _controller) = Stage::with_controller("failed-shard").await.unwrap();
+    stage.sync("web", json!({"parallelism": COUNT})).await.unwrap();
+    let shards = stage.kubelet.start_shards("web", COUNT, &[]).await.unwrap();
+    end_both(&stage, &shards[1], 1, &bad_report("web-1", "NoSpace", "no space left")).await.unwrap();
+    for at in [0, 2] {
+        end_both(&stage, &shards[at], 5, &bad_report("web-1", "ShardLost", "shard 1/3 ended")).await.unwrap();
+    }
+    let waiting = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
+    let waiting = stage.until("web", "the run waits for its second try", waiting).await.unwrap();
+    let message = syncjob::message(&waiting, "Reconciling");
+    assert!(message.contains("Shard 1 of 3: no space left"), "{message}");
+
+    let known: Vec<&Pod> = shards.iter().flat_map(|(source, sink)| [source, sink]).collect();
+    let again = stage.kubelet.start_shards("web", COUNT, &known).await.unwrap();
+    for (source, sink) in &again {
+        stage.kubelet.succeed("web", source, sink, &good_report("web-1.retry1")).await.unwrap();
+    }
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(
+        (syncjob::text(&done, "/lastRun/id"), &done.data["status"]["lastRun"]["retries"]),
+        ("web-1", &json!(1))
+    );
+    stage.until_swept("web").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_for_one_pod_is_not_shared_and_the_field_is_named() {
+    let (stage, _controller) = Stage::with_controller("one-pod").await.unwrap();
+    stage.claim_with("single", "Bound", "ReadWriteOncePod").await.unwrap();
+    let destination = json!({"persistentVolumeClaim": {"claimName": "single"}});
+    stage.sync("web", json!({"parallelism": COUNT, "destination": destination})).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimNotShareable"), "{stalled:#?}");
+    assert!(syncjob::message(&stalled, "Stalled").contains("Set spec.parallelism to 1"), "{stalled:#?}");
+    assert_eq!(stage.children("web").unwrap(), [""; 0]);
+
+    stage.patch("web", json!({"spec": {"parallelism": 1}})).await.unwrap();
+    stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+}
+
+async fn end_both(stage: &Stage, (source, sink): &(Pod, Pod), exit: i32, report: &Report) -> Result<()> {
+    let message = serde_json::to_string(report)?;
+    stage.kubelet.end(source, exit, &message).await?;
+    stage.kubelet.end(sink, exit, &message).await
+}
+
+/// Waits until Kubernetes has seen the shard of both Jobs fail.
+async fn await_failed_index(stage: &Stage, index: &str) -> Result<()> {
+    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    for job in jobs.list(&ListParams::default()).await?.items {
+        let failed = |job: &Job| {
+            job.status.as_ref().and_then(|status| status.failed_indexes.as_deref()) == Some(index)
+        };
+        wait::until(&jobs, &job.name_any(), "the shard counts as failed", PATIENCE, failed).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! A tree that several pods a side sync at once.
+
+use contract::Work;
+use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
+use serde_json::json;
+
+const COUNT: u64 = 3;
+
+#[tokio::test]
+async fn three_pods_a_side_copy_a_tree_between_two_nodes() {
+    let sandbox = Sandbox::new("shards").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    let to = sandbox.volume("to", 1).await.unwrap();
+    assert_ne!(from.node, to.node);
+    from.shell_as_syncer(tree::VARIED).unwrap();
+
+    sandbox
+        .sync("copy", json!({"parallelism": COUNT, "trigger": "one", "files": {"delete": true}}))
+        .await
+        .unwrap();
+    let done = sandbox.until_is("copy", "Ready").await.unwrap();
+    let source = from.list().unwrap();
+    assert_same(&source, &to.list().unwrap());
+    let board = to.shell("od -An -tu4 -j32 -N4 .volferry/shards/board").unwrap();
+    assert_eq!(String::from_utf8_lossy(&board).trim(), COUNT.to_string(), "the run was not shared");
+    assert_eq!(to.staged_files().unwrap(), [""; 0]);
+    let work: Work = syncjob::part(&done, "/lastRun/work").unwrap();
+    let entries = source.0.len() as u64;
+    assert_eq!((work.files_scanned, work.files_created, work.files_failed), (entries, entries, 0));
+    assert_eq!((work.bytes_total, work.bytes_changed), (source.bytes(), source.bytes()));
+
+    from.shell_as_syncer("rm -r site/img; echo new > site/new.html").unwrap();
+    sandbox.run_again("copy", "two").await.unwrap();
+    assert_same(&from.list().unwrap(), &to.list().unwrap());
+}
