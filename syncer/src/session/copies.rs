@@ -1,31 +1,40 @@
-//! Which file of the destination may be a copy of one that is needed: what was renamed or copied at the source is made from what is here.
+//! Which file of the destination may have content of one that is needed: what was renamed, copied, or copied and then changed at the source is
+//! made from what is here.
 
-use std::{collections::HashMap, sync::atomic::Ordering::Relaxed};
+use std::{cmp::Reverse, collections::HashMap, sync::atomic::Ordering::Relaxed};
 
 use super::{execute::Old, paths::Paths};
 use crate::{
     entry::{Entry, Kind},
+    hash::BLOCK_BYTES,
     report::Counters,
     scan::{DirId, Tree},
     wire::data::MAX_PACKED_BYTES,
 };
 
-/// So many files may turn out to have nothing in common with one of the same length only; then no more are tried.
+/// So many files may turn out to have nothing in common with one that is only like them in length or name; then no more are tried.
 const MAX_WRONG_GUESSES: u64 = 4;
 
-/// So many files of one length are looked at.
-const MAX_OF_ONE_LENGTH: usize = 64;
+/// So many files of one length, or of one family, are looked at.
+const MAX_LIKE: usize = 64;
 
-/// The large files of the destination by their lengths, listed when the first is asked for.
+/// Files of other lengths than the needed one are looked for from this length on: their chunks are some tens of KiB.
+const MIN_RELATIVE_BYTES: u64 = BLOCK_BYTES as u64 + 1;
+
+/// The large files of the destination, listed when the first is asked for.
 #[derive(Debug)]
 pub(super) struct Copies<'a> {
     sink: &'a Tree,
     listed: Option<Listed<'a>>,
 }
 
+/// A file, by its place in a listing.
+type Place = (DirId, u32);
+
 #[derive(Debug)]
 struct Listed<'a> {
-    by_len: HashMap<u64, Vec<(DirId, u32)>>,
+    by_len: HashMap<u64, Vec<Place>>,
+    by_family: HashMap<Vec<u8>, Vec<Place>>,
     paths: Paths<'a>,
 }
 
@@ -34,46 +43,126 @@ impl<'a> Copies<'a> {
         Self { sink, listed: None }
     }
 
-    /// A file with as many bytes: one with the same time or name if there is one, else any.
-    pub(super) fn find(&mut self, wanted: &Entry<'_>, len: u64, counters: &Counters) -> Option<Old> {
+    /// What may have the content of a new file in the directory `here`, or some of it. `None` where nothing is like it.
+    pub(super) fn find(
+        &mut self,
+        wanted: &Entry<'_>,
+        len: u64,
+        here: Option<DirId>,
+        counters: &Counters,
+    ) -> Option<Old> {
         if len <= MAX_PACKED_BYTES {
             return None;
         }
         let sink = self.sink;
-        let listed =
-            self.listed.get_or_insert_with(|| Listed { by_len: by_len(sink), paths: Paths::new(sink) });
-        let (mut best, mut likeness) = (None, 0);
-        for &(dir, index) in listed.by_len.get(&len)? {
-            let Some(entry) = sink.dirs[dir as usize].listing.iter().nth(index as usize) else { continue };
-            let like =
-                1 + u8::from(entry.name == wanted.name) + 2 * u8::from(entry.meta.mtime == wanted.meta.mtime);
-            if like > likeness {
-                (best, likeness) = (Some((dir, entry.name)), like);
-            }
-        }
-        let (dir, name) = best?;
-        let is_guess = likeness == 1;
+        let listed = self.listed.get_or_insert_with(|| Listed::new(sink));
+        let (place, is_guess) = match listed.twin(sink, wanted, len) {
+            Some(twin) => twin,
+            None => (listed.relative(sink, wanted, len, here)?, true),
+        };
         if is_guess && counters.wrong_guesses.load(Relaxed) >= MAX_WRONG_GUESSES {
             return None;
         }
-        let path = listed.paths.of(dir).join(name).ok()?;
+        let (name, len) = large_at(sink, place)?;
+        let path = listed.paths.of(place.0).join(name).ok()?;
         Some(Old { path, len, is_guess })
     }
 }
 
-fn by_len(sink: &Tree) -> HashMap<u64, Vec<(DirId, u32)>> {
-    let mut by_len = HashMap::<u64, Vec<_>>::new();
-    for (id, dir) in (0..).zip(&sink.dirs) {
-        for (index, entry) in (0..).zip(&dir.listing) {
-            if let Kind::File { size } = entry.kind
-                && size > MAX_PACKED_BYTES
-            {
-                let same = by_len.entry(size).or_default();
-                if same.len() < MAX_OF_ONE_LENGTH {
-                    same.push((id, index));
+impl<'a> Listed<'a> {
+    fn new(sink: &'a Tree) -> Self {
+        let (mut by_len, mut by_family) = (HashMap::<u64, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (id, dir) in (0..).zip(&sink.dirs) {
+            for (index, entry) in (0..).zip(&dir.listing) {
+                let Kind::File { size } = entry.kind else { continue };
+                if size > MAX_PACKED_BYTES {
+                    push_few(by_len.entry(size).or_default(), (id, index));
+                }
+                if size >= MIN_RELATIVE_BYTES {
+                    push_few(by_family.entry(family(entry.name)).or_default(), (id, index));
                 }
             }
         }
+        Self { by_len, by_family, paths: Paths::new(sink) }
     }
-    by_len
+
+    /// A file with as many bytes: one with the same time or name if there is one, else any, and whether that is all it goes by.
+    fn twin(&self, sink: &Tree, wanted: &Entry<'_>, len: u64) -> Option<(Place, bool)> {
+        let mut best = None;
+        for &place in self.by_len.get(&len)? {
+            let Some(entry) = entry_at(sink, place) else { continue };
+            let like =
+                u8::from(entry.name == wanted.name) + 2 * u8::from(entry.meta.mtime == wanted.meta.mtime);
+            if best.is_none_or(|(_, most)| like > most) {
+                best = Some((place, like));
+            }
+        }
+        best.map(|(place, like)| (place, like == 0))
+    }
+
+    /// A file of another length whose name has the same family: with the same name if there is one, else from the same directory, else
+    /// any; of several, that of the nearest length.
+    fn relative(&self, sink: &Tree, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<Place> {
+        if len < MIN_RELATIVE_BYTES {
+            return None;
+        }
+        let likeness = |place: &Place| {
+            let (name, size) = large_at(sink, *place).unwrap_or_default();
+            (name == wanted.name, Some(place.0) == here, Reverse(size.abs_diff(len)))
+        };
+        self.by_family.get(&family(wanted.name))?.iter().copied().max_by_key(likeness)
+    }
+}
+
+fn entry_at(tree: &Tree, (dir, index): Place) -> Option<Entry<'_>> {
+    tree.dirs[dir as usize].listing.iter().nth(index as usize)
+}
+
+/// The name and the length of a file.
+fn large_at(tree: &Tree, place: Place) -> Option<(&[u8], u64)> {
+    let entry = entry_at(tree, place)?;
+    match entry.kind {
+        Kind::File { size } => Some((entry.name, size)),
+        _ => None,
+    }
+}
+
+fn push_few(places: &mut Vec<Place>, place: Place) {
+    if places.len() < MAX_LIKE {
+        places.push(place);
+    }
+}
+
+/// What the names of versions of a file have in common: `db-2026-11-20.tar` and `db-2026-11-21.tar`, `log` and `log.1`. Each run of digits
+/// counts as one, and those at the end as none.
+fn family(name: &[u8]) -> Vec<u8> {
+    let mut family: Vec<u8> =
+        name.iter().map(|byte| if byte.is_ascii_digit() { b'0' } else { *byte }).collect();
+    family.dedup_by(|one, other| *one == b'0' && *other == b'0');
+    let end = family.iter().rposition(|byte| !matches!(byte, b'0' | b'.' | b'-' | b'_' | b'~'));
+    family.truncate(end.map_or(family.len(), |end| end + 1));
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use super::family;
+
+    #[test]
+    fn versions_of_a_file_are_of_one_family() {
+        for names in [
+            &["db-2026-11-20.tar", "db-2026-1-1.tar"][..],
+            &["log", "log.1", "log.12", "log-20261120", "log~"],
+            &["disk0.img", "disk17.img"],
+            &["20261120", "1"],
+        ] {
+            assert!(
+                names.iter().all(|name| family(name.as_bytes()) == family(names[0].as_bytes())),
+                "{names:?}"
+            );
+        }
+        for [one, other] in [["db.tar", "db.zip"], ["a1", "b1"], ["x1y", "xy"]] {
+            assert_ne!(family(one.as_bytes()), family(other.as_bytes()), "{one} {other}");
+        }
+    }
 }

@@ -74,7 +74,7 @@ pub(super) struct Old {
     pub path: RelPath,
     /// Its length in bytes when the destination was scanned.
     pub len: u64,
-    /// It is only of the same length as what is needed.
+    /// It is only of the same length as what is needed, or has a similar name.
     pub is_guess: bool,
 }
 
@@ -328,7 +328,7 @@ impl<'a> Executor<'a> {
             };
             match (step, entry.kind) {
                 (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) => {
-                    let old = self.copies.find(&entry, size, self.context.counters);
+                    let old = self.copies.find(&entry, size, dir.sink, self.context.counters);
                     needs.push(need(size, old));
                 }
                 (Step::Update, Kind::File { size }) => {

@@ -158,6 +158,43 @@ fn a_copy_of_a_file_is_made_from_what_is_there() {
 }
 
 #[test]
+fn what_was_copied_and_then_changed_is_made_from_what_its_name_is_like() {
+    for pair in pairs() {
+        random(&pair, "backups/db-2026-11-20.tar", 9 * MIB);
+        random(&pair, "backups/db-2026-11-19.tar", 5 * MIB);
+        random(&pair, "logs/access", 4 * MIB + 3);
+        random(&pair, "old/place/image", 6 * MIB);
+        pair.sync("the first run");
+        let copy = |from: &str, to: &str| {
+            let to = pair.source.join(to);
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(pair.source.join(from), &to).unwrap();
+            to
+        };
+        append(&copy("backups/db-2026-11-20.tar", "backups/db-2026-11-21.tar"), &[1; 50_000]);
+        append(&copy("logs/access", "logs/access.1"), b"one more line\n");
+        let moved = fs::read(copy("old/place/image", "new/image")).unwrap();
+        fs::remove_dir_all(pair.source.join("old")).unwrap();
+        write(&pair.source.join("new/image"), &[&moved[..3 * MIB], b"inserted", &moved[3 * MIB..]].concat());
+        let report = pair.sync("after three were copied and changed");
+        assert_sent(&report, 50_000 + 4 * (128 << 10), "like what is there");
+        assert!(report.work.bytes_reused > 18 * MIB as u64, "{:?}", report.work);
+    }
+}
+
+#[test]
+fn names_that_are_alike_cost_little_where_contents_are_not() {
+    for pair in pairs() {
+        (0..3).for_each(|n| random(&pair, &format!("part{n}"), 2 * MIB + n));
+        pair.sync("the first run");
+        (0..12).for_each(|n| random(&pair, &format!("part{}", n + 10), 2 * MIB + 100 + n));
+        let report = pair.sync("twelve more");
+        assert_sent(&report, 12 * (2 * MIB as u64 + 112), "nothing is like them");
+        assert_eq!(report.work.bytes_reused, 0);
+    }
+}
+
+#[test]
 fn files_of_one_length_that_have_nothing_in_common_are_sent() {
     for pair in pairs() {
         for number in 0..10_u64 {
