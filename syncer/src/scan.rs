@@ -123,6 +123,8 @@ pub struct ScanOptions {
     pub sizes: SizeLimits,
     /// Which extended attributes to read.
     pub attrs: Classes,
+    /// List the user's attributes of files that may not be read without their values, which is else an error.
+    pub unreadable_attrs: bool,
 }
 
 /// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
@@ -281,7 +283,7 @@ impl Walk<'_> {
         let mut part = Part::default();
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
-        let mut attrs = AttrReader::new(self.options.attrs);
+        let mut attrs = AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
         while let Some(work) = self.queue.pop() {
             self.visit(&work, &mut buffer, &mut names, &mut attrs, &mut part);
         }
@@ -289,7 +291,8 @@ impl Walk<'_> {
     }
 
     fn root_attrs(&self, root: &Root) -> io::Result<AttrsBuf> {
-        let mut reader = AttrReader::new(self.options.attrs);
+        let mut reader =
+            AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
         let fd = root.read_dir(&RelPath::root())?;
         reader.enter(fd.as_fd());
         let mut attrs = Vec::new();

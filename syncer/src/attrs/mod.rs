@@ -111,6 +111,10 @@ impl BitOr for Classes {
     }
 }
 
+/// Marks attributes of the sink of which those of the user have no values, since whoever reads them may not read the file. No peer's have
+/// it: it is of no kind.
+const UNREADABLE: &[u8] = b"unreadable";
+
 /// The attributes of an entry: names and values in the order of the names' bytes, in the encoding of `syncer/doc/wire.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attrs<'a>(&'a [u8]);
@@ -170,9 +174,18 @@ impl<'a> Attrs<'a> {
         self.iter().filter_map(|(name, _)| Classes::of(name)).fold(Classes::NONE, BitOr::bitor)
     }
 
-    /// Whether both have the same attributes of these kinds.
-    pub fn same(&self, other: &Self, classes: Classes) -> bool {
-        classes.is_empty() || self == other || self.within(classes).eq(other.within(classes))
+    /// Whether `there`, at the sink, are the same attributes of these kinds. Values that the sink may not read are taken for what they
+    /// should be.
+    pub fn same(&self, there: &Self, classes: Classes) -> bool {
+        if classes.is_empty() || self == there {
+            return true;
+        }
+        if !there.has(UNREADABLE) {
+            return self.within(classes).eq(there.within(classes));
+        }
+        let readable = classes.without(Classes::USER);
+        let names = |attrs: &Self| attrs.within(classes).map(|(name, _)| name).collect::<Vec<_>>();
+        self.within(readable).eq(there.within(readable)) && names(self) == names(there)
     }
 
     /// Whether there is one of this name.

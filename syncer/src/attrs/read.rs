@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{io::Errno, thread::UnshareFlags};
 
-use super::{Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, put_attr};
+use super::{Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr};
 
 /// Enough for nearly all lists of names, and nearly all values.
 const FEW_BYTES: usize = 256;
@@ -28,6 +28,8 @@ const MAX_PATH_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct AttrReader {
     classes: Classes,
+    /// Whether values that may not be read are left empty, and marked.
+    marks_unreadable: bool,
     /// Whether this thread has a working directory of its own.
     own_cwd: bool,
     /// Whether the file system of the current directory has attributes.
@@ -44,7 +46,13 @@ impl AttrReader {
         // What makes the call deprecated, descriptors that belong to another thread, is no part of this flag.
         #[allow(deprecated)]
         let own_cwd = !classes.is_empty() && rustix::thread::unshare(UnshareFlags::FS).is_ok();
-        Self { classes, own_cwd, supported: false, hint: Vec::new(), safe: Vec::new() }
+        let marks_unreadable = false;
+        Self { classes, marks_unreadable, own_cwd, supported: false, hint: Vec::new(), safe: Vec::new() }
+    }
+
+    /// Takes what the user's attributes hold of files that may not be read for unknown, where that is else an error.
+    pub fn marking_unreadable(self, marks_unreadable: bool) -> Self {
+        Self { marks_unreadable, ..self }
     }
 
     /// Goes to a directory.
@@ -82,15 +90,17 @@ impl AttrReader {
         }
         let mut few = [0; FEW_BYTES];
         let listed = with_name(&mut self.hint, name, |path| rustix::fs::llistxattr(path, &mut few[..]));
-        let classes = self.classes;
+        let (classes, marks) = (self.classes, self.marks_unreadable);
         match listed {
             Ok(0) => Ok(()),
             Ok(len) if !any_kept(&few[..len], classes) => Ok(()),
-            Ok(len) => with_name(&mut self.safe, name, |path| read_values(path, &few[..len], classes, out)),
+            Ok(len) => {
+                with_name(&mut self.safe, name, |path| read_values(path, &few[..len], classes, marks, out))
+            }
             // There are many, or the hint led nowhere.
             Err(_) => with_name(&mut self.safe, name, |path| match list(path) {
                 Err(Errno::NOENT) => Ok(()),
-                names => read_values(path, &names?, classes, out),
+                names => read_values(path, &names?, classes, marks, out),
             }),
         }
     }
@@ -109,7 +119,14 @@ fn any_kept(names: &[u8], classes: Classes) -> bool {
     names.split(|&byte| byte == 0).any(|name| classes.hold(name))
 }
 
-fn read_values(path: &[u8], names: &[u8], classes: Classes, out: &mut Vec<u8>) -> io::Result<()> {
+fn read_values(
+    path: &[u8],
+    names: &[u8],
+    classes: Classes,
+    marks_unreadable: bool,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut is_unreadable = false;
     let mut names: Vec<&[u8]> = names.split(|&byte| byte == 0).filter(|name| classes.hold(name)).collect();
     names.sort_unstable();
     for attr in names {
@@ -117,11 +134,18 @@ fn read_values(path: &[u8], names: &[u8], classes: Classes, out: &mut Vec<u8>) -
             Ok(value) => put_attr(out, attr, &value),
             // It was removed meanwhile.
             Err(Errno::NODATA | Errno::NOENT) => {}
+            Err(Errno::ACCESS) if marks_unreadable && Classes::of(attr) == Some(Classes::USER) => {
+                is_unreadable = true;
+                put_attr(out, attr, b"");
+            }
             Err(error) => return Err(named(attr, error)),
         }
         if out.len() > MAX_ATTRS_BYTES {
             return Err(io::Error::other("its extended attributes take more than 1 MiB together"));
         }
+    }
+    if is_unreadable {
+        put_attr(out, UNREADABLE, b"");
     }
     Ok(())
 }

@@ -309,6 +309,7 @@ pub(super) fn scan_tree(
         hard_links: params.preserve.hard_links,
         sizes: sizes(params),
         attrs: Classes::wanted(&params.preserve),
+        unreadable_attrs: side == Side::Sink,
     };
     scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
 }

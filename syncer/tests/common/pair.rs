@@ -38,6 +38,8 @@ pub struct Pair {
     pub destination: PathBuf,
     pub way: Way,
     pub user: User,
+    /// Who sends, where another process receives.
+    pub source_user: User,
     program: PathBuf,
     dir: TempDir,
 }
@@ -58,7 +60,7 @@ impl Pair {
     /// The same, of a user without privileges.
     pub fn unprivileged(way: Way) -> Self {
         let mut pair = Self::new(way);
-        pair.user = User::Nobody;
+        (pair.user, pair.source_user) = (User::Nobody, User::Nobody);
         pair.program = program_in(pair.dir.path());
         scratch::open_to_all(pair.dir.path());
         [&pair.source, &pair.destination, &pair.dir.path().join("keys")]
@@ -71,7 +73,7 @@ impl Pair {
         let source = scratch::dir(dir.path(), "source");
         let destination = scratch::dir(dir.path(), "destination");
         IdentityPair::generate().unwrap().write(&dir.path().join("keys")).unwrap();
-        Self { source, destination, way, user: User::Same, program: program(), dir }
+        Self { source, destination, way, user: User::Same, source_user: User::Same, program: program(), dir }
     }
 
     /// The folder that all of it is in.
@@ -85,8 +87,12 @@ impl Pair {
 
     /// `volferry` with these arguments, started as this pair's user.
     pub fn start(&self, args: &[&str]) -> Running {
+        self.start_as(self.user, args)
+    }
+
+    fn start_as(&self, user: User, args: &[&str]) -> Running {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-        Running::start(command(&self.program, self.user, &args))
+        Running::start(command(&self.program, user, &args))
     }
 
     /// Starts a local run.
@@ -99,7 +105,7 @@ impl Pair {
     pub fn start_send(&self, link: &[&str], flags: &[&str]) -> Running {
         let identity = self.key("source");
         let end = ["send", text(&self.source), "--progress=json", "--identity", text(&identity)];
-        self.start(&[&end, link, flags].concat())
+        self.start_as(self.source_user, &[&end, link, flags].concat())
     }
 
     /// Starts the sink's end.

@@ -7,6 +7,7 @@ use contract::ExitCode;
 use crate::common::{
     oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
     pair::{Pair, Way},
+    process::User,
     rng::Rng,
     scratch,
     tree::{self, Shape},
@@ -248,6 +249,31 @@ fn attributes_that_may_not_be_read_stay_where_they_are() {
         pair.sync("before");
         tree::set_attr(&pair.destination.join("file"), "trusted.volferry-test", b"value");
         pair.sync_unchanged("what only root sees");
+    }
+}
+
+#[test]
+fn attributes_of_a_file_that_its_owner_may_not_read_do_not_make_it_look_changed() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::NETWORK {
+        let mut pair = Pair::unprivileged(way);
+        pair.source_user = User::Same;
+        fs::create_dir(pair.source.join("folder")).unwrap();
+        for name in ["shut", "folder/shut", "open"] {
+            let file = pair.source.join(name);
+            tree::file(&file, b"content");
+            tree::set_attr(&file, "user.a", b"value");
+            if name != "open" {
+                tree::set_mode(&file, 0o200);
+            }
+        }
+        scratch::give_to_nobody(&pair.source);
+        pair.sync("before");
+        pair.sync_unchanged("again");
+        tree::set_attr(&pair.source.join("shut"), "user.b", b"one more");
+        assert_eq!(pair.sync("an attribute came").work.files_updated, 1, "{way:?}");
     }
 }
 
