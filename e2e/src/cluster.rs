@@ -131,6 +131,16 @@ impl Sandbox {
         wait::until_any(&self.api::<Pod>(), &labels, "a syncer pod runs", PATIENCE, is_running).await
     }
 
+    /// Kills every process of a pod of that end at once, as a failure of the node of `volume` would, on which it is.
+    pub async fn kill_syncer(&self, syncjob: &str, volume: &Volume, side: &str) -> Result<()> {
+        let pod = self.running_pod(syncjob, side).await?;
+        let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = statuses.first().and_then(|status| status.container_id.as_deref());
+        let id = id.context("a container has an id")?.trim_start_matches("containerd://");
+        volume.shell(&format!("ctr --namespace k8s.io task kill --signal SIGKILL --all {id}"))?;
+        Ok(())
+    }
+
     /// The Kubernetes Jobs of a SyncJob.
     pub async fn children(&self, syncjob: &str) -> Result<Vec<Job>> {
         let selected = ListParams::default().labels(&format!("volferry.dev/syncjob={syncjob}"));

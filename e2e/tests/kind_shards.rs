@@ -33,3 +33,28 @@ async fn three_pods_a_side_copy_a_tree_between_two_nodes() {
     sandbox.run_again("copy", "two").await.unwrap();
     assert_same(&from.list().unwrap(), &to.list().unwrap());
 }
+
+#[tokio::test]
+async fn a_killed_shard_has_all_of_them_tried_again() {
+    let sandbox = Sandbox::new("shard-killed").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    let to = sandbox.volume("to", 1).await.unwrap();
+    from.shell_as_syncer(tree::SLOW).unwrap();
+    let mut others = tree::slowly();
+    others["parallelism"] = json!(2);
+    sandbox.sync("copy", others).await.unwrap();
+    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    sandbox.kill_syncer("copy", &to, "sink").await.unwrap();
+
+    let retried = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
+    let retried = sandbox.until("copy", "the run is to be tried again", retried).await.unwrap();
+    let message = syncjob::message(&retried, "Reconciling");
+    assert!(message.contains("of 2: The sink ended with status 137"), "{message}");
+    let done = sandbox.until_is("copy", "Ready").await.unwrap();
+    assert_eq!(
+        (syncjob::text(&done, "/lastRun/id"), syncjob::status(&done, "/lastRun/retries")),
+        ("copy-1", &json!(1))
+    );
+    assert_same(&from.list().unwrap(), &to.list().unwrap());
+    assert_eq!(to.staged_files().unwrap(), [""; 0], "a finished run leaves nothing half done");
+}

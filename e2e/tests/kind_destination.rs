@@ -1,0 +1,35 @@
+//! A destination's claim that has come to stand for another volume.
+
+use e2e::{cluster::Sandbox, syncjob};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+#[tokio::test]
+async fn another_volume_behind_the_claim_is_refused_until_a_person_accepts_it() {
+    let sandbox = Sandbox::new("destination").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    let to = sandbox.volume("to", 1).await.unwrap();
+    from.shell_as_syncer("echo content > file").unwrap();
+    sandbox.sync("copy", json!({"trigger": "one", "files": {"delete": true}})).await.unwrap();
+    let first = sandbox.until_is("copy", "Ready").await.unwrap();
+    let id = String::from_utf8(to.shell("cat .volferry/volume").unwrap()).unwrap();
+    assert_eq!(syncjob::text(&first, "/destination/volume"), id.trim());
+    sandbox.run_again("copy", "two").await.unwrap();
+
+    to.shell("rm -r .volferry file; echo of another owner > other").unwrap();
+    sandbox.patch("copy", json!({"spec": {"trigger": "three"}})).await.unwrap();
+    let refused = sandbox.until_is("copy", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&refused, "Stalled", "OtherDestination"), "{refused:#?}");
+    assert!(syncjob::message(&refused, "Stalled").contains("remove status.destination"), "{refused:#?}");
+    assert_eq!(syncjob::status(&refused, "/lastRun/retries"), 0, "a guard is not tried again");
+    let there = to.list().unwrap();
+    assert_eq!(there.0.keys().collect::<Vec<_>>(), [b"other"], "nothing is changed");
+
+    let forget = Patch::Merge(json!({"status": {"destination": null}}));
+    sandbox.jobs.patch_status("copy", &PatchParams::default(), &forget).await.unwrap();
+    sandbox.patch("copy", json!({"spec": {"files": {"deleteLimit": {"percent": 100}}}})).await.unwrap();
+    let accepted = sandbox.until_is("copy", "Ready").await.unwrap();
+    assert_eq!(to.list().unwrap().0.keys().collect::<Vec<_>>(), [b"file"]);
+    let other = syncjob::text(&accepted, "/destination/volume");
+    assert!(!other.is_empty() && other != id.trim(), "the other volume is the known one now: {other}");
+}
