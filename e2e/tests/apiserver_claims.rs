@@ -44,19 +44,39 @@ async fn a_claim_whose_class_is_not_there_stalls_and_a_lost_one_too() {
 }
 
 #[tokio::test]
-async fn a_block_volume_is_refused_with_what_to_name_instead() {
+async fn a_block_volume_goes_onto_another_and_not_onto_folders() {
     let (stage, _controller) = Stage::with_controller("block").await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let block = json!({"metadata": {"name": "raw"}, "spec": {"volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}}}});
-    claims.create(&PostParams::default(), &serde_json::from_value(block).unwrap()).await.unwrap();
-    let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
-    claims.patch_status("raw", &PatchParams::default(), &bound).await.unwrap();
+    for name in ["raw", "raw-copy"] {
+        let block = json!({"metadata": {"name": name}, "spec": {"volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+        claims.create(&PostParams::default(), &serde_json::from_value(block).unwrap()).await.unwrap();
+        let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
+        claims.patch_status(name, &PatchParams::default(), &bound).await.unwrap();
+    }
+    let raw = json!({"persistentVolumeClaim": {"claimName": "raw"}});
 
-    stage.sync("web", json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}})).await.unwrap();
+    stage.sync("web", json!({"source": raw})).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "BlockVolume"));
-    assert!(syncjob::message(&stalled, "Stalled").contains("volumeMode Filesystem"));
+    let message = syncjob::message(&stalled, "Stalled");
+    assert!(message.contains("spec.destination.path"), "{message}");
+    assert_eq!(stage.children("web").unwrap(), [""; 0]);
+
+    let copy = json!({"persistentVolumeClaim": {"claimName": "raw-copy"}});
+    stage.sync("disk", json!({"source": raw, "destination": copy})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("disk", &[]).await.unwrap();
+    for (pod, path) in [(&source, "/dev/volferry-source"), (&sink, "/dev/volferry-destination")] {
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let devices = container.volume_devices.as_ref().unwrap();
+        assert_eq!((devices[0].name.as_str(), devices[0].device_path.as_str()), ("data", path));
+        assert!(container.args.as_ref().unwrap().contains(&path.to_string()), "{container:?}");
+    }
+
+    let image = json!({"persistentVolumeClaim": {"claimName": "to"}, "path": "/disk.img"});
+    stage.sync("image", json!({"source": raw, "destination": image})).await.unwrap();
+    let (_, sink) = stage.kubelet.start_both("image", &[]).await.unwrap();
+    assert_eq!(sink.spec.unwrap().containers[0].volume_devices, None);
 }
 
 #[tokio::test]

@@ -40,16 +40,18 @@ pub enum Blocked {
     Stalled(Fault),
 }
 
+/// Whether a claim is for a raw block device and not for a file system; `None` where it is not there to tell.
+pub fn is_block(claim: &Claim) -> Option<bool> {
+    let mode = claim.found.as_ref()?.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
+    Some(mode == Some("Block"))
+}
+
 /// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is
 /// it.
 pub fn check(claim: &Claim) -> Result<(), Blocked> {
     let Some(found) = &claim.found else { return Err(Blocked::Stalled(missing(claim))) };
     if found.metadata.deletion_timestamp.is_some() {
         return Err(Blocked::Stalled(terminating(claim)));
-    }
-    let mode = found.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref());
-    if mode == Some("Block") {
-        return Err(Blocked::Stalled(block(claim)));
     }
     match found.status.as_ref().and_then(|status| status.phase.as_deref()) {
         Some("Bound") => Ok(()),
@@ -107,17 +109,6 @@ fn terminating(claim: &Claim) -> Fault {
     Fault::new(
         "ClaimTerminating",
         format!("{} is being deleted. Create it anew when it is gone, or name another.", described(claim)),
-    )
-}
-
-fn block(claim: &Claim) -> Fault {
-    Fault::new(
-        reason::BLOCK_VOLUME,
-        format!(
-            "{} has volumeMode Block, and raw block volumes are not supported yet. Name a claim with volumeMode \
-             Filesystem.",
-            described(claim)
-        ),
     )
 }
 
@@ -226,18 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn block_lost_and_terminating_claims_stall() {
+    fn a_claim_says_whether_it_is_for_a_device() {
         let mut block = claim("Bound", Class::Unknown);
+        assert_eq!(is_block(&block), Some(false));
         let spec = PersistentVolumeClaimSpec { volume_mode: Some("Block".into()), ..Default::default() };
         block.found.as_mut().unwrap().spec = Some(spec);
+        assert_eq!((is_block(&block), check(&block)), (Some(true), Ok(())));
+        assert_eq!(is_block(&Claim { found: None, ..block }), None);
+    }
+
+    #[test]
+    fn lost_and_terminating_claims_stall() {
         let mut deleted = claim("Bound", Class::Unknown);
         let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
         deleted.found.as_mut().unwrap().metadata.deletion_timestamp = Some(now);
-        let cases = [
-            (block, "BlockVolume"),
-            (deleted, "ClaimTerminating"),
-            (claim("Lost", Class::Unknown), "ClaimLost"),
-        ];
+        let cases = [(deleted, "ClaimTerminating"), (claim("Lost", Class::Unknown), "ClaimLost")];
         for (claim, reason) in cases {
             let (stalled, fault) = fault(check(&claim).unwrap_err());
             assert_eq!((stalled, fault.reason.as_str()), (true, reason));

@@ -11,6 +11,7 @@ pub mod claims;
 pub mod cleanup;
 pub mod dereference;
 pub mod destination;
+pub mod kinds;
 pub mod observe;
 pub mod outcome;
 pub mod pairs;
@@ -182,7 +183,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Dereference.
     let found = dereference::dereference(&context.client, job).await?;
     // 2. Validate.
-    let valid = validated(job, found.privileged);
+    let valid = validated(job, &found);
     // 3. Plan.
     let old = job.status.clone().unwrap_or_default();
     let view = View::new(job, &old, &found, &context.settings);
@@ -206,11 +207,11 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
 }
 
-/// The job, if its spec and its namespace allow it to be run.
-fn validated(job: &SyncJob, privileged: bool) -> Result<ValidatedSyncJob, Fault> {
+/// The job, if its spec, its namespace and the kinds of its volumes allow it to be run.
+fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
-    security::check(privileged, &valid.pods.security_context)?;
-    Ok(valid)
+    security::check(found.privileged, &valid.pods.security_context)?;
+    kinds::settle(valid, &found.claims)
 }
 
 /// The status after a step.

@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, RunParams, WriteMode};
+use contract::{Compression, DeleteLimit, RunParams, Side, WriteMode};
 use thiserror::Error;
 
 use crate::api::{
@@ -102,6 +102,16 @@ pub struct ValidatedSyncJob {
     pub pods: PodSettings,
 }
 
+impl ValidatedSyncJob {
+    /// What that end has its data on.
+    pub fn volume(&self, side: Side) -> &VolumeFolder {
+        match side {
+            Side::Source => &self.source,
+            Side::Sink => &self.destination,
+        }
+    }
+}
+
 /// A folder of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeFolder {
@@ -109,6 +119,8 @@ pub struct VolumeFolder {
     pub claim: Claim,
     /// The folder inside its volume.
     pub folder: Folder,
+    /// The claim is for a raw block device, which has no folders. The spec does not say; [`kinds`](super::kinds) asks the claim.
+    pub is_block: bool,
 }
 
 /// A PersistentVolumeClaim, wherever it is.
@@ -219,7 +231,8 @@ impl Volume<'_> {
             invalid(self.path_field, problem)
         })?;
         let namespace = claim.namespace.clone().unwrap_or_else(|| own.into());
-        Ok(VolumeFolder { claim: Claim { namespace, name: claim.claim_name.clone() }, folder })
+        let claim = Claim { namespace, name: claim.claim_name.clone() };
+        Ok(VolumeFolder { claim, folder, is_block: false })
     }
 }
 

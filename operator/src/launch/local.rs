@@ -47,7 +47,7 @@ pub struct RunArgs {
     /// The manifest, of one or more documents; `-` is standard input. Documents of other kinds are passed
     /// over.
     pub file: PathBuf,
-    /// The folder that stands for a claim; once for each claim.
+    /// The folder, or the block device, that stands for a claim; once for each claim.
     #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]
     pub volumes: Vec<(String, String)>,
     /// Say what would be done, a line an action on standard output, and change nothing; `--dry-run=json` says it in lines of

@@ -11,7 +11,8 @@ use k8s_openapi::{
         batch::v1::{Job, JobSpec},
         core::v1::{
             Affinity, Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodSpec,
-            PodTemplateSpec, ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeMount,
+            PodTemplateSpec, ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeDevice,
+            VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -21,7 +22,7 @@ use super::{Try, access, secret, security, service::PORT};
 use crate::{
     controller::{
         placement::{self, Placement},
-        validate::Folder,
+        validate::{Folder, ValidatedSyncJob},
     },
     launch::{self, Dial, End},
     names,
@@ -35,6 +36,11 @@ const OPERATOR: &str = "/volferry-operator";
 const SYNCER: &str = "/volferry";
 const SOURCE_DIR: &str = "/source";
 const DESTINATION_DIR: &str = "/destination";
+/// Where a container sees the devices of claims with volumeMode Block.
+const SOURCE_DEVICE: &str = "/dev/volferry-source";
+const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
+/// What the volume with the data is called in a pod.
+const DATA: &str = "data";
 const IDENTITY_DIR: &str = "/identity";
 const SCRATCH_DIR: &str = "/run/volferry";
 const REPORT: &str = "/run/volferry/report.json";
@@ -54,7 +60,7 @@ pub fn source_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
         0 | 1 => Vec::new(),
         _ => addresses.iter().map(|address| format!("--sink={address}")).collect(),
     };
-    let end = end(SOURCE_DIR, &of.job.source.folder);
+    let end = end(data_path(of.job, Side::Source), &of.job.source.folder);
     job(of, Side::Source, agent_args, launch::source_args(&end, &dial, &params(of)))
 }
 
@@ -65,7 +71,7 @@ pub fn sink_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
         Some(IpAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
     };
     let listen = SocketAddr::new(any, PORT).to_string();
-    let end = end(DESTINATION_DIR, &of.job.destination.folder);
+    let end = end(data_path(of.job, Side::Sink), &of.job.destination.folder);
     job(of, Side::Sink, Vec::new(), launch::sink_args(&end, &listen, &params(of)))
 }
 
@@ -158,7 +164,8 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
             args: Some(args.iter().map(|arg| verbatim(arg)).collect()),
             resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
             security_context: Some(security::container(root, side)),
-            volume_mounts: Some(mounts(side)),
+            volume_mounts: Some(mounts(of.job, side)),
+            volume_devices: devices(of.job, side),
             // A panic's last words stand in for the message that was not written.
             termination_message_policy: Some("FallbackToLogsOnError".into()),
             ..Container::default()
@@ -232,30 +239,41 @@ fn modest_resources() -> ResourceRequirements {
     }
 }
 
-fn mounts(side: Side) -> Vec<VolumeMount> {
+/// Where a pod of that end sees its data: a folder, or a device.
+fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
+    match (side, job.volume(side).is_block) {
+        (Side::Source, false) => SOURCE_DIR,
+        (Side::Source, true) => SOURCE_DEVICE,
+        (Side::Sink, false) => DESTINATION_DIR,
+        (Side::Sink, true) => DESTINATION_DEVICE,
+    }
+}
+
+fn devices(job: &ValidatedSyncJob, side: Side) -> Option<Vec<VolumeDevice>> {
+    let device = || VolumeDevice { name: DATA.into(), device_path: data_path(job, side).into() };
+    job.volume(side).is_block.then(|| vec![device()])
+}
+
+fn mounts(job: &ValidatedSyncJob, side: Side) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str, read_only| VolumeMount {
         name: name.into(),
         mount_path: path.into(),
         read_only: Some(read_only),
         ..VolumeMount::default()
     };
-    let data = match side {
-        Side::Source => mount("data", SOURCE_DIR, true),
-        Side::Sink => mount("data", DESTINATION_DIR, false),
-    };
-    vec![data, mount("identity", IDENTITY_DIR, true), mount("scratch", SCRATCH_DIR, false)]
+    let data = mount(DATA, data_path(job, side), side == Side::Source);
+    let data = (!job.volume(side).is_block).then_some(data);
+    let own = [mount("identity", IDENTITY_DIR, true), mount("scratch", SCRATCH_DIR, false)];
+    data.into_iter().chain(own).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
-    let claim = match side {
-        Side::Source => &of.job.source.claim.name,
-        Side::Sink => &of.job.destination.claim.name,
-    };
     let data = Volume {
-        name: "data".into(),
+        name: DATA.into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: claim.clone(),
-            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`.
+            claim_name: of.job.volume(side).claim.name.clone(),
+            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a device it is all that keeps
+            // it from being written to.
             read_only: Some(side == Side::Source),
         }),
         ..Volume::default()

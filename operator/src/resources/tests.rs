@@ -293,3 +293,38 @@ fn pods_that_share_a_volume_of_one_node_go_where_the_first_is_unless_it_is_known
     let placed = Placements { sink: Some(Placement { node: "n1".into(), tolerations: vec![] }), ..together };
     assert!(pod(&ends_with(2, &placed).sink).affinity.as_ref().unwrap().pod_affinity.is_none());
 }
+
+#[test]
+fn a_device_is_not_mounted_but_shown_and_that_of_the_source_to_be_read_only() {
+    let mut job = job(json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}, "files": {}}));
+    (job.source.is_block, job.destination.is_block) = (true, true);
+    let ends = ends(&job, false);
+    for (end, path, read_only) in
+        [(&ends.source, "/dev/volferry-source", true), (&ends.sink, "/dev/volferry-destination", false)]
+    {
+        let pod = pod(end);
+        let container = &pod.containers[0];
+        let devices = value(&container.volume_devices);
+        assert_eq!(devices, json!([{"name": "data", "devicePath": path}]));
+        let mounts = container.volume_mounts.as_ref().unwrap();
+        assert!(mounts.iter().all(|mount| mount.name != "data"), "{mounts:?}");
+        assert!(container.args.as_ref().unwrap().contains(&path.to_string()), "{:?}", container.args);
+        let data = pod.volumes.as_ref().unwrap().iter().find(|volume| volume.name == "data").unwrap();
+        assert_eq!(data.persistent_volume_claim.as_ref().unwrap().read_only, Some(read_only));
+    }
+}
+
+#[test]
+fn an_image_of_a_device_is_a_path_on_a_volume_that_is_mounted() {
+    let destination =
+        json!({"persistentVolumeClaim": {"claimName": "web-copy"}, "path": "/backups/disk.img"});
+    let mut job = job(json!({"source": {"persistentVolumeClaim": {"claimName": "raw"}}, "files": {},
+        "destination": destination}));
+    job.source.is_block = true;
+    let ends = ends(&job, false);
+    let container = &pod(&ends.sink).containers[0];
+    assert_eq!(container.volume_devices, None);
+    assert!(container.volume_mounts.as_ref().unwrap().iter().any(|mount| mount.mount_path == "/destination"));
+    let args = container.args.as_ref().unwrap();
+    assert!(args.contains(&"--destination-path=/backups/disk.img".to_string()), "{args:?}");
+}

@@ -169,7 +169,35 @@ pub struct RunParams {
     pub expect_volume: Option<VolumeId>,
 }
 
+/// A flag that says something of files, folders or metadata, of which a block device has none.
+type OfTrees = (&'static str, fn(&RunParams) -> bool);
+
+const OF_TREES: [OfTrees; 17] = [
+    ("--delete", |params| params.delete),
+    ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
+    ("--force", |params| params.force),
+    ("--include", |params| !params.include.is_empty()),
+    ("--exclude", |params| !params.exclude.is_empty()),
+    ("--ignore-files", |params| params.ignore_files),
+    ("--min-size", |params| params.min_size.is_some()),
+    ("--max-size", |params| params.max_size.is_some()),
+    ("--ownership", |params| params.preserve.ownership != Ownership::Auto),
+    ("--no-permissions", |params| !params.preserve.permissions),
+    ("--no-times", |params| !params.preserve.times),
+    ("--no-xattrs", |params| !params.preserve.xattrs),
+    ("--no-acls", |params| !params.preserve.acls),
+    ("--no-hard-links", |params| !params.preserve.hard_links),
+    ("--no-specials", |params| !params.preserve.specials),
+    ("--shard", |params| params.shard.is_some_and(|shard| shard.count > 1)),
+    ("--expect-volume", |params| params.expect_volume.is_some()),
+];
+
 impl RunParams {
+    /// The flags that these parameters need and that a run of block devices, or of images of them, refuses.
+    pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
+        OF_TREES.iter().filter(|(_, asked)| asked(self)).map(|(flag, _)| *flag)
+    }
+
     /// The flags of `volferry send`, `receive` and `sync` that mean these parameters. Values are joined with `=`, so that a
     /// pattern may begin with a dash.
     pub fn to_args(&self) -> Vec<String> {
@@ -333,6 +361,49 @@ mod tests {
     #[test]
     fn default_parameters_need_no_flags() {
         assert!(RunParams::default().to_args().is_empty());
+    }
+
+    #[test]
+    fn each_flag_that_is_for_trees_only_is_known_by_its_name() {
+        let preserve = |change: fn(&mut Preserve)| {
+            let mut preserve = Preserve::default();
+            change(&mut preserve);
+            RunParams { preserve, ..RunParams::default() }
+        };
+        let asking = [
+            RunParams { delete: true, ..RunParams::default() },
+            RunParams { delete_limit: DeleteLimit(1), ..RunParams::default() },
+            RunParams { force: true, ..RunParams::default() },
+            RunParams { include: vec!["a".into()], ..RunParams::default() },
+            RunParams { exclude: vec!["a".into()], ..RunParams::default() },
+            RunParams { ignore_files: true, ..RunParams::default() },
+            RunParams { min_size: Some(1), ..RunParams::default() },
+            RunParams { max_size: Some(1), ..RunParams::default() },
+            preserve(|preserve| preserve.ownership = Ownership::Always),
+            preserve(|preserve| preserve.permissions = false),
+            preserve(|preserve| preserve.times = false),
+            preserve(|preserve| preserve.xattrs = false),
+            preserve(|preserve| preserve.acls = false),
+            preserve(|preserve| preserve.hard_links = false),
+            preserve(|preserve| preserve.specials = false),
+            RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
+            RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
+        ];
+        for (params, (flag, _)) in asking.iter().zip(OF_TREES) {
+            assert_eq!(params.flags_of_trees().collect::<Vec<_>>(), [flag]);
+            let args = params.to_args();
+            assert!(args[0] == flag || args[0].starts_with(&format!("{flag}=")), "{args:?}");
+        }
+        let of_devices = RunParams {
+            verify: true,
+            dry_run: true,
+            compare: Compare::Content,
+            write: WriteMode::InPlace,
+            compression: Compression::None,
+            bandwidth_limit: Some(1),
+            ..preserve(|preserve| preserve.sparse = false)
+        };
+        assert_eq!(of_devices.flags_of_trees().count(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use contract::{Action, EntryKind, Ownership, Phase, PlannedAction, Report, RunParams, Usage};
+use contract::{Action, EntryKind, Phase, PlannedAction, Report, RunParams, Usage};
 
 use super::{
     SessionError,
@@ -32,39 +32,10 @@ use crate::{
     wire::{Hello, Message, SourceDone},
 };
 
-/// A flag that says something of files, folders or metadata, of which a device has none.
-struct OfTrees {
-    asked: fn(&RunParams) -> bool,
-    flag: &'static str,
-}
-
-const OF_TREES: &[OfTrees] = &[
-    OfTrees { asked: |params| params.delete, flag: "--delete" },
-    OfTrees {
-        asked: |params| params.delete_limit != RunParams::default().delete_limit,
-        flag: "--delete-limit",
-    },
-    OfTrees { asked: |params| params.force, flag: "--force" },
-    OfTrees { asked: |params| !params.include.is_empty(), flag: "--include" },
-    OfTrees { asked: |params| !params.exclude.is_empty(), flag: "--exclude" },
-    OfTrees { asked: |params| params.ignore_files, flag: "--ignore-files" },
-    OfTrees { asked: |params| params.min_size.is_some(), flag: "--min-size" },
-    OfTrees { asked: |params| params.max_size.is_some(), flag: "--max-size" },
-    OfTrees { asked: |params| params.preserve.ownership != Ownership::Auto, flag: "--ownership" },
-    OfTrees { asked: |params| !params.preserve.permissions, flag: "--no-permissions" },
-    OfTrees { asked: |params| !params.preserve.times, flag: "--no-times" },
-    OfTrees { asked: |params| !params.preserve.xattrs, flag: "--no-xattrs" },
-    OfTrees { asked: |params| !params.preserve.acls, flag: "--no-acls" },
-    OfTrees { asked: |params| !params.preserve.hard_links, flag: "--no-hard-links" },
-    OfTrees { asked: |params| !params.preserve.specials, flag: "--no-specials" },
-    OfTrees { asked: |params| params.shard.is_some_and(|shard| shard.count > 1), flag: "--shard" },
-    OfTrees { asked: |params| params.expect_volume.is_some(), flag: "--expect-volume" },
-];
-
 /// Refuses what only makes sense for a tree.
 fn check_params(params: &RunParams) -> Result<(), SessionError> {
-    match OF_TREES.iter().find(|of_trees| (of_trees.asked)(params)) {
-        Some(OfTrees { flag, .. }) => Err(SessionError::NotForDevices { flag }),
+    match params.flags_of_trees().next() {
+        Some(flag) => Err(SessionError::NotForDevices { flag }),
         None => Ok(()),
     }
 }
@@ -359,47 +330,4 @@ fn notes(len: u64, Differences { parts, changed, .. }: &Differences) -> Vec<Stri
         notes.push(format!("{changed} parts changed at the source meanwhile and were not verified"));
     }
     notes
-}
-
-#[cfg(test)]
-mod tests {
-    use contract::{DeleteLimit, Preserve, Shard, VolumeId};
-
-    use super::*;
-
-    #[test]
-    fn each_flag_of_trees_is_refused_by_its_name() {
-        let preserve = |change: fn(&mut Preserve)| {
-            let mut preserve = Preserve::default();
-            change(&mut preserve);
-            RunParams { preserve, ..RunParams::default() }
-        };
-        let asking = [
-            RunParams { delete: true, ..RunParams::default() },
-            RunParams { delete_limit: DeleteLimit(1), ..RunParams::default() },
-            RunParams { force: true, ..RunParams::default() },
-            RunParams { include: vec!["a".into()], ..RunParams::default() },
-            RunParams { exclude: vec!["a".into()], ..RunParams::default() },
-            RunParams { ignore_files: true, ..RunParams::default() },
-            RunParams { min_size: Some(1), ..RunParams::default() },
-            RunParams { max_size: Some(1), ..RunParams::default() },
-            preserve(|preserve| preserve.ownership = Ownership::Always),
-            preserve(|preserve| preserve.permissions = false),
-            preserve(|preserve| preserve.times = false),
-            preserve(|preserve| preserve.xattrs = false),
-            preserve(|preserve| preserve.acls = false),
-            preserve(|preserve| preserve.hard_links = false),
-            preserve(|preserve| preserve.specials = false),
-            RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
-            RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
-        ];
-        assert_eq!(asking.len(), OF_TREES.len());
-        for (params, OfTrees { flag, .. }) in asking.iter().zip(OF_TREES) {
-            let refused = check_params(params).unwrap_err().to_string();
-            assert!(refused.starts_with(&format!("{flag} ")), "{refused}");
-            assert!(params.to_args().iter().any(|arg| arg.starts_with(flag)), "{flag}");
-        }
-        let sparse = preserve(|preserve| preserve.sparse = false);
-        assert!(check_params(&RunParams { verify: true, dry_run: true, ..sparse }).is_ok());
-    }
 }
