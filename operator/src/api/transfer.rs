@@ -16,7 +16,7 @@ pub struct Transfer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 19))]
     pub compression_level: Option<i32>,
-    /// The most bytes per second on the wire, for example `100Mi`. Absent: unlimited.
+    /// The most bytes per second on the wire, for example `100Mi`; with parallelism, of all shards together. Absent: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::bandwidth()))]
     pub bandwidth_limit: Option<String>,
