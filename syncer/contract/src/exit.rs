@@ -8,9 +8,9 @@ pub enum ExitCode {
     Done = 0,
     /// The run did not get to its end, for a reason at one of the ends: the source cannot be read, the destination cannot be
     /// written to, or the run was stopped. Most such runs have changed nothing; one that was stopped, or that failed in
-    /// mid-transfer, keeps what had arrived, each file wholly old or wholly new.
+    /// mid-transfer, keeps what had arrived, each file wholly old or wholly new. A block device may be partly old and partly new.
     Failed = 1,
-    /// The command line was wrong.
+    /// The command line was wrong, or one end has files and the other a block device.
     Usage = 2,
     /// The run went through, but some files failed, or differ when they are read back; the report names the first of them.
     Partial = 3,
