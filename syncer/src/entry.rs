@@ -83,7 +83,7 @@ impl Kind<'_> {
 /// One entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its name: raw bytes, see [`check_name`].
+    /// Its name: raw bytes, see [`check_name`](crate::path::check_name).
     pub name: &'a [u8],
     /// What it is.
     pub kind: Kind<'a>,

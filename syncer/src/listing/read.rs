@@ -8,7 +8,7 @@ use crate::{
     path::{MAX_PATH_BYTES, OWN_DIR, check_name},
 };
 
-/// Iterator over a [`Listing`].
+/// Iterator over a [`Listing`](super::Listing).
 #[derive(Debug, Clone)]
 pub struct Entries<'a> {
     pub(super) left: u32,
