@@ -69,6 +69,11 @@ impl Pair {
         pair
     }
 
+    /// One such pair for each way; none where this process cannot be such a user.
+    pub fn each_unprivileged() -> impl Iterator<Item = Self> {
+        Way::ALL.into_iter().filter(|_| scratch::is_root()).map(Self::unprivileged)
+    }
+
     pub fn in_dir(dir: TempDir, way: Way) -> Self {
         let source = scratch::dir(dir.path(), "source");
         let destination = scratch::dir(dir.path(), "destination");

@@ -84,11 +84,7 @@ fn what_is_in_a_directory_without_write_permission_is_changed_and_deleted_all_th
 
 #[test]
 fn foreign_owners_are_left_alone_and_do_not_make_a_file_look_changed() {
-    if !scratch::is_root() {
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::unprivileged(way);
+    for pair in Pair::each_unprivileged() {
         tree::random(&pair.source, &mut Rng::new(17), 100, Shape::Everything);
         readable_to_all(&pair.source);
         let run = pair.run(&["--delete"]);
@@ -163,11 +159,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_rest_arrives() {
 
 #[test]
 fn a_destination_that_cannot_be_written_to_is_refused() {
-    if !scratch::is_root() {
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::unprivileged(way);
+    for pair in Pair::each_unprivileged() {
         tree::file(&pair.source.join("file"), b"content");
         scratch::give_to_nobody(&pair.source);
         std::os::unix::fs::chown(&pair.destination, Some(0), Some(0)).unwrap();
@@ -177,11 +169,8 @@ fn a_destination_that_cannot_be_written_to_is_refused() {
 
 #[test]
 fn a_root_that_belongs_to_another_is_no_fault_of_the_run() {
-    if !scratch::is_root() {
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::unprivileged(way);
+    for pair in Pair::each_unprivileged() {
+        let way = pair.way;
         tree::file(&pair.source.join("file"), b"content");
         scratch::give_to_nobody(&pair.source);
         std::os::unix::fs::chown(&pair.destination, Some(0), Some(scratch::NOBODY)).unwrap();
