@@ -368,6 +368,7 @@ mod tests {
         let root = Root::open(place.dir.path()).unwrap();
         assert!(late.publish(&old, root.as_fd(), b"file").is_err());
         assert!(!place.dir.path().join("file").exists());
+        // A run may go by what it has seen on the volume for so long.
         std::thread::sleep(LOOK_EVERY);
         assert!(old.check().is_err());
         assert!(old.is_lost());

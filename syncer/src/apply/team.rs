@@ -120,7 +120,7 @@ impl Table {
         Ok(Self { dir, board })
     }
 
-    /// Takes the board's lock.
+    /// Takes the board's lock. It is tried again and again: who waits in `flock(2)` can neither give up nor be told to.
     ///
     /// # Errors
     /// `WOULDBLOCK` when others keep it for longer than they should.
