@@ -10,6 +10,7 @@ pub mod apiserver;
 pub mod cluster;
 pub mod cut;
 pub mod diagnosis;
+pub mod disk;
 pub mod kubectl;
 pub mod kubelet;
 pub mod programs;

@@ -87,7 +87,12 @@ impl Volume {
     }
 }
 
-fn run_on<const N: usize>(node: &str, command: [impl AsRef<OsStr>; N], input: &[u8]) -> Result<Vec<u8>> {
+/// Runs a command on a node, with `input` on its standard input, and returns its output.
+pub(crate) fn run_on<const N: usize>(
+    node: &str,
+    command: [impl AsRef<OsStr>; N],
+    input: &[u8],
+) -> Result<Vec<u8>> {
     let mut child = Command::new("docker")
         .args(["exec", "-i", node])
         .args(command)
