@@ -14,7 +14,7 @@ use quinn::congestion::{BbrConfig, Controller, ControllerFactory, CubicConfig};
 use quinn_proto::RttEstimator;
 
 /// A path with shorter round trips is near.
-const NEAR: Duration = Duration::from_millis(2);
+pub(super) const NEAR: Duration = Duration::from_millis(2);
 
 /// What may be sent on a near path before the first acknowledgement: what a socket buffers.
 const NEAR_WINDOW_BYTES: u64 = 1 << 20;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{
     End, Port,
-    config::{IDLE_TIMEOUT, MAX_DATA_STREAMS},
+    config::{IDLE_TIMEOUT, MAX_DATA_STREAMS, widen},
     connection_error,
     pump::{pump_control, receive_data, send_data, stop_when, watch},
 };
@@ -42,6 +42,7 @@ impl Link {
         dialled: bool,
         monitor: &Monitor,
     ) -> (Self, Peer) {
+        widen(&connection);
         let closed = connection.clone();
         let fault = Fault::of(move || closed.close_reason().map(|error| connection_error(&error)));
         let (control_out, control_queue) = bounded(QUEUE_FRAMES);
