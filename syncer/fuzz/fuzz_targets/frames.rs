@@ -15,11 +15,12 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(kind & COMPRESSED, 0);
     assert!(body.len() <= MAX_FRAME_BYTES.max(data.len()));
     match kind {
-        PACK => Pack::new(&body).flatten().for_each(|packed| {
-            if let Ok(content) = packed.content {
-                assert!(content.bytes.len() as u64 <= MAX_PACKED_BYTES);
+        PACK => {
+            if let Ok((files, _)) = Pack::open(&body) {
+                let contents = files.flatten().filter_map(|packed| packed.content.ok());
+                contents.for_each(|content| assert!(content.bytes.len() as u64 <= MAX_PACKED_BYTES));
             }
-        }),
+        }
         BLOCK => {
             if let Ok(block) = Block::decode(&body) {
                 assert!(block.offset + block.bytes.len() as u64 <= block.file_len);

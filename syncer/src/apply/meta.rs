@@ -49,12 +49,18 @@ pub(super) fn set_open_file(
     wanted_attrs: Attrs<'_>,
     inherits: bool,
 ) -> io::Result<()> {
-    if settings.owners {
+    // Looking costs less than setting, and most files are made as they shall be.
+    let made = rustix::fs::fstat(file)?;
+    let is_anothers = settings.owners && wanted.owner != Owner { uid: made.st_uid, gid: made.st_gid };
+    if is_anothers {
         let (user, group) = ids(wanted.owner);
         rustix::fs::fchown(file, user, group)?;
     }
     attrs::set_new(file, wanted_attrs, settings.attrs, inherits)?;
-    rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode.into()))?;
+    let is_touched = is_anothers || inherits || !wanted_attrs.is_empty();
+    if is_touched || made.st_mode & 0o7777 != u32::from(wanted.mode) {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode.into()))?;
+    }
     if settings.times {
         rustix::fs::futimens(file, &times(wanted.mtime))?;
     }

@@ -343,9 +343,9 @@ impl Destination {
         !self.settings.attrs.is_empty() && (!wanted.is_empty() || self.has_attrs.load(Relaxed))
     }
 
-    /// Begins a file whose content is written as a whole, for `name` in `dir`. `replaces` is whether something of the name is there.
-    pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool) -> io::Result<Staged> {
-        Staged::create(&self.own, dir, replaces)
+    /// Begins a file whose content is written as a whole, for a place in `dir`. `replaces` is whether something is there, `mode` what the file shall have in the end.
+    pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Staged> {
+        Staged::create(&self.own, dir, replaces, mode)
     }
 
     /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the file cannot be

@@ -334,12 +334,16 @@ mod tests {
         }
     }
 
+    fn named(own: &OwnDir) -> io::Result<Staged> {
+        Staged::create(own, own.dir(), true, 0o600)
+    }
+
     #[test]
     fn what_is_staged_goes_with_the_run_and_the_rest_stays() {
         let place = Place::new();
         let own = place.open().unwrap();
         let volume = own.volume();
-        Staged::named(&own).unwrap();
+        named(&own).unwrap();
         assert_eq!(place.staged(), 1);
         assert!(matches!(place.open(), Err(ApplyError::Busy { .. })));
         drop(own);
@@ -360,10 +364,10 @@ mod tests {
     fn a_run_that_was_taken_over_publishes_nothing_and_leaves_staging_alone() {
         let place = Place::new();
         let old = place.open().unwrap();
-        let late = Staged::named(&old).unwrap();
+        let late = named(&old).unwrap();
         late.write_at(b"late", 0).unwrap();
         let new = place.take_over();
-        Staged::named(&new).unwrap();
+        named(&new).unwrap();
         // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to rename.
         let root = Root::open(place.dir.path()).unwrap();
         assert!(late.publish(&old, root.as_fd(), b"file").is_err());
@@ -372,7 +376,7 @@ mod tests {
         std::thread::sleep(LOOK_EVERY);
         assert!(old.check().is_err());
         assert!(old.is_lost());
-        Staged::named(&old).unwrap();
+        named(&old).unwrap();
         assert_eq!(place.staged(), 2);
         drop(old);
         assert_eq!(place.staged(), 1);

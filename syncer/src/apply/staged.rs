@@ -34,24 +34,25 @@ pub struct Staged {
 static LINK_BY_DESCRIPTOR: AtomicBool = AtomicBool::new(true);
 
 impl Staged {
-    /// A file for a place in `dir`.
-    pub fn create(own: &OwnDir, dir: BorrowedFd<'_>, replaces: bool) -> io::Result<Self> {
+    /// A file for a place in `dir`, which is to have these permission bits in the end.
+    pub fn create(own: &OwnDir, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Self> {
+        let mode = first_mode(mode);
         if replaces {
-            return Self::named(own);
+            return Self::named(own, mode);
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR) {
+        match rustix::fs::openat(dir, c".", flags, mode) {
             Ok(fd) => Ok(Self { fd, name: None, over: None, part: None }),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own, mode),
             Err(error) => Err(error.into()),
         }
     }
 
     /// A file in staging.
-    pub fn named(own: &OwnDir) -> io::Result<Self> {
+    fn named(own: &OwnDir, mode: Mode) -> io::Result<Self> {
         let name = own.fresh_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = rustix::fs::openat(own.staging(), &name, flags, mode)?;
         Ok(Self { fd, name: Some(name), over: None, part: None })
     }
 
@@ -59,7 +60,7 @@ impl Staged {
     pub fn part(own: &OwnDir, path: &RelPath) -> io::Result<Self> {
         let name = own.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = rustix::fs::openat(own.staging(), &name, flags, OWNERS)?;
         Ok(Self { fd, name: Some(name), over: None, part: None })
     }
 
@@ -74,7 +75,7 @@ impl Staged {
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
     pub fn over(own: &OwnDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
         let Some(over) = Over::new(root, path)? else { return Ok(None) };
-        Ok(Some(Self { over: Some(over), ..Self::named(own)? }))
+        Ok(Some(Self { over: Some(over), ..Self::named(own, OWNERS)? }))
     }
 
     /// A part of an open device, or of an image.
@@ -227,6 +228,16 @@ impl Staged {
         let own_path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         rustix::fs::linkat(CWD, own_path, dir, name, AtFlags::SYMLINK_FOLLOW)
     }
+}
+
+/// For its owner alone.
+const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// What a file is made with that is to have these permission bits in the end: them, so that they need not be set, unless its owner could then not
+/// give it attributes.
+fn first_mode(mode: u16) -> Mode {
+    let mode = Mode::from_raw_mode((mode & 0o777).into());
+    if mode.contains(OWNERS) { mode } else { OWNERS }
 }
 
 /// What the parts of a path are found by: 32 hexadecimal digits.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use rustix::{
+    buffer::spare_capacity,
     fs::{FileType, Mode, OFlags, Stat},
     io::Errno,
 };
@@ -205,19 +206,18 @@ pub(super) fn meta_of(stat: &Stat, listed: &Meta) -> Meta {
     Meta { mode, mtime, owner: Owner { uid: stat.st_uid, gid: stat.st_gid } }
 }
 
-/// Reads from the start of the file until `buffer` is full or the file ends.
-pub(super) fn read_from_start(fd: &OwnedFd, mut buffer: &mut [u8]) -> io::Result<()> {
-    let mut offset = 0;
-    while !buffer.is_empty() {
-        match rustix::io::pread(fd, &mut *buffer, offset) {
-            Ok(0) => return Ok(()),
-            Ok(read) => {
-                buffer = &mut buffer[read..];
-                offset += read as u64;
-            }
-            Err(Errno::INTR) => {}
+/// Appends the first `len` bytes of the file; false where it ends before.
+pub(super) fn append_start(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+    let start = out.len();
+    out.reserve(len);
+    while out.len() < start + len {
+        let offset = (out.len() - start) as u64;
+        match rustix::io::pread(fd, spare_capacity(out), offset) {
+            Ok(0) => return Ok(false),
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    out.truncate(start + len);
+    Ok(true)
 }

@@ -27,6 +27,9 @@ pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);
 /// The longest description of a failure.
 const MAX_TEXT_BYTES: usize = 4096;
 
+/// Where the files of a pack begin in its frame, behind their hash.
+const FILES_AT: usize = super::HEADER_BYTES + 32;
+
 /// Kinds of frames.
 pub const PACK: u8 = 64;
 /// A block of a large file.
@@ -72,12 +75,19 @@ pub struct Packed<'a> {
 pub struct Content<'a> {
     /// Metadata that is newer than the listing's.
     pub fresh: Option<Fresh>,
-    /// What the source computed over the content.
-    pub hash: ContentHash,
-    /// How many bytes the content begins with that the sink named as what it has.
-    pub kept: u32,
-    /// The content after those.
+    /// What the content begins with, if that is at the sink.
+    pub kept: Option<Kept>,
+    /// The content after that.
     pub bytes: &'a [u8],
+}
+
+/// The beginning of a file's content, which the sink has named as what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// How many bytes it has.
+    pub len: u32,
+    /// Of the whole content: what is kept is not in the pack, and so not in its hash.
+    pub hash: ContentHash,
 }
 
 /// Builds a pack in one buffer; contents are read straight into it.
@@ -90,6 +100,7 @@ impl Default for PackBuilder {
     fn default() -> Self {
         let mut frame = buffers::empty(PACK_FRAME_BYTES);
         begin_frame(&mut frame, PACK);
+        frame.resize(FILES_AT, 0);
         Self { frame }
     }
 }
@@ -102,18 +113,18 @@ impl PackBuilder {
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.frame.len() == super::HEADER_BYTES
+        self.frame.len() == FILES_AT
     }
 
-    /// Appends a file of exactly `size` bytes; `fill` writes the content. Where it begins with `prefix`, only what follows is kept in the pack.
-    /// Where `fill` fails, nothing is appended.
+    /// Appends a file of `size` bytes; `fill` appends just these to the frame. Where they begin with `prefix`, only what follows is kept in the
+    /// pack. Where `fill` fails, nothing is appended.
     pub fn push<E>(
         &mut self,
         need: u32,
         fresh: Option<Fresh>,
         prefix: Option<Prefix>,
         size: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let start = self.frame.len();
         put_varint(&mut self.frame, u64::from(need));
@@ -123,20 +134,18 @@ impl PackBuilder {
             put_meta(&mut self.frame, &fresh.meta);
         }
         put_varint(&mut self.frame, size as u64);
-        let hash_at = self.frame.len();
-        let content_at = hash_at + 32;
-        self.frame.resize(content_at + size, 0);
-        if let Err(error) = fill(&mut self.frame[content_at..]) {
+        let content_at = self.frame.len();
+        if let Err(error) = fill(&mut self.frame) {
             self.frame.truncate(start);
             return Err(error);
         }
+        debug_assert_eq!(self.frame.len(), content_at + size);
         let content = &self.frame[content_at..];
-        let hash = ContentHash::of(content);
-        let kept = prefix.filter(|prefix| prefix.begins(content));
-        self.frame[hash_at..content_at].copy_from_slice(&hash.0);
-        if let Some(Prefix { len, .. }) = kept {
+        if let Some(Prefix { len, .. }) = prefix.filter(|prefix| prefix.begins(content)) {
+            let hash = ContentHash::of(content);
             self.frame[kind_at] |= KEPT;
-            self.frame.splice(content_at..content_at + len as usize, len.to_le_bytes());
+            let kept = len.to_le_bytes().into_iter().chain(hash.0);
+            self.frame.splice(content_at..content_at + len as usize, kept);
         }
         Ok(())
     }
@@ -149,6 +158,8 @@ impl PackBuilder {
 
     /// The frame, ready to be sent.
     pub fn finish(mut self) -> Vec<u8> {
+        let hash = ContentHash::of(&self.frame[FILES_AT..]);
+        self.frame[super::HEADER_BYTES..FILES_AT].copy_from_slice(&hash.0);
         end_frame(&mut self.frame, 0);
         self.frame
     }
@@ -167,9 +178,12 @@ pub struct Pack<'a> {
 }
 
 impl<'a> Pack<'a> {
-    /// A pack's body.
-    pub fn new(body: &'a [u8]) -> Self {
-        Self { reader: Reader::new(body) }
+    /// Reads a pack's body up to its files, and whether these are what the source put in: they have the hash that it sent.
+    pub fn open(body: &'a [u8]) -> Result<(Self, bool), WireError> {
+        let mut reader = Reader::new(body);
+        let hash = reader.array().map_err(malformed)?;
+        let files = reader.clone().take(reader.remaining()).map_err(malformed)?;
+        Ok((Self { reader }, ContentHash::of(files) == ContentHash(hash)))
     }
 
     fn read(&mut self) -> Result<Packed<'a>, DecodeError> {
@@ -199,8 +213,12 @@ impl<'a> Iterator for Pack<'a> {
         if item.is_err() {
             self.reader = Reader::new(&[]);
         }
-        Some(item.map_err(|source| WireError::Malformed { what: "Pack", source }))
+        Some(item.map_err(malformed))
     }
+}
+
+fn malformed(source: DecodeError) -> WireError {
+    WireError::Malformed { what: "Pack", source }
 }
 
 fn read_content<'a>(
@@ -212,10 +230,13 @@ fn read_content<'a>(
     if size > MAX_PACKED_BYTES {
         return Err(DecodeError::Invalid("a packed file is larger than a pack may hold"));
     }
-    let hash = ContentHash(reader.array()?);
-    let kept = if has_kept { u32::from_le_bytes(reader.array()?) } else { 0 };
-    let rest = size.checked_sub(u64::from(kept)).ok_or(DecodeError::Overflow)?;
-    Ok(Content { fresh, hash, kept, bytes: reader.take(rest as usize)? })
+    let kept = if has_kept { Some(read_kept(reader)?) } else { None };
+    let rest = size.checked_sub(kept.map_or(0, |kept| kept.len.into())).ok_or(DecodeError::Overflow)?;
+    Ok(Content { fresh, kept, bytes: reader.take(rest as usize)? })
+}
+
+fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, DecodeError> {
+    Ok(Kept { len: u32::from_le_bytes(reader.array()?), hash: ContentHash(reader.array()?) })
 }
 
 fn read_failed<'a>(reader: &mut Reader<'a>) -> Result<Failed<'a>, DecodeError> {
@@ -361,9 +382,9 @@ mod tests {
         wire::HEADER_BYTES,
     };
 
-    fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut [u8]) -> Result<(), &'static str> {
-        |out| {
-            out.copy_from_slice(bytes);
+    fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), &'static str> {
+        |frame| {
+            frame.extend_from_slice(bytes);
             Ok(())
         }
     }
@@ -377,8 +398,10 @@ mod tests {
         pack.push_failed(9, "read", "gone");
         assert_eq!(pack.push(10, None, None, 3, |_| Err("unreadable")), Err("unreadable"));
         let frame = pack.finish();
-        let items: Vec<_> = Pack::new(&frame[HEADER_BYTES..]).collect::<Result<_, _>>().unwrap();
-        let content = |bytes, fresh| Ok(Content { fresh, hash: ContentHash::of(bytes), kept: 0, bytes });
+        let (files, intact) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+        assert!(intact);
+        let items: Vec<_> = files.collect::<Result<_, _>>().unwrap();
+        let content = |bytes, fresh| Ok(Content { fresh, kept: None, bytes });
         assert_eq!(
             items,
             [
@@ -401,12 +424,11 @@ mod tests {
             pack.push(1, fresh, Some(prefix), 5, fill(b"hello")).unwrap();
         }
         let frame = pack.finish();
-        let contents: Vec<_> =
-            Pack::new(&frame[HEADER_BYTES..]).map(|item| item.unwrap().content.unwrap()).collect();
-        let hash = ContentHash::of(b"hello");
-        assert!(contents.iter().all(|content| content.hash == hash));
+        let (files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+        let contents: Vec<_> = files.map(|item| item.unwrap().content.unwrap()).collect();
         let kept: Vec<_> = contents.iter().map(|content| (content.kept, content.bytes)).collect();
-        assert_eq!(kept, [(3, &b"lo"[..]), (5, b""), (0, b"hello"), (0, b"hello")]);
+        let some = |len| Some(Kept { len, hash: ContentHash::of(b"hello") });
+        assert_eq!(kept, [(some(3), &b"lo"[..]), (some(5), b""), (None, b"hello"), (None, b"hello")]);
         assert_eq!((contents[0].fresh, contents[1].fresh), (fresh, None));
     }
 
@@ -415,10 +437,26 @@ mod tests {
         let mut pack = PackBuilder::default();
         pack.push(7, None, None, 5, fill(b"hello")).unwrap();
         let frame = pack.finish();
-        for end in HEADER_BYTES + 1..frame.len() {
-            let mut items = Pack::new(&frame[HEADER_BYTES..end]);
+        for end in HEADER_BYTES..FILES_AT {
+            assert!(Pack::open(&frame[HEADER_BYTES..end]).is_err());
+        }
+        for end in FILES_AT + 1..frame.len() {
+            let (mut items, intact) = Pack::open(&frame[HEADER_BYTES..end]).unwrap();
+            assert!(!intact);
             assert!(items.next().unwrap().is_err());
             assert!(items.next().is_none());
+        }
+    }
+
+    #[test]
+    fn a_pack_with_a_wrong_bit_is_not_intact() {
+        let mut pack = PackBuilder::default();
+        pack.push(7, None, None, 5, fill(b"hello")).unwrap();
+        let mut frame = pack.finish();
+        for at in HEADER_BYTES..frame.len() {
+            frame[at] ^= 1;
+            assert!(!Pack::open(&frame[HEADER_BYTES..]).unwrap().1, "at {at}");
+            frame[at] ^= 1;
         }
     }
 

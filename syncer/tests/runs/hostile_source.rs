@@ -400,8 +400,8 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
 
 pub(crate) fn pack(need: u32, content: &[u8]) -> Vec<u8> {
     let mut pack = PackBuilder::default();
-    pack.push(need, None, None, content.len(), |buffer| {
-        buffer.copy_from_slice(content);
+    pack.push(need, None, None, content.len(), |frame| {
+        frame.extend_from_slice(content);
         Ok::<_, ()>(())
     })
     .unwrap();
@@ -532,10 +532,9 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             "more kept of a small file than there is",
             |peer| {
                 offer_new(peer, 500);
-                let mut body = varints(&[0, 4, 500]);
-                body.extend_from_slice(&[5; 32]);
-                body.extend_from_slice(&500_u32.to_le_bytes());
-                peer.data(&frame(PACK, &body));
+                let files = [&varints(&[0, 4, 500])[..], &500_u32.to_le_bytes(), &[5; 32]].concat();
+                let hash = ContentHash::of(&files).0;
+                peer.data(&frame(PACK, &[&hash[..], &files].concat()));
             },
             "",
         ),

@@ -152,8 +152,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         let grown = Prefix { nth: 0, len: 400, name: ShortName::of(&blake3::hash(&[b'x'; 400])) };
         let fresh = Fresh { meta: meta(0o600) };
         for (need, fresh, prefix) in [(1, None, None), (2, Some(fresh), None), (3, None, Some(grown))] {
-            let _ = pack.push(need, fresh, prefix, 900, |buffer| {
-                buffer.fill(b'x');
+            let _ = pack.push(need, fresh, prefix, 900, |frame| {
+                frame.extend_from_slice(&[b'x'; 900]);
                 Ok::<(), io::Error>(())
             });
         }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use super::{Batch, File, Worker, large::Large};
 use crate::{
     entry::Meta,
-    session::read::{CHANGED, MAX_ATTEMPTS, has_holes, meta_of, open_nonblocking, read_from_start, regular},
+    session::read::{CHANGED, MAX_ATTEMPTS, append_start, has_holes, meta_of, open_nonblocking, regular},
     transport::TransportError,
     wire::data::{Fresh, MAX_PACKED_BYTES, PackBuilder},
 };
@@ -40,12 +40,12 @@ impl Worker<'_> {
                 return Ok(Read::Large);
             }
             let fresh = (meta != file.meta).then_some(Fresh { meta });
-            let read = pack.push(file.need, fresh, file.prefix, size as usize, |buffer| {
-                read_from_start(&fd, buffer)?;
+            let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
+                let is_whole = append_start(&fd, size as usize, frame)?;
                 let stat = regular(&fd)?;
                 match (stat.st_size as u64, meta_of(&stat, &file.meta)) {
                     _ if holes && has_holes(&stat) => Err(Misread::Sparse),
-                    now if now == (size, meta) => Ok(()),
+                    now if is_whole && now == (size, meta) => Ok(()),
                     now => Err(Misread::Changed(now)),
                 }
             });

@@ -18,7 +18,7 @@ use crate::{
     transport::{Frame, Peer, TransportError},
     wire::{
         WireError, compress,
-        data::{BLOCK, Block, Content, END, End, Failed, PACK, Pack, Packed},
+        data::{BLOCK, Block, Content, END, End, Failed, Kept, PACK, Pack, Packed},
         patch::{CHUNKS, Chunks, PATCH, Patch, Place},
     },
 };
@@ -68,10 +68,12 @@ impl<'a> Worker<'a> {
         if self.writing.is_device() {
             return Err(MIXED);
         }
-        for packed in Pack::new(body) {
+        let (files, is_intact) = Pack::open(body)?;
+        for packed in files {
             let Packed { need: number, content } = packed?;
             let Some(need) = self.table.need(number)? else { continue };
             match content {
+                Ok(_) if !is_intact => self.fail(&need, "verify", &CORRUPT),
                 Ok(content) => self.write_small(&need, &content),
                 Err(failed) => self.fail(&need, failed.operation, &failed.error),
             }
@@ -82,32 +84,34 @@ impl<'a> Worker<'a> {
 
     fn write_small(&mut self, need: &Need, content: &Content<'_>) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let bytes = match self.whole(need, content, &mut buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return self.fail(need, "read what is there", &error),
+        let bytes = match content.kept {
+            None => content.bytes,
+            Some(Kept { len, hash }) => {
+                if let Err(error) = self.join(need, len as usize, content.bytes, &mut buffer) {
+                    return self.fail(need, "read what is there", &error);
+                }
+                if ContentHash::of(&buffer) != hash {
+                    return self.fail(need, "verify", &CORRUPT);
+                }
+                &buffer
+            }
         };
-        if ContentHash::of(bytes) != content.hash {
-            return self.fail(need, "verify", &CORRUPT);
-        }
         match self.write(need, content, bytes) {
-            Ok(()) => self.writing.count_reused(need, content.kept.into()),
+            Ok(()) => self.writing.count_reused(need, content.kept.map_or(0, |kept| kept.len.into())),
             Err(error) => self.fail(need, "write", &error),
         }
         self.buffer = buffer;
     }
 
-    /// The content, with the beginning that is here already.
-    fn whole<'b>(&self, need: &Need, content: &Content<'b>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
-        if content.kept == 0 {
-            return Ok(content.bytes);
-        }
+    /// Puts the `kept` bytes that the content begins with and that are here already, and then the `rest` of it, into `whole`.
+    fn join(&self, need: &Need, kept: usize, rest: &[u8], whole: &mut Vec<u8>) -> io::Result<()> {
         let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let file = self.writing.open_file(&old.path)?;
-        buffer.clear();
-        buffer.resize(content.kept as usize, 0);
-        read_exact_at(file.as_fd(), buffer, 0)?;
-        buffer.extend_from_slice(content.bytes);
-        Ok(buffer)
+        whole.clear();
+        whole.resize(kept, 0);
+        read_exact_at(file.as_fd(), whole, 0)?;
+        whole.extend_from_slice(rest);
+        Ok(())
     }
 
     fn write(&mut self, need: &Need, content: &Content<'_>, bytes: &[u8]) -> io::Result<()> {
@@ -115,7 +119,7 @@ impl<'a> Worker<'a> {
         let (writing, len) = (self.writing, bytes.len() as u64);
         let tree = writing.tree()?;
         let dir = self.dir.open(tree.root(), need.dir.source, &need.dir.path)?;
-        let staged = tree.create_file(dir, need.replaces)?;
+        let staged = tree.create_file(dir, need.replaces, meta.mode)?;
         staged.write_at(bytes, 0)?;
         writing.publish(need, &mut self.dir, &staged, &meta, len)?;
         writing.monitor.add_bytes(len);
