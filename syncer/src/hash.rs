@@ -110,10 +110,11 @@ impl BlockHash {
 }
 
 impl BlockHashes {
-    /// For a file of `len` bytes.
+    /// For a file of `len` bytes. Of an empty one there are no blocks, and its hash is there at once.
     pub fn new(len: u64) -> Self {
-        let blocks = len.div_ceil(BLOCK_BYTES as u64).max(1);
-        Self { runs: BTreeMap::new(), blocks, missing: blocks, root: None }
+        let blocks = len.div_ceil(BLOCK_BYTES as u64);
+        let root = (len == 0).then(|| ContentHash::of(&[]));
+        Self { runs: BTreeMap::new(), blocks, missing: blocks, root }
     }
 
     /// Takes the hash of the block, or the blocks, at `offset`. False where they are not in the file, or something of them was taken
@@ -146,7 +147,7 @@ impl BlockHashes {
         if self.missing > 0 {
             return None;
         }
-        if self.blocks == 1 {
+        if self.blocks <= 1 {
             return self.root;
         }
         let mut tree = Subtrees { runs: &self.runs, holes: vec![hole()] };
@@ -275,10 +276,7 @@ mod tests {
         {
             let content = &content[..len];
             let mut hashes = BlockHashes::new(len as u64);
-            let mut blocks: Vec<_> = content.chunks(BLOCK_BYTES).enumerate().collect();
-            if blocks.is_empty() {
-                blocks.push((0, &[]));
-            }
+            let blocks: Vec<_> = content.chunks(BLOCK_BYTES).enumerate().collect();
             for (i, block) in blocks.into_iter().rev() {
                 assert_eq!(hashes.finish(), None);
                 let offset = (i * BLOCK_BYTES) as u64;

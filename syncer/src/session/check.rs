@@ -347,6 +347,8 @@ impl Work<'_> {
         let hash = read.map(|()| BlockHash::of(buffer, offset, work.file.size));
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
         match hash {
+            // It has no blocks, and is dealt out to be opened.
+            Ok(_) if work.file.size == 0 => {}
             Ok(hash) => {
                 let is_new = state.hashes.set(offset, hash);
                 debug_assert!(is_new, "every block is dealt out once");

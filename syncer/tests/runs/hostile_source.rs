@@ -542,6 +542,17 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
 }
 
 #[test]
+fn a_large_file_that_has_become_empty_arrives_empty() {
+    let (sink, mut peer) = Sink::start();
+    offer_new(&mut peer, 300_000);
+    peer.data(&end(0, ContentHash::of(&[])));
+    peer.done();
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::Done);
+    assert_eq!(fs::read(pair.destination.join("new")).unwrap(), b"");
+}
+
+#[test]
 fn a_flood_of_files_of_any_length_takes_no_memory() {
     let (sink, mut peer) = Sink::start();
     let names: Vec<_> = (0..2000).map(|i| format!("n{i:04}")).collect();

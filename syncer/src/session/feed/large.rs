@@ -167,10 +167,7 @@ impl Large {
         }
         let opened = self.opened.as_ref().map_err(|error| io::Error::from(error.kind()))?;
         match &taken.data {
-            _ if self.len == 0 => {
-                self.set_hash(0, BlockHash::of(&[], 0, 0));
-                Ok(None)
-            }
+            _ if self.len == 0 => Ok(None),
             Some(data) if data.is_empty() => Ok(Some(self.hole(taken))),
             data => self.read_block(opened, taken, data.as_deref(), holes).map(Some),
         }
