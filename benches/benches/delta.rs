@@ -135,7 +135,7 @@ fn keeping(criterion: &mut Bench) {
     let old = noise(8, MEMORY);
     let each = || old.chunks(MIN_GRANULE_BYTES).zip((0..).step_by(MIN_GRANULE_BYTES));
     let names = each().map(|(bytes, at)| named(&granule_value(bytes, at))).collect();
-    let known = Granules::new(MEMORY as u64, MIN_GRANULE_BYTES as u64, names).unwrap();
+    let known = Granules::new(MEMORY as u64, MIN_GRANULE_BYTES as u64, 0, names).unwrap();
     let mut group = per_byte(criterion, "granules", MEMORY);
     group.bench_function("hashed", |bencher| {
         bencher.iter(|| each().map(|(bytes, at)| granule_value(black_box(bytes), at)[0]).max());

@@ -46,7 +46,7 @@ pub use device::Device;
 pub use meta::may_change_owners;
 pub use own::OwnDir;
 pub use redo::{Redo, RedoError};
-pub use staged::Staged;
+pub use staged::{Staged, let_go};
 pub use team::{Seat, Sight, Stage, Team};
 
 use over::Over;

@@ -215,7 +215,19 @@ impl Staged {
                 name
             }
         };
-        Ok(rustix::fs::renameat(own.staging(), &staged, dir, name)?)
+        let replaced = self.what_it_replaces(dir, name);
+        rustix::fs::renameat(own.staging(), &staged, dir, name)?;
+        if let Some(replaced) = replaced {
+            let_go(replaced);
+        }
+        Ok(())
+    }
+
+    /// The file of that name, held if it may take long to free.
+    fn what_it_replaces(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
+        let is_large = rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_size >= SLOW_TO_FREE_BYTES);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        is_large.then(|| rustix::fs::openat(dir, name, flags, Mode::empty()).ok()).flatten()
     }
 
     fn link(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
@@ -228,6 +240,15 @@ impl Staged {
         let own_path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         rustix::fs::linkat(CWD, own_path, dir, name, AtFlags::SYMLINK_FOLLOW)
     }
+}
+
+/// Files of this length are freed in the background: tmpfs frees about 8 GB/s, and nobody has to wait for it.
+const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
+
+/// Drops, in the background, what may be the last that holds a file.
+pub fn let_go<T: Send + 'static>(held: T) {
+    // Where there is no thread to be had, it is dropped here.
+    let _ = std::thread::Builder::new().spawn(move || drop(held));
 }
 
 /// For its owner alone.

@@ -5,22 +5,51 @@ use blake3::hazmat::ChainingValue;
 use super::name::{Name as _, ShortName};
 use crate::hash::{BLOCK_BYTES, granule_value};
 
-/// The names of a file's granules: the first bytes of what each contributes to the file's hash.
+/// The names of a file's granules, all of them or some that follow on each other: the first bytes of what each contributes to the file's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granules {
     file_len: u64,
     bytes: usize,
+    start: u64,
     names: Vec<ShortName>,
 }
 
 impl Granules {
-    /// Takes the names of a file of `file_len` bytes in granules of `bytes` bytes, a power of two up to a block. `None` if there are not as
-    /// many names as the file has granules.
+    /// Takes the names of a file of `file_len` bytes in granules of `bytes` bytes, a power of two up to a block; the first is of the granule at
+    /// `start`. `None` if they are not those of whole blocks, or go beyond the file.
     #[must_use]
-    pub fn new(file_len: u64, bytes: u64, names: Vec<ShortName>) -> Option<Self> {
+    pub fn new(file_len: u64, bytes: u64, start: u64, names: Vec<ShortName>) -> Option<Self> {
         let fits = bytes.is_power_of_two() && (1024..=BLOCK_BYTES as u64).contains(&bytes);
-        let complete = fits && file_len.div_ceil(bytes) == names.len() as u64;
-        complete.then_some(Self { file_len, bytes: bytes as usize, names })
+        let most = file_len.checked_sub(start)?.div_ceil(bytes.max(1));
+        let is_cut_right = |at: u64| at.is_multiple_of(BLOCK_BYTES as u64);
+        let is_right = fits && is_cut_right(start) && names.len() as u64 <= most;
+        let granules = is_right.then_some(Self { file_len, bytes: bytes as usize, start, names })?;
+        (is_cut_right(granules.end()) || granules.is_to_the_end()).then_some(granules)
+    }
+
+    /// Whether `more` are names of the same file that follow on these.
+    #[must_use]
+    pub fn are_followed_by(&self, more: &Self) -> bool {
+        let same = (more.file_len, more.bytes) == (self.file_len, self.bytes);
+        same && more.start == self.end() && !self.is_to_the_end()
+    }
+
+    /// The place of the first granule in the file.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Where the last granule ends.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        (self.start + self.names.len() as u64 * self.bytes as u64).min(self.file_len)
+    }
+
+    /// Whether no more follow.
+    #[must_use]
+    pub fn is_to_the_end(&self) -> bool {
+        self.end() == self.file_len
     }
 
     /// The file's length in bytes.
@@ -45,7 +74,8 @@ impl Granules {
     /// those before its end. `value` is the granule's own.
     #[must_use]
     pub fn kept(&self, granule: &[u8], offset: u64, value: &ChainingValue) -> usize {
-        let Some(name) = self.names.get((offset / self.bytes as u64) as usize) else { return 0 };
+        let nth = offset.checked_sub(self.start).map(|beyond| (beyond / self.bytes as u64) as usize);
+        let Some(name) = nth.and_then(|nth| self.names.get(nth)) else { return 0 };
         let there = usize::try_from(self.file_len - offset).map_or(self.bytes, |rest| rest.min(self.bytes));
         match granule.get(..there) {
             Some(all) if all.len() == granule.len() && *name == named(value) => there,
@@ -75,7 +105,7 @@ mod tests {
             .chunks(BYTES)
             .enumerate()
             .map(|(i, granule)| named(&granule_value(granule, (i * BYTES) as u64)));
-        Granules::new(file.len() as u64, BYTES as u64, names.collect()).unwrap()
+        Granules::new(file.len() as u64, BYTES as u64, 0, names.collect()).unwrap()
     }
 
     fn kept(old: &[u8], new: &[u8]) -> Vec<usize> {
@@ -123,14 +153,44 @@ mod tests {
     #[test]
     fn names_that_do_not_fit_their_file_are_refused() {
         let name = named(&[0; 32]);
-        assert!(Granules::new(BYTES as u64 + 1, BYTES as u64, vec![name; 2]).is_some());
-        for (len, bytes, names) in
-            [(BYTES + 1, BYTES, 1), (0, BYTES, 1), (100, 100, 1), (1 << 21, 1 << 21, 1), (1, 0, 1)]
-        {
-            assert!(
-                Granules::new(len as u64, bytes as u64, vec![name; names]).is_none(),
-                "{len} {bytes} {names}"
-            );
+        assert!(Granules::new(BYTES as u64 + 1, BYTES as u64, 0, vec![name; 2]).is_some());
+        assert!(Granules::new(0, BYTES as u64, 0, vec![]).is_some());
+        for (len, bytes, start, names) in [
+            (BYTES + 1, BYTES, 0, 1),
+            (0, BYTES, 0, 1),
+            (100, 100, 0, 1),
+            (1 << 21, 1 << 21, 0, 1),
+            (1, 0, 0, 1),
+            (100 * BYTES, BYTES, 0, 65),
+            (100 * BYTES, BYTES, BYTES, 99),
+            (100 * BYTES, BYTES, 128 * BYTES, 0),
+        ] {
+            let granules = Granules::new(len as u64, bytes as u64, start as u64, vec![name; names]);
+            assert!(granules.is_none(), "{len} {bytes} {start} {names}");
         }
+    }
+
+    #[test]
+    fn names_come_in_parts_that_follow_on_each_other() {
+        let file = noise(7, 2 * BLOCK_BYTES + 100);
+        let all = granules(&file);
+        let part = |blocks: std::ops::Range<usize>| {
+            let of = |block: usize| (block * BLOCK_BYTES / BYTES).min(all.names.len());
+            let names = all.names[of(blocks.start)..of(blocks.end)].to_vec();
+            Granules::new(file.len() as u64, BYTES as u64, (blocks.start * BLOCK_BYTES) as u64, names)
+                .unwrap()
+        };
+        let [first, second, last, rest] = [0..1, 1..2, 2..3, 1..3].map(part);
+        assert!(
+            first.are_followed_by(&second) && first.are_followed_by(&rest) && second.are_followed_by(&last)
+        );
+        assert!(
+            !first.are_followed_by(&last) && !second.are_followed_by(&second) && !rest.are_followed_by(&last)
+        );
+        assert_eq!((first.end(), first.is_to_the_end()), (BLOCK_BYTES as u64, false));
+        assert_eq!((last.end(), last.is_to_the_end()), (file.len() as u64, true));
+        let (offset, tail) = (2 * BLOCK_BYTES as u64, &file[2 * BLOCK_BYTES..]);
+        let kept = |part: &Granules| part.kept(tail, offset, &granule_value(tail, offset));
+        assert_eq!([first, second, last, rest].map(|part| kept(&part)), [0, 0, 100, 100]);
     }
 }

@@ -62,11 +62,46 @@ fn name(byte: u8) -> ShortName {
 pub(crate) fn granules(len: u64) -> Basis {
     let bytes: u64 = 1 << 14;
     let names = (0..len.div_ceil(bytes)).map(|i| name(i as u8)).collect();
-    Basis::Granules(Granules::new(len, bytes, names).unwrap())
+    Basis::Granules(Granules::new(len, bytes, 0, names).unwrap())
 }
 
 pub(crate) fn chunks(content: &[u8]) -> Basis {
     Basis::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0.short())
+}
+
+/// The names of one block, the `nth` of a file of three MiB.
+fn block_of_granules(nth: u64) -> Basis {
+    let block: u64 = 1 << 20;
+    let names = vec![name(nth as u8); 64];
+    Basis::Granules(Granules::new(3 * block, 1 << 14, nth * block, names).unwrap())
+}
+
+#[test]
+fn what_there_is_of_a_file_is_said_in_order_and_of_few_files_at_once() {
+    let say_parts = |parts: &[u64]| {
+        let messages: Vec<_> = parts.iter().map(|nth| update(0, 1, block_of_granules(*nth))).collect();
+        against_source(|peer| {
+            let _ = messages.iter().all(|message| peer.say(message));
+            while peer.hear().is_some() {}
+        })
+    };
+    for parts in [&[1][..], &[0, 2], &[0, 0], &[0, 1, 0], &[0, 1, 2, 2]] {
+        assert_violation(&say_parts(parts), &format!("{parts:?}"), "came out of order");
+    }
+    let chunks_after = against_source(|peer| {
+        peer.say(&update(0, 1, block_of_granules(0)));
+        peer.say(&update(0, 1, chunks(&[5; 3 << 20])));
+        while peer.hear().is_some() {}
+    });
+    assert_violation(&chunks_after, "chunks after granules", "came out of order");
+    let flood = against_source(|peer| {
+        for need in 0..300 {
+            let basis = block_of_granules(0);
+            peer.say(&Message::Update(Update { need, dir: 0, index: 1, basis }));
+        }
+        while peer.hear().is_some() {}
+    });
+    assert_violation(&flood, "many files at once", "too many large files");
 }
 
 #[test]
@@ -113,7 +148,7 @@ fn messages_that_are_none_end_the_run() {
         ("too many directories", frame(5, &vec![0; 60 << 20]), "more is asked for at once than may be"),
         (
             "granules that do not fit",
-            frame(UPDATE, &[0, 0, 1, 0, 100, 16, 1, 2, 3, 4, 5, 6, 7, 8]),
+            frame(UPDATE, &[&varints(&[0, 0, 1, 0, 100_000, 16 << 10, 0])[..], &[7; 8]].concat()),
             "a malformed Update",
         ),
         ("chunks that are none", frame(UPDATE, &[0, 0, 1, 1, 8, 0, 0, 0]), "list of chunks"),

@@ -123,7 +123,7 @@ fn messages() -> Vec<Message> {
     let rules = Box::from(*b"*.o\n");
     let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16], attrs: [6; 16] }];
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
-    let granules = Granules::new(100_000, 16 << 10, vec![name(); 7]).expect("as many names as granules");
+    let granules = Granules::new(100_000, 16 << 10, 0, vec![name(); 7]).expect("as many names as granules");
     let chunks = list(&noise(30_000), ChunkSizes::FINE).0.short();
     let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![

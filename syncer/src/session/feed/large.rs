@@ -2,6 +2,7 @@
 //! is not the same.
 
 use std::{
+    collections::VecDeque,
     io,
     ops::Range,
     slice,
@@ -69,13 +70,30 @@ pub(super) struct Large {
     len: u64,
     data: DataMap,
     /// What the sink has; only a first attempt makes use of it.
-    basis: Option<Granules>,
+    basis: Option<Mutex<Told>>,
     /// The first byte that nobody has taken.
     next: AtomicU64,
     /// Bytes that are not done with.
     left: AtomicU64,
     failed: AtomicBool,
     state: Mutex<LargeState>,
+}
+
+/// What the sink has said of what it has, which it says in parts.
+struct Told {
+    /// Those that are needed still, and the last.
+    parts: VecDeque<Arc<Granules>>,
+}
+
+impl Told {
+    /// What can be compared by now ends here.
+    fn ready(&self) -> u64 {
+        self.parts.back().filter(|last| !last.is_to_the_end()).map_or(u64::MAX, |last| last.end())
+    }
+
+    fn of_block(&self, start: u64) -> Option<Arc<Granules>> {
+        self.parts.iter().find(|part| (part.start()..part.end()).contains(&start)).cloned()
+    }
 }
 
 struct LargeState {
@@ -94,6 +112,8 @@ struct Taken {
     end: u64,
     /// What of it is not a hole, if anything is one.
     data: Option<Vec<Range<u64>>>,
+    /// What the sink has of it.
+    basis: Option<Arc<Granules>>,
 }
 
 impl Large {
@@ -107,7 +127,7 @@ impl Large {
             opened,
             len,
             data: DataMap::new(len),
-            basis,
+            basis: basis.map(|first| Mutex::new(Told { parts: [Arc::new(first)].into() })),
             next: AtomicU64::new(0),
             left: AtomicU64::new(len.max(1)),
             failed: AtomicBool::new(false),
@@ -124,15 +144,39 @@ impl Large {
         Self { attempt: self.attempt + 1, ..Self::begin(origin, &self.path, self.file.clone(), None) }
     }
 
-    /// Takes the next block that nobody has taken, or the next blocks that are holes. Even an empty or unreadable file has something to be
-    /// taken, so that somebody ends it.
+    /// Takes more of what the sink has; false if it does not follow on what was said before.
+    pub(super) fn learn(&self, more: Granules) -> bool {
+        let Some(mut told) = self.told() else { return false };
+        if !told.parts.back().is_some_and(|last| last.are_followed_by(&more)) {
+            return false;
+        }
+        let rest = self.next.load(Ordering::Relaxed)..self.len;
+        told.parts.retain(|part| part.end() > rest.start && part.start() < rest.end);
+        told.parts.push_back(Arc::new(more));
+        true
+    }
+
+    /// Whether the sink has said all of what it has.
+    pub(super) fn is_known(&self) -> bool {
+        self.told().is_none_or(|told| told.ready() == u64::MAX)
+    }
+
+    fn told(&self) -> Option<MutexGuard<'_, Told>> {
+        self.basis.as_ref().map(|told| told.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the next block that nobody has taken, or the next blocks that are holes; `None` where none is left, or the sink has to say first
+    /// what it has. Even an empty or unreadable file has something to be taken, so that somebody ends it.
     fn next_blocks(&self, holes: bool) -> Option<Taken> {
         loop {
             let start = self.next.load(Ordering::Relaxed);
-            if start >= self.len.max(1) {
+            let ready = self.told().map_or(u64::MAX, |told| told.ready());
+            if start >= self.len.max(1).min(ready) {
                 return None;
             }
-            let taken = self.blocks_at(start, holes);
+            let mut taken = self.blocks_at(start, holes);
+            taken.end = taken.end.min(ready);
+            taken.basis = self.told().and_then(|told| told.of_block(start));
             let claimed = self.next.compare_exchange(start, taken.end, Ordering::Relaxed, Ordering::Relaxed);
             if claimed.is_ok() {
                 return Some(taken);
@@ -143,15 +187,15 @@ impl Large {
     fn blocks_at(&self, start: u64, holes: bool) -> Taken {
         let end = (start + BLOCK).min(self.len.max(1));
         let Some(opened) = self.opened.as_ref().ok().filter(|opened| holes && opened.has_holes()) else {
-            return Taken { start, end, data: None };
+            return Taken { start, end, data: None, basis: None };
         };
         let hole_end = self.data.next(opened.content(), start).map_or(self.len, |data| data.start);
         if hole_end >= end {
             let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % BLOCK };
-            return Taken { start, end: whole, data: Some(Vec::new()) };
+            return Taken { start, end: whole, data: Some(Vec::new()), basis: None };
         }
         let data = self.data.within(opened.content(), start, end);
-        Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data) }
+        Taken { start, end, data: (data.first() != Some(&(start..end))).then_some(data), basis: None }
     }
 
     /// Says that what was taken was sent, or failed; true for the last.
@@ -200,7 +244,7 @@ impl Large {
         let found = (holes && opened.is_part()).then(|| data_in(bytes, offset));
         let ranges = found.as_deref().unwrap_or(ranges);
         let mut segments = Segments::default();
-        let hash = match &self.basis {
+        let hash = match &taken.basis {
             Some(basis) => segments.compare(bytes, offset, self.len, basis, ranges),
             None => {
                 segments.literal(bytes, offset, ranges);

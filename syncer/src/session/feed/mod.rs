@@ -9,6 +9,7 @@ mod large;
 mod small;
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     thread::{Scope, ScopedJoinHandle},
     time::Instant,
@@ -23,7 +24,7 @@ use super::{
     read::{LastDir, Origin},
 };
 use crate::{
-    delta::{granules::Granules, list::ChunkList, name::ShortName},
+    delta::{list::ChunkList, name::ShortName},
     entry::{Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
@@ -42,6 +43,11 @@ const BATCH_FILES: usize = 256;
 /// Below this, compressing is faster than sending: about half of what one core compresses at zstd level 3.
 const SLOW_LINK_BYTES_PER_SECOND: f64 = 80e6;
 
+/// Of how many large files the sink may be in the midst of saying what it has; it does that of one on each of its cores.
+const MAX_HALF_KNOWN: usize = 256;
+
+const OUT_OF_ORDER: TransportError = TransportError::Nonsense("what there is of a file came out of order");
+
 const NO_FILE: TransportError = TransportError::Nonsense("a file was asked for that there is not");
 
 /// The running workers.
@@ -52,6 +58,8 @@ pub(super) struct Feed<'scope> {
     tree: &'scope Tree,
     origin: Origin<'scope>,
     monitor: &'scope Monitor,
+    /// Large files of which the sink has not said yet all of what it has, by the numbers of their needs.
+    half_known: HashMap<u32, Arc<Large>>,
     files: u64,
     bytes: u64,
 }
@@ -59,7 +67,7 @@ pub(super) struct Feed<'scope> {
 enum Job {
     /// Small files of one directory.
     Pack(Batch),
-    /// A large file; every worker that takes the job helps.
+    /// A large file, as far as it can be compared; every worker that takes the job helps.
     Large(Arc<Large>),
     /// A large file of which the sink has chunks.
     Chunks(RelPath, File, Box<ChunkList<ShortName>>),
@@ -102,7 +110,8 @@ impl<'scope> Feed<'scope> {
             scope.spawn(move || worker.run(&queue))
         };
         let workers = peer.senders.iter().map(start).collect();
-        Self { jobs, workers, paths: Paths::new(tree), tree, origin, monitor, files: 0, bytes: 0 }
+        let (paths, half_known) = (Paths::new(tree), HashMap::new());
+        Self { jobs, workers, paths, tree, origin, monitor, half_known, files: 0, bytes: 0 }
     }
 
     /// Deals out the files of one directory.
@@ -119,7 +128,7 @@ impl<'scope> Feed<'scope> {
             let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
             let size = file.size;
             if size > MAX_PACKED_BYTES || self.origin.is_device() {
-                self.send_large(&path, file, None)?;
+                self.send_large(&Arc::new(Large::begin(self.origin, &path, file, None)))?;
                 continue;
             }
             bytes += size;
@@ -136,17 +145,36 @@ impl<'scope> Feed<'scope> {
         }
     }
 
-    /// Deals out a large file that the sink has something of.
+    /// Deals out a large file that the sink has something of, as far as it has said what that is.
     pub(super) fn update(&mut self, update: Update) -> Result<(), TransportError> {
-        let dir = self.dir(update.dir)?;
-        let entry = dir.listing.iter().nth(update.index as usize).ok_or(NO_FILE)?;
-        let path = self.paths.of(update.dir);
-        let file = self.file(update.need, &entry, None)?;
-        self.monitor.set_totals(self.files, self.bytes);
-        match update.basis {
-            Basis::Granules(granules) => self.send_large(&path, file, Some(granules)),
-            Basis::Chunks(list) => self.queue(Job::Chunks(path, file, Box::new(list))),
+        let Update { need, dir, index, basis } = update;
+        let large = match (self.half_known.remove(&need), basis) {
+            (Some(large), Basis::Granules(more)) => large.learn(more).then_some(large).ok_or(OUT_OF_ORDER)?,
+            (None, Basis::Granules(first)) if first.start() == 0 => {
+                let (path, file) = self.find(need, dir, index)?;
+                Arc::new(Large::begin(self.origin, &path, file, Some(first)))
+            }
+            (None, Basis::Chunks(list)) => {
+                let (path, file) = self.find(need, dir, index)?;
+                return self.queue(Job::Chunks(path, file, Box::new(list)));
+            }
+            _ => return Err(OUT_OF_ORDER),
+        };
+        if !large.is_known() {
+            self.half_known.insert(need, Arc::clone(&large));
         }
+        match self.half_known.len() <= MAX_HALF_KNOWN {
+            true => self.send_large(&large),
+            false => Err(TransportError::Nonsense("too many large files were asked for at once")),
+        }
+    }
+
+    /// A file that was asked for, and the path of its directory.
+    fn find(&mut self, need: u32, dir: DirId, index: u32) -> Result<(RelPath, File), TransportError> {
+        let entry = self.dir(dir)?.listing.iter().nth(index as usize).ok_or(NO_FILE)?;
+        let file = self.file(need, &entry, None)?;
+        self.monitor.set_totals(self.files, self.bytes);
+        Ok((self.paths.of(dir), file))
     }
 
     fn dir(&self, id: DirId) -> Result<&'scope Dir, TransportError> {
@@ -186,12 +214,8 @@ impl<'scope> Feed<'scope> {
         self.queue(Job::Pack(Batch { dir, path: Arc::clone(path), files }))
     }
 
-    fn send_large(&self, path: &RelPath, file: File, basis: Option<Granules>) -> Result<(), TransportError> {
-        let large = Arc::new(Large::begin(self.origin, path, file, basis));
-        for _ in 0..self.workers.len() {
-            self.queue(Job::Large(Arc::clone(&large)))?;
-        }
-        Ok(())
+    fn send_large(&self, large: &Arc<Large>) -> Result<(), TransportError> {
+        self.workers.iter().try_for_each(|_| self.queue(Job::Large(Arc::clone(large))))
     }
 
     fn queue(&self, job: Job) -> Result<(), TransportError> {

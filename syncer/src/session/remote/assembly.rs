@@ -9,6 +9,7 @@ use std::{
 
 use blake3::{Hash, hazmat::ChainingValue};
 
+use super::kept::Kept;
 use crate::{
     apply::{Staged, read_exact_at},
     delta::{chunk::ChunkSizes, list::ListBuilder},
@@ -23,30 +24,10 @@ use crate::{
 
 /// What there is to make a file from, as the source was told.
 pub(super) enum AtHand {
-    /// A staged file that nobody else writes to, and what is in it.
-    Granules(Arc<Staged>, Arc<Kept>),
+    /// A staged file, and what is in it.
+    Granules(Arc<Kept>),
     /// A file that is cut to chunks of these sizes.
     Chunks(Arc<OwnedFd>, ChunkSizes),
-}
-
-/// What the granules of a staged file contribute to its hash.
-#[derive(Debug)]
-pub(super) struct Kept {
-    /// The file's length when they were hashed.
-    pub len: u64,
-    /// The length of a granule.
-    pub bytes: usize,
-    /// One for each granule.
-    pub values: Vec<ChainingValue>,
-}
-
-impl Kept {
-    /// The value of the granule at `offset`, if it is one of `len` bytes.
-    fn value(&self, offset: u64, len: usize) -> Option<ChainingValue> {
-        let value = self.values.get((offset / self.bytes as u64) as usize)?;
-        let there = usize::try_from(self.len - offset).map_or(self.bytes, |rest| rest.min(self.bytes));
-        (there == len).then_some(*value)
-    }
 }
 
 /// A large file that is arriving.
@@ -54,7 +35,7 @@ pub(super) struct Assembly {
     pub attempt: u32,
     pub file_len: u64,
     pub staged: io::Result<Arc<Staged>>,
-    /// Held while the file is written to. A kernel lets only one thread at a time write to a file, and has the others spin.
+    /// Held while the file is written to: see [`Kept::writing`].
     pub writing: Arc<Mutex<()>>,
     pub made: Made,
     /// Bytes that were not sent.
@@ -87,8 +68,8 @@ impl Assembly {
     ) -> Self {
         let hashes = || BlockHashes::new(file_len);
         let (staged, made) = match at_hand.filter(|_| attempt == 0) {
-            Some(AtHand::Granules(staged, kept)) => {
-                (Some(staged), Made::Blocks { hashes: hashes(), kept: Some(kept) })
+            Some(AtHand::Granules(kept)) => {
+                (Some(Arc::clone(kept.staged())), Made::Blocks { hashes: hashes(), kept: Some(kept) })
             }
             Some(AtHand::Chunks(basis, sizes)) => {
                 (None, Made::Chunks(MadeChunks { basis, sizes, parts: BTreeMap::new(), len: 0 }))
@@ -97,7 +78,31 @@ impl Assembly {
         };
         let staged = staged.map_or_else(|| writing.stage(need).map(Arc::new), Ok);
         let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
-        Self { attempt, file_len, staged, writing: Arc::default(), made, reused: 0, expected: None }
+        let mut assembly =
+            Self { attempt, file_len, staged, writing: Arc::default(), made, reused: 0, expected: None };
+        if let Some(kept) = assembly.kept() {
+            assembly.writing = Arc::clone(kept.writing());
+        }
+        assembly
+    }
+
+    /// What the staged file began as.
+    pub(super) fn kept(&self) -> Option<&Arc<Kept>> {
+        match &self.made {
+            Made::Blocks { kept, .. } => kept.as_ref(),
+            Made::Chunks(_) => None,
+        }
+    }
+
+    /// Takes the staged file, to be published. It has the length that it shall have, and nobody writes to it any more: a part is noted after it was written, and
+    /// what was there before is not copied any longer.
+    pub(super) fn take(&mut self) -> io::Result<Arc<Staged>> {
+        let staged = std::mem::replace(&mut self.staged, Err(io::ErrorKind::NotFound.into()))?;
+        if let Some(kept) = self.kept() {
+            kept.stop();
+            staged.set_len(self.file_len)?;
+        }
+        Ok(staged)
     }
 
     /// Gives the file up because it could not be written, and its room on the volume back.
@@ -185,7 +190,7 @@ fn granule_values(
         return Ok(None);
     }
     let value = |offset: usize| {
-        let size = (len - offset).min(kept.bytes);
+        let size = (len - offset).min(kept.granule_bytes());
         let is_kept = ranges.iter().any(|&(from, to)| from <= offset && offset + size <= to);
         match kept.value(start + offset as u64, size).filter(|_| is_kept) {
             Some(value) => Ok(value),
@@ -195,7 +200,7 @@ fn granule_values(
             }
         }
     };
-    (0..len).step_by(kept.bytes).map(value).collect::<io::Result<Vec<_>>>().map(Some)
+    (0..len).step_by(kept.granule_bytes()).map(value).collect::<io::Result<Vec<_>>>().map(Some)
 }
 
 /// The ranges of the block that are kept, from its start.

@@ -7,37 +7,27 @@
 use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_channel::{Receiver, WeakSender};
-use blake3::hazmat::ChainingValue;
 use rustix::fs::Stat;
 
-use super::{
-    assembly::{AtHand, Kept},
-    table::Table,
-};
+use super::{assembly::AtHand, kept::Kept, table::Table};
 use crate::{
-    apply::{Staged, read_exact_at},
+    apply::read_exact_at,
     delta::{
         chunk::ChunkSizes,
-        granules::{Granules, named},
         list::{ChunkList, Lister},
         name::{Name as _, ShortName},
         window::Window,
     },
-    hash::{BLOCK_BYTES, granule_bytes, granule_value},
+    hash::BLOCK_BYTES,
     session::{
         execute::Need,
-        holes::DataMap,
         read::{has_holes, regular},
         writing::Writing,
     },
-    slice::Slice,
     transport::Control,
     wire::{Basis, Message, Needs, Prefix, Update},
 };
@@ -54,7 +44,7 @@ pub(super) enum Job {
     /// A large file.
     Large(u32, Arc<Need>),
     /// A large file that another thread has begun.
-    Help(Arc<Listing>),
+    Help(Arc<Large>),
 }
 
 /// Reads what is asked for and tells the source. Runs on several threads.
@@ -72,7 +62,7 @@ impl Reader<'_> {
             match job {
                 Job::Small(first, needs) => self.tell(&Message::Need(self.small(first, &needs))),
                 Job::Large(number, need) => self.large(number, &need),
-                Job::Help(listing) => self.help(&listing),
+                Job::Help(large) => self.help(&large),
             }
         }
     }
@@ -111,8 +101,8 @@ impl Reader<'_> {
 
     fn begin(&self, number: u32, need: &Arc<Need>) -> io::Result<()> {
         if let Some(staged) = self.writing.stage_over(need).or_else(|| self.writing.leftover(need)) {
-            let content = content_of(&staged)?;
-            return self.share(Listing::new(number, Arc::clone(need), staged, None, content));
+            self.share(number, need, Kept::what_is_in(staged)?);
+            return Ok(());
         }
         let (file, stat) = self.open_old(need)?;
         let len = stat.st_size as u64;
@@ -121,10 +111,12 @@ impl Reader<'_> {
             return self.chunks(number, need, file, len);
         }
         let staged = self.writing.tree()?.stage_file(&need.path())?;
-        let from = if staged.clone_of(file.as_fd()) { None } else { Some(file) };
-        staged.set_len(len)?;
-        let content = Content { len, has_holes: has_holes(&stat) };
-        self.share(Listing::new(number, Arc::clone(need), staged, from, content))
+        let kept = match staged.clone_of(file.as_fd()) {
+            true => Kept::what_is_in(staged)?,
+            false => Kept::copy_of(file, staged)?,
+        };
+        self.share(number, need, kept);
+        Ok(())
     }
 
     fn chunks(&self, number: u32, need: &Need, file: OwnedFd, len: u64) -> io::Result<()> {
@@ -140,49 +132,37 @@ impl Reader<'_> {
     }
 
     /// Has other threads help with a file of many blocks.
-    fn share(&self, listing: Listing) -> io::Result<()> {
-        let listing = Arc::new(listing);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        for _ in 1..threads.min((listing.len / BLOCK) as usize) {
+    fn share(&self, number: u32, need: &Arc<Need>, kept: Kept) {
+        let kept = Arc::new(kept);
+        self.table.set_at_hand(number, AtHand::Granules(Arc::clone(&kept)));
+        let large = Arc::new(Large { number, need: Arc::clone(need), kept, telling: Mutex::default() });
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        for _ in 1..threads.min(large.kept.blocks()) {
             // Where the queue is full, the others have enough to do.
-            let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(Job::Help(Arc::clone(&listing))));
+            let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(Job::Help(Arc::clone(&large))));
         }
-        self.help(&listing);
-        Ok(())
+        self.help(&large);
     }
 
-    /// Hashes blocks until all are taken. Who does the last one tells the source.
-    fn help(&self, listing: &Listing) {
-        let mut buffer = vec![0; listing.len.min(BLOCK) as usize];
-        while let Some(offset) = listing.next_block() {
-            let values = listing.block(offset, &mut buffer);
-            if let Some(result) = listing.block_done(offset, values) {
-                self.finish(listing, result);
+    /// Does blocks until all are taken. Who does the last one of a part tells the source.
+    fn help(&self, large: &Large) {
+        let mut buffer = Vec::new();
+        while large.kept.do_block(&mut buffer) {
+            let _in_order = large.telling.lock().unwrap_or_else(PoisonError::into_inner);
+            while let Some(part) = large.kept.next_part() {
+                self.update(large.number, &large.need, Basis::Granules(part));
             }
         }
     }
+}
 
-    fn finish(&self, listing: &Listing, result: io::Result<Vec<Option<ChainingValue>>>) {
-        let granules = result.and_then(|values| listing.granules(&values).map(|names| (values, names)));
-        match granules {
-            Ok((values, names)) => {
-                let values = values.into_iter().map(Option::unwrap_or_default).collect();
-                let kept = Kept { len: listing.len, bytes: listing.granule, values };
-                let at_hand = AtHand::Granules(Arc::clone(&listing.staged), Arc::new(kept));
-                self.table.set_at_hand(listing.number, at_hand);
-                self.update(listing.number, &listing.need, Basis::Granules(names));
-            }
-            Err(error) => {
-                tracing::debug!(path = %listing.need.path(), %error, "nothing is made use of");
-                self.writing.unstage(&listing.staged);
-                self.tell(&Message::Need(request(
-                    listing.number,
-                    std::slice::from_ref(&listing.need),
-                    Vec::new(),
-                )));
-            }
-        }
-    }
+/// A large file that is read by several threads.
+pub(super) struct Large {
+    number: u32,
+    need: Arc<Need>,
+    kept: Arc<Kept>,
+    /// Held while the source is told: a part before the next.
+    telling: Mutex<()>,
 }
 
 /// Asks for files of one directory, the first with this number.
@@ -206,134 +186,5 @@ fn list_chunks(file: &OwnedFd, len: u64, sizes: ChunkSizes) -> io::Result<ChunkL
         read_exact_at(file.as_fd(), &mut spare[..most], read)?;
         window.filled(most);
         read += most as u64;
-    }
-}
-
-/// What there is to be hashed of a file.
-#[derive(Debug, Clone, Copy)]
-struct Content {
-    len: u64,
-    has_holes: bool,
-}
-
-/// What a staged file was before anything was written to it.
-fn content_of(staged: &Staged) -> io::Result<Content> {
-    if staged.is_part() {
-        // A device does not say where it has none, and then all of it is data.
-        return Ok(Content { len: staged.basis_len()?, has_holes: true });
-    }
-    let stat = regular(staged.basis().fd)?;
-    Ok(Content { len: stat.st_size as u64, has_holes: has_holes(&stat) })
-}
-
-/// A staged file whose granules are being hashed, by several threads.
-pub(super) struct Listing {
-    number: u32,
-    need: Arc<Need>,
-    staged: Arc<Staged>,
-    /// Where its content has to be copied from, if it is not there yet.
-    from: Option<OwnedFd>,
-    len: u64,
-    has_holes: bool,
-    data: DataMap,
-    granule: usize,
-    next: AtomicU64,
-    /// Held while the file is written to: see `Assembly::writing`.
-    writing: Mutex<()>,
-    state: Mutex<ListingState>,
-}
-
-struct ListingState {
-    /// Of granules that are in a hole there is none.
-    values: Vec<Option<ChainingValue>>,
-    left: u64,
-    error: Option<io::Error>,
-}
-
-impl Listing {
-    fn new(number: u32, need: Arc<Need>, staged: Staged, from: Option<OwnedFd>, content: Content) -> Self {
-        let Content { len, has_holes } = content;
-        let granule = granule_bytes(len);
-        let values = vec![None; len.div_ceil(granule as u64) as usize];
-        Self {
-            number,
-            need,
-            staged: Arc::new(staged),
-            from,
-            len,
-            has_holes,
-            data: DataMap::new(len),
-            granule,
-            next: AtomicU64::new(0),
-            writing: Mutex::default(),
-            state: Mutex::new(ListingState { values, left: len.max(1), error: None }),
-        }
-    }
-
-    fn next_block(&self) -> Option<u64> {
-        let block = self.next.fetch_add(BLOCK, Ordering::Relaxed);
-        (block < self.len.max(1)).then_some(block)
-    }
-
-    /// Reads a block, copies it where it is not in place yet, and hashes its granules. A block that is a hole has no values.
-    fn block(&self, offset: u64, buffer: &mut [u8]) -> io::Result<Vec<ChainingValue>> {
-        let end = (offset + BLOCK).min(self.len);
-        let from = self.from.as_ref().map_or(self.staged.basis(), |from| Slice::all_of(from.as_fd()));
-        let data: Vec<_> = match self.has_holes {
-            true => self.data.within(from, offset, end),
-            false => std::iter::once(offset..end).collect(),
-        };
-        if data.is_empty() {
-            return Ok(Vec::new());
-        }
-        let bytes = &mut buffer[..(end - offset) as usize];
-        from.read_exact_at(bytes, offset)?;
-        let granules = bytes.chunks(self.granule).zip((offset..).step_by(self.granule));
-        let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
-        if self.from.is_some() {
-            // Alone, as the other parts of the file are written.
-            let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-            for range in data {
-                self.staged.write_at(
-                    &bytes[(range.start - offset) as usize..(range.end - offset) as usize],
-                    range.start,
-                )?;
-            }
-        }
-        Ok(values)
-    }
-
-    /// Takes what came of a block; after the last one, what came of all.
-    fn block_done(
-        &self,
-        offset: u64,
-        values: io::Result<Vec<ChainingValue>>,
-    ) -> Option<io::Result<Vec<Option<ChainingValue>>>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match values {
-            Ok(values) => {
-                let first = (offset / self.granule as u64) as usize;
-                for (slot, value) in state.values[first..].iter_mut().zip(values) {
-                    *slot = Some(value);
-                }
-            }
-            Err(error) => {
-                state.error.get_or_insert(error);
-            }
-        }
-        state.left -= (self.len.max(1) - offset).min(BLOCK);
-        (state.left == 0).then(|| match state.error.take() {
-            None => Ok(std::mem::take(&mut state.values)),
-            Some(error) => Err(error),
-        })
-    }
-
-    /// The names that the source compares with. That of a granule in a hole is one that no bytes have.
-    fn granules(&self, values: &[Option<ChainingValue>]) -> io::Result<Granules> {
-        let hole = ShortName::from_prefix(&[0; ShortName::LEN]);
-        let name = |value: &Option<ChainingValue>| value.as_ref().map(named).or(hole);
-        let names = values.iter().map(name).collect::<Option<Vec<_>>>();
-        let granules = names.and_then(|names| Granules::new(self.len, self.granule as u64, names));
-        granules.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }

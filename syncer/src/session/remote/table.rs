@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::assembly::{Assembly, AtHand};
-use crate::{session::execute::Need, transport::TransportError};
+use crate::{apply::let_go, session::execute::Need, transport::TransportError};
 
 /// How many files may be on their way. Each costs the sink about 100 bytes.
 pub(super) const MAX_UNDER_WAY: usize = 32 << 10;
@@ -113,11 +113,17 @@ impl Table {
 
     pub(super) fn done(&self, number: u32) {
         let mut state = self.lock();
-        if state.slots.remove(&number).is_some_and(|slot| slot.is_update) {
-            state.updates -= 1;
-        }
+        let slot = state.slots.remove(&number).filter(|slot| slot.is_update);
+        state.updates -= usize::from(slot.is_some());
         if state.has_room() {
             self.changed.notify_all();
+        }
+        drop(state);
+        if let Some(slot) = slot {
+            if let Some(AtHand::Granules(kept)) = &slot.at_hand {
+                kept.give_up();
+            }
+            let_go(slot);
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     assembly::{Assembly, AtHand, Made, write_chunks, write_patch},
+    kept::Kept,
     table::{Arriving, Table},
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     transport::{Frame, Peer, TransportError},
     wire::{
         WireError, compress,
-        data::{BLOCK, Block, Content, END, End, Failed, Kept, PACK, Pack, Packed},
+        data::{self, BLOCK, Block, Content, END, End, Failed, PACK, Pack, Packed},
         patch::{CHUNKS, Chunks, PATCH, Patch, Place},
     },
 };
@@ -86,7 +87,7 @@ impl<'a> Worker<'a> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let bytes = match content.kept {
             None => content.bytes,
-            Some(Kept { len, hash }) => {
+            Some(data::Kept { len, hash }) => {
                 if let Err(error) = self.join(need, len as usize, content.bytes, &mut buffer) {
                     return self.fail(need, "read what is there", &error);
                 }
@@ -130,6 +131,7 @@ impl<'a> Worker<'a> {
         let Some((need, assembly)) = self.assembly(block.need, block.attempt, block.file_len)? else {
             return Ok(());
         };
+        kept_before(&assembly, block.attempt, block.offset + block.bytes.len() as u64)?;
         let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
         let Some((staged, writing)) = staged(&assembly, block.attempt) else { return Ok(()) };
         let written = {
@@ -147,10 +149,7 @@ impl<'a> Worker<'a> {
     fn take_patch(&mut self, patch: &Patch<'_>) -> Result<(), TransportError> {
         let Place { need: number, attempt, file_len, .. } = patch.place;
         let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
-        let kept = match lock_attempt(&assembly, attempt).as_deref() {
-            Some(Assembly { made: Made::Blocks { kept, .. }, .. }) => kept.clone(),
-            _ => None,
-        };
+        let kept = kept_before(&assembly, attempt, patch.place.offset + patch.len())?;
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
         }
@@ -263,14 +262,13 @@ impl<'a> Worker<'a> {
             return;
         }
         assembly.expected = None;
-        let staged = std::mem::replace(&mut assembly.staged, Err(io::ErrorKind::NotFound.into()));
+        let staged = assembly.take();
         let meta = whole.fresh.map_or(need.meta, |fresh| fresh.meta);
         let published = match staged {
             Ok(staged) if hash != Some(whole.hash) => {
                 self.writing.unstage(&staged);
                 return self.give_up(number, need, "verify", &CORRUPT);
             }
-            // A part is noted after it was written, so nobody writes to a file that is complete. Who hashed it may hold it still.
             staged => staged
                 .and_then(|staged| self.writing.publish(need, &mut self.dir, &staged, &meta, whole.file_len)),
         };
@@ -306,6 +304,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The file, unless another worker has begun a newer attempt since this one looked.
 fn lock_attempt(assembly: &Mutex<Assembly>, attempt: u32) -> Option<MutexGuard<'_, Assembly>> {
     Some(lock(assembly)).filter(|assembly| assembly.attempt == attempt)
+}
+
+/// What a file began as of which something came that ends before `end`.
+///
+/// # Errors
+/// When what there is before `end` may still be on its way into the file, and the source cannot know of it.
+fn kept_before(
+    assembly: &Mutex<Assembly>,
+    attempt: u32,
+    end: u64,
+) -> Result<Option<Arc<Kept>>, TransportError> {
+    let kept = lock_attempt(assembly, attempt).and_then(|assembly| assembly.kept().cloned());
+    match kept.as_ref().is_none_or(|kept| kept.is_told(end)) {
+        true => Ok(kept),
+        false => Err(TransportError::Nonsense("a part of a file came before it was asked for")),
+    }
 }
 
 /// Where to write to, and what to hold meanwhile.

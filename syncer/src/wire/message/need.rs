@@ -59,7 +59,7 @@ pub struct Update {
 /// The parts of a file of the sink, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Basis {
-    /// Granules end to end: what has not moved can be kept.
+    /// Granules end to end: what has not moved can be kept. They come in parts, from the file's start to its end.
     Granules(Granules),
     /// Chunks cut by content: found wherever they are.
     Chunks(ChunkList<ShortName>),
@@ -131,6 +131,7 @@ pub(super) fn put_update(out: &mut Vec<u8>, update: &Update) {
             out.push(GRANULES);
             put_varint(out, granules.file_len());
             put_varint(out, granules.bytes() as u64);
+            put_varint(out, granules.start());
             granules.names().iter().for_each(|name| out.extend_from_slice(name.as_bytes()));
         }
         Basis::Chunks(list) => {
@@ -163,9 +164,10 @@ pub(super) fn read_update(body: &[u8]) -> Result<Update, WireError> {
 fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
     let file_len = reader.varint()?;
     let bytes = reader.varint()?;
+    let start = reader.varint()?;
     let mut names = Vec::with_capacity(reader.remaining() / ShortName::LEN);
     while !reader.is_empty() {
         names.push(read_name(reader)?);
     }
-    Granules::new(file_len, bytes, names).ok_or(DecodeError::Invalid("granules do not fit their file"))
+    Granules::new(file_len, bytes, start, names).ok_or(DecodeError::Invalid("granules do not fit their file"))
 }

@@ -89,7 +89,7 @@ fn prefixes() -> Vec<Prefix> {
 }
 
 fn granules() -> Granules {
-    Granules::new(100_000, 16 << 10, (0..7).map(name).collect()).unwrap()
+    Granules::new(100_000, 16 << 10, 0, (0..7).map(name).collect()).unwrap()
 }
 
 fn update(basis: Basis) -> Update {

@@ -1,0 +1,303 @@
+//! What the destination has of a large file, staged as a private copy: read, copied and hashed block by block on several threads, and told to the source in
+//! parts meanwhile, so that one part is compared there while the next is read here.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use blake3::hazmat::ChainingValue;
+
+use crate::{
+    apply::Staged,
+    delta::{
+        granules::{Granules, named},
+        name::{Name as _, ShortName},
+    },
+    hash::{BLOCK_BYTES, granule_bytes, granule_value},
+    session::{
+        holes::DataMap,
+        read::{has_holes, regular},
+    },
+    slice::Slice,
+};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// How much of a file is told of at once: 16 KiB of names, and a few milliseconds of reading.
+const PART: u64 = 32 << 20;
+
+/// A staged file, what was in it before anything came, and how much of that the source knows.
+pub(super) struct Kept {
+    staged: Arc<Staged>,
+    /// Where its content has to be copied from, if it is not there yet.
+    from: Option<OwnedFd>,
+    len: u64,
+    has_holes: bool,
+    data: DataMap,
+    granule: usize,
+    /// The first byte that nobody has taken to read.
+    next: AtomicU64,
+    /// See [`Self::writing`].
+    writing: Arc<Mutex<()>>,
+    is_stopped: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Of granules that are in a hole, or could not be read or copied, there is none.
+    values: Vec<Option<ChainingValue>>,
+    /// How many bytes of each part are not done with.
+    left: Vec<u64>,
+    /// How many parts the source was told of.
+    told: usize,
+}
+
+impl Kept {
+    /// What is to be copied `from` another file of this length into `staged`.
+    pub(super) fn copy_of(from: OwnedFd, staged: Staged) -> io::Result<Self> {
+        let stat = regular(&from)?;
+        let len = stat.st_size as u64;
+        staged.set_len(len)?;
+        Ok(Self::new(staged, Some(from), len, has_holes(&stat)))
+    }
+
+    /// What is in `staged` already.
+    pub(super) fn what_is_in(staged: Staged) -> io::Result<Self> {
+        if staged.is_part() {
+            // A device does not say where it has none, and then all of it is data.
+            let len = staged.basis_len()?;
+            return Ok(Self::new(staged, None, len, true));
+        }
+        let stat = regular(staged.basis().fd)?;
+        Ok(Self::new(staged, None, stat.st_size as u64, has_holes(&stat)))
+    }
+
+    fn new(staged: Staged, from: Option<OwnedFd>, len: u64, has_holes: bool) -> Self {
+        let granule = granule_bytes(len);
+        let values = vec![None; len.div_ceil(granule as u64) as usize];
+        let parts = (0..len.max(1)).step_by(PART as usize);
+        let left = parts.map(|start| (len.max(1) - start).min(PART)).collect();
+        Self {
+            staged: Arc::new(staged),
+            from,
+            len,
+            has_holes,
+            data: DataMap::new(len),
+            granule,
+            next: AtomicU64::new(0),
+            writing: Arc::default(),
+            is_stopped: AtomicBool::new(false),
+            state: Mutex::new(State { values, left, told: 0 }),
+        }
+    }
+
+    /// The staged file.
+    pub(super) fn staged(&self) -> &Arc<Staged> {
+        &self.staged
+    }
+
+    /// How many blocks there are to be read, one at least.
+    pub(super) fn blocks(&self) -> u64 {
+        self.len.div_ceil(BLOCK).max(1)
+    }
+
+    /// The length of a granule.
+    pub(super) fn granule_bytes(&self) -> usize {
+        self.granule
+    }
+
+    /// Held while the file is written to. A kernel lets only one thread at a time write to a file, and has the others spin.
+    pub(super) fn writing(&self) -> &Arc<Mutex<()>> {
+        &self.writing
+    }
+
+    /// Has no more copied. After this, nobody writes what was there before to the file.
+    pub(super) fn stop(&self) {
+        let _alone = lock(&self.writing);
+        self.is_stopped.store(true, Relaxed);
+    }
+
+    /// Has no more read: nobody needs it.
+    pub(super) fn give_up(&self) {
+        self.next.fetch_max(self.len.max(1), Relaxed);
+    }
+
+    /// Reads, copies and hashes the next block, in `buffer`; false where none is left. What fails of it is nothing that the source is told of.
+    pub(super) fn do_block(&self, buffer: &mut Vec<u8>) -> bool {
+        let offset = self.next.fetch_add(BLOCK, Relaxed);
+        if offset >= self.len.max(1) {
+            return false;
+        }
+        let values = self.block(offset, buffer).unwrap_or_else(|error| {
+            tracing::debug!(offset, %error, "nothing is made use of of a block");
+            Vec::new()
+        });
+        let mut state = lock(&self.state);
+        let first = (offset / self.granule as u64) as usize;
+        for (slot, value) in state.values[first..].iter_mut().zip(values) {
+            *slot = Some(value);
+        }
+        state.left[(offset / PART) as usize] -= (self.len.max(1) - offset).min(BLOCK);
+        true
+    }
+
+    /// The values of a block's granules; none if it is a hole.
+    fn block(&self, offset: u64, buffer: &mut Vec<u8>) -> io::Result<Vec<ChainingValue>> {
+        let end = (offset + BLOCK).min(self.len);
+        let from = self.from.as_ref().map_or(self.staged.basis(), |from| Slice::all_of(from.as_fd()));
+        let data: Vec<_> = match self.has_holes {
+            true => self.data.within(from, offset, end),
+            false => std::iter::once(offset..end).collect(),
+        };
+        if data.is_empty() {
+            return Ok(Vec::new());
+        }
+        buffer.resize((end - offset) as usize, 0);
+        from.read_exact_at(buffer, offset)?;
+        let granules = buffer.chunks(self.granule).zip((offset..).step_by(self.granule));
+        let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
+        if self.from.is_some() {
+            let _alone = lock(&self.writing);
+            for range in data.iter().filter(|_| !self.is_stopped.load(Relaxed)) {
+                let [start, end] = [range.start, range.end].map(|at| (at - offset) as usize);
+                self.staged.write_at(&buffer[start..end], range.start)?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// The next part that is done and that the source does not know. Who calls this tells it, before anybody else calls it.
+    pub(super) fn next_part(&self) -> Option<Granules> {
+        let mut state = lock(&self.state);
+        let start = state.told as u64 * PART;
+        if *state.left.get(state.told)? > 0 {
+            return None;
+        }
+        state.told += 1;
+        let [first, end] =
+            [start, (start + PART).min(self.len)].map(|at| at.div_ceil(self.granule as u64) as usize);
+        // The name of a granule of which there is no value is one that no bytes have.
+        let none = ShortName::from_prefix(&[0; ShortName::LEN]);
+        let name = |value: &Option<ChainingValue>| value.as_ref().map(named).or(none);
+        let names = state.values[first..end].iter().map(name).collect::<Option<_>>()?;
+        Granules::new(self.len, self.granule as u64, start, names)
+    }
+
+    /// Whether the source may send what the file has before `end`: it was told of all that is there.
+    pub(super) fn is_told(&self, end: u64) -> bool {
+        let state = lock(&self.state);
+        state.told == state.left.len() || end <= state.told as u64 * PART
+    }
+
+    /// What the granule at `offset` contributes to the file's hash, if it is one of `len` bytes and all of it is there.
+    pub(super) fn value(&self, offset: u64, len: usize) -> Option<ChainingValue> {
+        let value = *lock(&self.state).values.get((offset / self.granule as u64) as usize)?;
+        let there = usize::try_from(self.len - offset).map_or(self.granule, |rest| rest.min(self.granule));
+        value.filter(|_| there == len)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use contract::Preserve;
+
+    use super::*;
+    use crate::{
+        apply::{Candidate, Destination, Settings},
+        path::RelPath,
+        root::Place,
+    };
+
+    fn destination(dir: &Path) -> Destination {
+        let settings = Settings::resolve(&Preserve::default()).unwrap();
+        Candidate::open(&Place::from(dir)).unwrap().take(settings, None).unwrap()
+    }
+
+    /// A private copy, about to be made, of a file of this content.
+    fn copy_of(dir: &Path, content: &[u8]) -> (Destination, Kept) {
+        fs::write(dir.join("old"), content).unwrap();
+        let destination = destination(dir);
+        let path = RelPath::root().join(b"old").unwrap();
+        let old = destination.open_file(&path).unwrap();
+        let kept = Kept::copy_of(old, destination.stage_file(&path).unwrap()).unwrap();
+        (destination, kept)
+    }
+
+    fn staged(kept: &Kept) -> Vec<u8> {
+        let mut bytes = vec![0; kept.staged().basis_len().unwrap() as usize];
+        kept.staged().read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn the_source_is_told_of_each_part_when_all_of_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let content: Vec<u8> = (0..2 * PART + 100).map(|at| (at / 3 + at / 4099) as u8).collect();
+        let (_destination, kept) = copy_of(dir.path(), &content);
+        let mut buffer = Vec::new();
+        let mut told = Vec::new();
+        for _ in 0..kept.blocks() {
+            assert!(kept.next_part().is_none());
+            let known = told.last().map_or(0, Granules::end);
+            assert!((known == 0 || kept.is_told(known)) && !kept.is_told(known + 1));
+            assert!(kept.do_block(&mut buffer));
+            told.extend(kept.next_part());
+        }
+        assert!(!kept.do_block(&mut buffer) && kept.is_told(u64::MAX));
+        assert_eq!(
+            told.iter().map(|part| (part.start(), part.end())).collect::<Vec<_>>(),
+            [(0, PART), (PART, 2 * PART), (2 * PART, 2 * PART + 100)]
+        );
+        let granules = content.chunks(kept.granule_bytes()).zip((0..).step_by(kept.granule_bytes()));
+        let values: Vec<_> = granules.map(|(granule, at)| granule_value(granule, at)).collect();
+        let names: Vec<_> = told.iter().flat_map(Granules::names).copied().collect();
+        assert_eq!(names, values.iter().map(named).collect::<Vec<_>>());
+        assert_eq!((kept.value(2 * PART, 100), kept.value(2 * PART, 99)), (values.last().copied(), None));
+        assert!(staged(&kept) == content);
+    }
+
+    #[test]
+    fn after_a_stop_nothing_is_written_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_destination, kept) = copy_of(dir.path(), &[7; 3 << 20]);
+        let mut buffer = Vec::new();
+        assert!(kept.do_block(&mut buffer));
+        kept.stop();
+        kept.staged().set_len(100).unwrap();
+        while kept.do_block(&mut buffer) {}
+        assert_eq!(staged(&kept), [7; 100]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_names_that_no_bytes_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_destination, kept) = copy_of(dir.path(), &[7; 2 << 20]);
+        fs::File::options().write(true).open(dir.path().join("old")).unwrap().set_len(1 << 20).unwrap();
+        let mut buffer = Vec::new();
+        while kept.do_block(&mut buffer) {}
+        let part = kept.next_part().unwrap();
+        let value = |at| granule_value(&[7; 16 << 10], at);
+        assert_eq!(part.kept(&[7; 16 << 10], 0, &value(0)), 16 << 10);
+        assert_eq!(part.kept(&[7; 16 << 10], 1 << 20, &value(1 << 20)), 0);
+        assert_eq!((kept.value(0, 16 << 10), kept.value(1 << 20, 16 << 10)), (Some(value(0)), None));
+    }
+
+    #[test]
+    fn who_is_given_up_reads_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_destination, kept) = copy_of(dir.path(), &[7; 2 << 20]);
+        kept.give_up();
+        assert!(!kept.do_block(&mut Vec::new()) && kept.next_part().is_none());
+    }
+}
