@@ -231,3 +231,12 @@ pub struct Peer {
     /// What ended the connection.
     pub fault: Fault,
 }
+
+impl Peer {
+    /// Has done with a peer that broke the protocol: whoever waits for data, or for it to hear, is let go and finds the error.
+    pub fn give_up(&self, error: TransportError) {
+        self.fault.set(error);
+        self.receiver.close();
+        self.control.outgoing.close();
+    }
+}

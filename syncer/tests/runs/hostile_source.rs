@@ -4,7 +4,7 @@
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -53,7 +53,13 @@ struct Sink {
 impl Sink {
     /// Whose destination already has a file, a folder with a file, and a file of three blocks.
     fn start() -> (Self, Hostile) {
+        Self::start_with(|_| {})
+    }
+
+    /// The same, with what else is put into the destination.
+    fn start_with(put_more: impl FnOnce(&Path)) -> (Self, Hostile) {
         let pair = Pair::new(Way::SinkListens);
+        put_more(&pair.destination);
         let outside = pair.dir().join("outside");
         put(&outside.join("secret"), b"theirs");
         put(&pair.destination.join("kept"), b"kept");
@@ -539,6 +545,26 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             "",
         ),
     ]);
+}
+
+#[test]
+fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
+    const LEN: u64 = 1 << 40;
+    let (sink, mut peer) = Sink::start_with(|destination| {
+        fs::create_dir_all(destination).unwrap();
+        fs::File::create(destination.join("huge")).unwrap().set_len(LEN).unwrap();
+    });
+    peer.offer(&[file("huge", LEN)]);
+    // The sink says what it has in 32,768 messages, which are more than wait for a peer that hears the first alone.
+    while !matches!(peer.hear().unwrap(), Message::Update(Update { need: 0, basis: Basis::Granules(_), .. }))
+    {
+    }
+    peer.data(&block(0, LEN, LEN - BLOCK_LEN, &[1; BLOCK_BYTES]));
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::PeerLost);
+    let message = &ended.report().message;
+    assert!(message.contains("came before it was asked for"), "{message}");
+    pair.assert_staging_empty();
 }
 
 #[test]

@@ -40,8 +40,7 @@ impl<'a> Worker<'a> {
     pub(super) fn run(mut self, peer: &Peer) {
         while let Some(frame) = peer.receiver.recv() {
             if let Err(error) = self.take(frame) {
-                peer.fault.set(error);
-                peer.receiver.close();
+                peer.give_up(error);
             }
             if self.writing.is_lost() {
                 peer.receiver.close();
