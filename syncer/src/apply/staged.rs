@@ -142,6 +142,13 @@ impl Staged {
         Ok(())
     }
 
+    /// Has what was written in a range on its way to the disk. Of a part of a device that is the end's affair.
+    pub fn begin_write_back(&self, offset: u64, len: u64) {
+        if self.part.is_none() {
+            copy::begin_write_back(self.fd(), offset, len);
+        }
+    }
+
     /// Fills `bytes` with the content from `offset` on.
     ///
     /// # Errors

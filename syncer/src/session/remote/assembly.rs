@@ -243,5 +243,6 @@ pub(super) fn write_chunks(
         made.push((blake3::hash(buffer), buffer.len() as u32));
         at += buffer.len() as u64;
     }
+    staged.begin_write_back(chunks.place.offset, chunks.len());
     Ok(made)
 }

@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -162,13 +163,21 @@ impl Kept {
         let granules = buffer.chunks(self.granule).zip((offset..).step_by(self.granule));
         let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
         if self.from.is_some() {
-            let _alone = lock(&self.writing);
-            for range in data.iter().filter(|_| !self.is_stopped.load(Relaxed)) {
-                let [start, end] = [range.start, range.end].map(|at| (at - offset) as usize);
-                self.staged.write_at(&buffer[start..end], range.start)?;
-            }
+            self.write(buffer, offset, &data)?;
         }
         Ok(values)
+    }
+
+    /// Copies what is `data` of a block.
+    fn write(&self, block: &[u8], offset: u64, data: &[Range<u64>]) -> io::Result<()> {
+        let alone = lock(&self.writing);
+        for range in data.iter().filter(|_| !self.is_stopped.load(Relaxed)) {
+            let [start, end] = [range.start, range.end].map(|at| (at - offset) as usize);
+            self.staged.write_at(&block[start..end], range.start)?;
+        }
+        drop(alone);
+        self.staged.begin_write_back(offset, block.len() as u64);
+        Ok(())
     }
 
     /// The next part that is done and that the source does not know. Who calls this tells it, before anybody else calls it.

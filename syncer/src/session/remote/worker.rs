@@ -137,6 +137,7 @@ impl<'a> Worker<'a> {
             let _alone = lock(&writing);
             staged.write_at(block.bytes, block.offset)
         };
+        staged.begin_write_back(block.offset, block.bytes.len() as u64);
         drop(staged);
         let written = written.map(|()| (block.offset, hash));
         self.take_hashes(&assembly, block.attempt, written, 0)?;
