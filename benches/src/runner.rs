@@ -137,7 +137,7 @@ fn run_round(
                 continue;
             }
             ensure!(!settings.interrupted.load(Ordering::Relaxed), "interrupted");
-            work.settle()?;
+            work.settle(scenario.tree.bytes() * 5 / 4)?;
             match measure(entrant) {
                 Ok(sample) => cell.samples.push(sample),
                 Err(failure) => cell.failure = Some(failure),

@@ -44,7 +44,7 @@ pub(super) enum Job {
     /// A large file.
     Large(u32, Arc<Need>),
     /// A large file that another thread has begun.
-    Help(Arc<Large>),
+    Help(Arc<Reading>),
 }
 
 /// Reads what is asked for and tells the source. Runs on several threads.
@@ -62,7 +62,7 @@ impl Reader<'_> {
             match job {
                 Job::Small(first, needs) => self.tell(&Message::Need(self.small(first, &needs))),
                 Job::Large(number, need) => self.large(number, &need),
-                Job::Help(large) => self.help(&large),
+                Job::Help(reading) => self.help(&reading),
             }
         }
     }
@@ -135,29 +135,29 @@ impl Reader<'_> {
     fn share(&self, number: u32, need: &Arc<Need>, kept: Kept) {
         let kept = Arc::new(kept);
         self.table.set_at_hand(number, AtHand::Granules(Arc::clone(&kept)));
-        let large = Arc::new(Large { number, need: Arc::clone(need), kept, telling: Mutex::default() });
+        let reading = Arc::new(Reading { number, need: Arc::clone(need), kept, telling: Mutex::default() });
         let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        for _ in 1..threads.min(large.kept.blocks()) {
+        for _ in 1..threads.min(reading.kept.blocks()) {
             // Where the queue is full, the others have enough to do.
-            let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(Job::Help(Arc::clone(&large))));
+            let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(Job::Help(Arc::clone(&reading))));
         }
-        self.help(&large);
+        self.help(&reading);
     }
 
     /// Does blocks until all are taken. Who does the last one of a part tells the source.
-    fn help(&self, large: &Large) {
+    fn help(&self, reading: &Reading) {
         let mut buffer = Vec::new();
-        while large.kept.do_block(&mut buffer) {
-            let _in_order = large.telling.lock().unwrap_or_else(PoisonError::into_inner);
-            while let Some(part) = large.kept.next_part() {
-                self.update(large.number, &large.need, Basis::Granules(part));
+        while reading.kept.do_block(&mut buffer) {
+            let _in_order = reading.telling.lock().unwrap_or_else(PoisonError::into_inner);
+            while let Some(part) = reading.kept.next_part() {
+                self.update(reading.number, &reading.need, Basis::Granules(part));
             }
         }
     }
 }
 
 /// A large file that is read by several threads.
-pub(super) struct Large {
+pub(super) struct Reading {
     number: u32,
     need: Arc<Need>,
     kept: Arc<Kept>,
