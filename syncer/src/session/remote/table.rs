@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::assembly::{Assembly, AtHand};
-use crate::{apply::let_go, session::execute::Need, transport::TransportError};
+use crate::{session::execute::Need, transport::TransportError};
 
 /// How many files may be on their way. Each costs the sink about 100 bytes.
 pub(super) const MAX_UNDER_WAY: usize = 32 << 10;
@@ -32,7 +32,8 @@ struct TableState {
     broken: bool,
 }
 
-struct Slot {
+/// A file that is under way.
+pub(super) struct Slot {
     need: Arc<Need>,
     is_update: bool,
     at_hand: Option<AtHand>,
@@ -111,20 +112,18 @@ impl Table {
         })
     }
 
-    pub(super) fn done(&self, number: u32) {
+    /// Has done with a file. What was held for it, if anything large was.
+    pub(super) fn done(&self, number: u32) -> Option<Slot> {
         let mut state = self.lock();
         let slot = state.slots.remove(&number).filter(|slot| slot.is_update);
         state.updates -= usize::from(slot.is_some());
         if state.has_room() {
             self.changed.notify_all();
         }
-        drop(state);
-        if let Some(slot) = slot {
-            if let Some(AtHand::Granules(kept)) = &slot.at_hand {
-                kept.give_up();
-            }
-            let_go(slot);
+        if let Some(AtHand::Granules(kept)) = slot.as_ref().and_then(|slot| slot.at_hand.as_ref()) {
+            kept.give_up();
         }
+        slot
     }
 
     pub(super) fn break_off(&self) {

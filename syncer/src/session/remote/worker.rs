@@ -12,7 +12,7 @@ use super::{
     table::{Arriving, Table},
 };
 use crate::{
-    apply::{Staged, read_exact_at},
+    apply::{Staged, let_go, read_exact_at},
     buffers,
     hash::{BlockHash, ContentHash},
     session::{execute::Need, read::LastDir, writing::Writing},
@@ -77,7 +77,7 @@ impl<'a> Worker<'a> {
                 Ok(content) => self.write_small(&need, &content),
                 Err(failed) => self.fail(&need, failed.operation, &failed.error),
             }
-            self.table.done(number);
+            self.done(number);
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl<'a> Worker<'a> {
         match end.outcome {
             Err(Failed { operation, error }) => {
                 self.fail(&need, operation, &error);
-                self.table.done(end.need);
+                self.done(end.need);
             }
             Ok(whole) => {
                 if let Some((need, assembly)) = self.assembly(end.need, end.attempt, whole.file_len)? {
@@ -275,15 +275,24 @@ impl<'a> Worker<'a> {
         match published {
             Ok(()) => {
                 self.writing.count_reused(need, assembly.reused);
-                self.table.done(number);
+                self.done(number);
             }
             Err(error) => self.give_up(number, need, "write", &error),
         }
     }
 
+    /// Has done with a file, and lets go of the one that it replaces, if it was made from that. That of a device is closed at once: the device is free
+    /// when the run is over.
+    fn done(&self, number: u32) {
+        let held = self.table.done(number);
+        if held.is_some() && !self.writing.is_device() {
+            let_go(held);
+        }
+    }
+
     fn give_up(&self, number: u32, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
         self.fail(need, operation, error);
-        self.table.done(number);
+        self.done(number);
     }
 
     fn fail(&self, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
