@@ -75,6 +75,31 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
+fn one_process_is_both_ends_where_the_spec_says_so() {
+    let stage = Stage::new(r#"finish Succeeded "" "from $1" 0"#);
+    let local = format!("{JOB}  transfer: {{placement: Local, compression: None}}\n");
+    fs::write(stage.path("job.yaml"), local).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(status(&output)["lastRun"]["message"], "from sync");
+    let notes = stage.notes();
+    assert!(notes.starts_with("sync /srv/a /srv/b --source-path=/in --report="), "{notes}");
+    assert!(
+        notes.trim().ends_with("--progress=json --delete --run=web-1") && notes.lines().count() == 1,
+        "{notes}"
+    );
+}
+
+#[test]
+fn one_process_that_fails_fails_the_run() {
+    let stage = Stage::new(r#"finish Failed NoSpace "the disk is full" 1"#);
+    fs::write(stage.path("job.yaml"), format!("{JOB}  transfer: {{placement: Local}}\n")).unwrap();
+    let output = stage.run();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(status(&output)["lastRun"]["reason"], "NoSpace");
+}
+
+#[test]
 fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_status() {
     let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "from $1" 0"#);
     let output = stage.run();

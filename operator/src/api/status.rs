@@ -130,6 +130,9 @@ pub struct ActiveRun {
     /// How many pairs of pods share the run, each with a shard of the tree.
     #[serde(default = "one")]
     pub shards: i32,
+    /// One pod has both volumes, and there is no network between them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub local: bool,
     /// The number of tries that failed; 0 in the first.
     #[serde(default)]
     pub retries: i32,

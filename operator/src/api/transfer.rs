@@ -24,8 +24,9 @@ pub struct Transfer {
     #[serde(default)]
     #[schemars(range(min = 0, max = 64))]
     pub connections: i32,
-    /// Where the two volumes meet. Network: each has a pod of its own, with QUIC between them. Local: one pod mounts
-    /// both. Auto: Local where one pod can mount both, else Network.
+    /// Where the two volumes meet. Network: each has a pod of its own, with QUIC between them. Local: one pod mounts both,
+    /// on a node that can. Auto: Local where any node can mount both, as their access modes say, or both are one claim; else
+    /// Network.
     #[serde(default)]
     pub placement: Placement,
 }

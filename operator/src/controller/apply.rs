@@ -56,6 +56,12 @@ pub async fn launch(client: &Client, of: &Try<'_>, children: &Children) -> Resul
     let there = |side| children.job_of(of.names, side).is_some();
     let (has_source, has_sink) = (there(Side::Source), there(Side::Sink));
     let sinks = groundwork(client, build::groundwork(of)).await?;
+    if of.run.local {
+        if !has_sink {
+            apply(client, &build::both_ends(of)).await?;
+        }
+        return Ok(());
+    }
     if !has_source && !has_sink {
         secrets(client, of).await?;
     }

@@ -20,7 +20,7 @@ pub struct Groundwork {
     pub role: Role,
     /// That they may do it.
     pub role_binding: RoleBinding,
-    /// How each source finds its sink.
+    /// How each source finds its sink; none where one pod is both.
     pub services: Vec<Service>,
 }
 
@@ -39,13 +39,18 @@ pub fn groundwork(of: &Try<'_>) -> Groundwork {
         service_account: access::service_account(of),
         role: access::role(of),
         role_binding: access::role_binding(of),
-        services: service::services(of),
+        services: if of.run.local { Vec::new() } else { service::services(of) },
     }
 }
 
 /// The second part, for Services that have been given their addresses, in the order of the shards.
 pub fn ends(of: &Try<'_>, sinks: &[IpAddr]) -> Ends {
     Ends { sink: job::sink_job(of, sinks), source: job::source_job(of, sinks) }
+}
+
+/// The second part where one pod has both volumes. It has nobody to show a key to.
+pub fn both_ends(of: &Try<'_>) -> Job {
+    job::local_job(of)
 }
 
 /// Secrets with a fresh pair of keys.

@@ -12,6 +12,7 @@ pub mod cleanup;
 pub mod dereference;
 pub mod destination;
 pub mod kinds;
+pub mod locality;
 pub mod observe;
 pub mod outcome;
 pub mod pairs;
@@ -211,7 +212,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
 fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
     security::check(found.privileged, &valid.pods.security_context)?;
-    kinds::settle(valid, &found.claims)
+    Ok(locality::settle(kinds::settle(valid, &found.claims)?, &found.claims))
 }
 
 /// The status after a step.

@@ -57,11 +57,16 @@ pub enum Sharing {
     OnePod,
 }
 
+/// Whether pods on any nodes may use the claim for that side at once.
+pub fn is_for_many_nodes(claim: &PersistentVolumeClaim, side: Side) -> bool {
+    let has = |mode: &str| modes(claim).iter().any(|it| it == mode);
+    has("ReadWriteMany") || (side == Side::Source && has("ReadOnlyMany"))
+}
+
 /// How the pods of that side may share the claim. What nothing is known of is left to Kubernetes.
 pub fn sharing(claim: &PersistentVolumeClaim, side: Side) -> Sharing {
-    let modes = modes(claim);
-    let has = |mode: &str| modes.iter().any(|it| it == mode);
-    if has("ReadWriteMany") || (side == Side::Source && has("ReadOnlyMany")) {
+    let has = |mode: &str| modes(claim).iter().any(|it| it == mode);
+    if is_for_many_nodes(claim, side) {
         Sharing::Anywhere
     } else if has("ReadWriteOnce") {
         Sharing::OneNode

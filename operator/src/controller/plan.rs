@@ -37,6 +37,8 @@ pub struct Demand {
     pub retries: u32,
     /// How many shards the tree is dealt into.
     pub shards: u32,
+    /// One pod has both volumes.
+    pub is_local: bool,
 }
 
 impl From<&ValidatedSyncJob> for Demand {
@@ -47,6 +49,7 @@ impl From<&ValidatedSyncJob> for Demand {
             timeout: job.timeout,
             retries: job.retries,
             shards: job.parallelism,
+            is_local: job.is_local,
         }
     }
 }
@@ -129,7 +132,7 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
     let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
-    (Step::Begin(ActiveRun { shards: shards(demand), ..run }), None)
+    (Step::Begin(ActiveRun { shards: shards(demand), local: demand.is_local, ..run }), None)
 }
 
 /// One run for each generation of the spec, and for each value of the trigger.
@@ -188,9 +191,10 @@ fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
 /// removed.
 fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if run.generation != situation.generation {
-        let shards = situation.demand.as_ref().map_or(run.shards, shards);
+        let demand = situation.demand.as_ref();
+        let (shards, local) = demand.map_or((run.shards, run.local), |it| (shards(it), it.is_local));
         let generation = situation.generation;
-        return (Step::Begin(ActiveRun { generation, shards, ..run.clone() }), None);
+        return (Step::Begin(ActiveRun { generation, shards, local, ..run.clone() }), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }

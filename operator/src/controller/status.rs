@@ -32,6 +32,7 @@ pub fn new_run(
         id: names::run_id(job, number),
         number,
         shards: 1,
+        local: false,
         retries: 0,
         generation,
         trigger,

@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 16] = [
+const NOT_SUPPORTED_YET: [Unsupported; 15] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -31,7 +31,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 16] = [
     ("schedule", |spec, _| spec.schedule.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
     ("transfer.connections", |spec, _| spec.transfer.connections != 0),
-    ("transfer.placement: Local", |spec, _| spec.transfer.placement == Placement::Local),
     ("snapshots", |spec, _| spec.snapshots.is_some()),
     ("regression", |spec, _| spec.regression.is_some()),
     ("hooks", |spec, _| spec.hooks.is_some()),
@@ -92,6 +91,10 @@ pub struct ValidatedSyncJob {
     pub params: RunParams,
     /// How many shards the tree is dealt into; 1 to [`MAX_PARALLELISM`].
     pub parallelism: u32,
+    /// Where the two volumes meet, as the spec has it.
+    pub placement: Placement,
+    /// One pod has both volumes. Where the spec leaves it open, [`locality`](super::locality) asks the claims.
+    pub is_local: bool,
     /// The longest that a run may take, retries included.
     pub timeout: Duration,
     /// How often a failed run is tried again.
@@ -181,6 +184,8 @@ pub fn validate(
         suspend: spec.suspend,
         params: params(spec)?,
         parallelism: parallelism(spec)?,
+        placement: spec.transfer.placement,
+        is_local: spec.transfer.placement == Placement::Local,
         timeout: timeout(&spec.limits.timeout)?,
         retries: number("limits.retries", spec.limits.retries)?,
         history_limit: number("historyLimit", spec.history_limit)?,
@@ -258,6 +263,12 @@ fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {
         return Err(invalid(
             "parallelism",
             "above 1 goes with files.write: Atomic; set either back to its default",
+        ));
+    }
+    if shards > 1 && spec.transfer.placement == Placement::Local {
+        return Err(invalid(
+            "parallelism",
+            "above 1 is for several pods a side, and transfer.placement: Local is one pod; set either back to its default",
         ));
     }
     Ok(shards)

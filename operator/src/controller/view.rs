@@ -100,13 +100,16 @@ impl<'a> View<'a> {
         self.found.claims.iter().try_for_each(check)
     }
 
-    /// The ends of each shard of the run under way.
+    /// The ends of each shard of the run under way. Of a run in one pod that pod is both.
     fn pairs(&self) -> Vec<Pair> {
         let Some((run, names)) = self.active() else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.retries);
         let seen = Seen { reports: self.status.reports.as_ref(), warnings: &self.found.warnings };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
-        let pair = |shard| Pair { source: end(Side::Source, shard), sink: end(Side::Sink, shard) };
+        let pair = |shard| {
+            let sink = end(Side::Sink, shard);
+            Pair { source: if run.local { sink.clone() } else { end(Side::Source, shard) }, sink }
+        };
         match run.shard_count() {
             1 => vec![pair(None)],
             count => (0..count).map(|shard| pair(Some(shard))).collect(),

@@ -25,7 +25,7 @@ use self::{
     manifest::{Manifest, ManifestError},
     pair::{GRACE, Pair},
 };
-use super::{Dial, End, process::ProcessError, sink_args, source_args};
+use super::{Dial, End, Folder, local_args, process::ProcessError, sink_args, source_args};
 use crate::{
     api::{KnownDestination, SyncJobStatus},
     controller::{
@@ -136,14 +136,8 @@ async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
 
 /// Where the two ends of a job are.
 struct Folders {
-    source: Place,
-    destination: Place,
-}
-
-/// The folder that stands for a volume, and the path on that volume.
-struct Place {
-    volume: String,
-    path: String,
+    source: Folder,
+    destination: Folder,
 }
 
 impl Folders {
@@ -152,7 +146,7 @@ impl Folders {
             let claim = &of.claim.name;
             let named = args.volumes.iter().find(|(name, _)| name == claim);
             let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;
-            Ok::<_, LocalError>(Place { volume: dir.clone(), path: of.folder.as_str().into() })
+            Ok::<_, LocalError>(Folder { volume: dir.clone(), path: of.folder.as_str().into() })
         };
         Ok(Self { source: folder(&job.source)?, destination: folder(&job.destination)? })
     }
@@ -199,6 +193,12 @@ async fn try_once(
     let pair = async |index: u32| {
         let shard = (shards > 1).then_some(Shard { index, count: shards });
         let pair = Pair::new(index as usize, screen, until.clone())?;
+        if job.is_local {
+            let report = scratch.report(Side::Sink, index);
+            let args = local_args(&folders.source, &folders.destination, &report, params);
+            let ending = pair.run_as_one(program, args).await?;
+            return Ok((index, (ending.clone(), ending)));
+        }
         let (sink, source) = command_lines(scratch, folders, RunParams { shard, ..params.clone() });
         Ok::<_, LocalError>((index, pair.run(program, sink, source).await?))
     };
@@ -256,14 +256,17 @@ impl Scratch {
         Ok(scratch)
     }
 
-    fn end(&self, side: Side, shard: u32, place: &Place) -> End {
-        let scratch = |name: String| self.dir.join(name).to_string_lossy().into_owned();
-        End {
-            volume: place.volume.clone(),
-            path: place.path.clone(),
-            identity: scratch(side.to_string()),
-            report: scratch(format!("{side}-{shard}.json")),
-        }
+    fn end(&self, side: Side, shard: u32, folder: &Folder) -> End {
+        let identity = self.path(&side.to_string());
+        End { folder: folder.clone(), identity, report: self.report(side, shard) }
+    }
+
+    fn report(&self, side: Side, shard: u32) -> String {
+        self.path(&format!("{side}-{shard}.json"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.join(name).to_string_lossy().into_owned()
     }
 }
 

@@ -9,13 +9,20 @@ pub mod process;
 
 use contract::RunParams;
 
-/// What both ends are told besides the run's parameters.
+/// A folder of a volume, as a process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub struct Folder {
     /// Where the volume is. It is trusted, other than what is on it.
     pub volume: String,
     /// The folder on the volume; `/` is all of it.
     pub path: String,
+}
+
+/// What both ends are told besides the run's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// Where its files are.
+    pub folder: Folder,
     /// The file with the end's identity.
     pub identity: String,
     /// Where the report goes.
@@ -49,12 +56,28 @@ pub fn sink_args(end: &End, listen: &str, params: &RunParams) -> Vec<String> {
     end_args("receive", "--destination-path", end, own, params)
 }
 
+/// The command line of the process that is both ends. Nothing is said of a network, and there is nobody to show a key to.
+pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &RunParams) -> Vec<String> {
+    let mut args = vec!["sync".to_string(), source.volume.clone(), destination.volume.clone()];
+    for (flag, folder) in [("--source-path", source), ("--destination-path", destination)] {
+        if folder.path != "/" {
+            args.push(format!("{flag}={}", folder.path));
+        }
+    }
+    args.push(format!("--report={report}"));
+    args.push("--progress=json".into());
+    let RunParams { compression, bandwidth_limit, connections, .. } = RunParams::default();
+    args.extend(RunParams { compression, bandwidth_limit, connections, ..params.clone() }.to_args());
+    args
+}
+
 fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, params: &RunParams) -> Vec<String> {
-    let mut args = vec![command.to_string(), end.volume.clone()];
+    let Folder { volume, path: below } = &end.folder;
+    let mut args = vec![command.to_string(), volume.clone()];
     // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can write
     // to the volume could have put there to lead into the rest of the pod.
-    if end.path != "/" {
-        args.push(format!("{path}={}", end.path));
+    if below != "/" {
+        args.push(format!("{path}={below}"));
     }
     args.extend(own);
     args.push(format!("--identity={}", end.identity));
@@ -69,17 +92,36 @@ mod tests {
     use super::*;
 
     fn end() -> End {
-        End { volume: "/volume".into(), path: "/".into(), identity: "/id".into(), report: "/r".into() }
+        End { folder: folder("/"), identity: "/id".into(), report: "/r".into() }
+    }
+
+    fn folder(path: &str) -> Folder {
+        Folder { volume: "/volume".into(), path: path.into() }
     }
 
     #[test]
     fn a_folder_is_told_apart_from_its_volume() {
-        let end = End { path: "/a b".into(), ..end() };
+        let end = End { folder: folder("/a b"), ..end() };
         let dial = Dial { address: Some("h:1".into()), timeout_s: 1 };
         let source = source_args(&end, &dial, &RunParams::default());
         assert_eq!(source[..3], ["send", "/volume", "--source-path=/a b"]);
         let sink = sink_args(&end, "0.0.0.0:1", &RunParams::default());
         assert_eq!(sink[..3], ["receive", "/volume", "--destination-path=/a b"]);
+    }
+
+    #[test]
+    fn a_process_that_is_both_ends_is_told_nothing_of_a_network() {
+        let params = RunParams {
+            run: "web-1".into(),
+            delete: true,
+            compression: contract::Compression::Level(9),
+            connections: 4,
+            ..RunParams::default()
+        };
+        assert_eq!(
+            local_args(&folder("/"), &folder("/b"), "/r", &params).join(" "),
+            "sync /volume /volume --destination-path=/b --report=/r --progress=json --delete --run=web-1"
+        );
     }
 
     #[test]

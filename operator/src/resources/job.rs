@@ -22,9 +22,9 @@ use super::{Try, access, secret, security, service::PORT};
 use crate::{
     controller::{
         placement::{self, Placement},
-        validate::{Folder, ValidatedSyncJob},
+        validate::ValidatedSyncJob,
     },
-    launch::{self, Dial, End},
+    launch::{self, Dial, End, Folder},
     names,
     telemetry::LogFormat,
 };
@@ -41,6 +41,8 @@ const SOURCE_DEVICE: &str = "/dev/volferry-source";
 const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
 /// What the volume with the data is called in a pod.
 const DATA: &str = "data";
+/// That of the source, in a pod that has the destination's as well.
+const SOURCE_DATA: &str = "source";
 const IDENTITY_DIR: &str = "/identity";
 const SCRATCH_DIR: &str = "/run/volferry";
 const REPORT: &str = "/run/volferry/report.json";
@@ -60,8 +62,7 @@ pub fn source_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
         0 | 1 => Vec::new(),
         _ => addresses.iter().map(|address| format!("--sink={address}")).collect(),
     };
-    let end = end(data_path(of.job, Side::Source), &of.job.source.folder);
-    job(of, Side::Source, agent_args, launch::source_args(&end, &dial, &params(of)))
+    job(of, Side::Source, agent_args, launch::source_args(&end(of.job, Side::Source), &dial, &params(of)))
 }
 
 /// The Job of the end that receives them; it listens on all addresses of the family of the Services'.
@@ -71,13 +72,32 @@ pub fn sink_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
         Some(IpAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
     };
     let listen = SocketAddr::new(any, PORT).to_string();
-    let end = end(data_path(of.job, Side::Sink), &of.job.destination.folder);
-    job(of, Side::Sink, Vec::new(), launch::sink_args(&end, &listen, &params(of)))
+    job(of, Side::Sink, Vec::new(), launch::sink_args(&end(of.job, Side::Sink), &listen, &params(of)))
 }
 
-fn end(volume: &str, folder: &Folder) -> End {
+/// The Job of the one pod that has both volumes. It goes by the sink's name, as it writes to the destination.
+pub fn local_job(of: &Try<'_>) -> Job {
+    let [source, destination] = [Side::Source, Side::Sink].map(|side| folder(of.job, side));
+    job(of, Side::Sink, Vec::new(), launch::local_args(&source, &destination, REPORT, &params(of)))
+}
+
+fn end(job: &ValidatedSyncJob, side: Side) -> End {
     let identity = format!("{IDENTITY_DIR}/{}", secret::FILE);
-    End { volume: volume.into(), path: folder.as_str().into(), identity, report: REPORT.into() }
+    End { folder: folder(job, side), identity, report: REPORT.into() }
+}
+
+fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {
+    Folder { volume: data_path(job, side).into(), path: job.volume(side).folder.as_str().into() }
+}
+
+/// Whose data the pod of that end has.
+fn sides(of: &Try<'_>, side: Side) -> Vec<Side> {
+    if of.run.local { vec![Side::Source, Side::Sink] } else { vec![side] }
+}
+
+/// Where that pod has to run: for one volume, or for each of two.
+fn placed<'a>(of: &Try<'a>, side: Side) -> Vec<&'a Placement> {
+    sides(of, side).into_iter().filter_map(|side| of.placements.of(side)).collect()
 }
 
 fn params(of: &Try<'_>) -> contract::RunParams {
@@ -94,7 +114,7 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
     let annotations = metadata.annotations.get_or_insert_default();
     let pod_annotations = pod_annotations(of, annotations);
     annotations.insert(names::ANNOTATION_GENERATION.into(), of.run.generation.to_string());
-    if let Some(placement) = of.placements.of(side) {
+    if let Some(placement) = placed(of, side).last() {
         annotations.insert(names::ANNOTATION_NODE.into(), placement.node.clone());
     }
     let labels = metadata.labels.clone().unwrap_or_default();
@@ -148,7 +168,6 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
     let args = agent_args(of, side, more_agent_args, syncer_args);
     let pods = &of.job.pods;
     let root = security::is_root(of.privileged, &pods.security_context);
-    let placement = of.placements.of(side);
     PodSpec {
         restart_policy: Some("Never".into()),
         service_account_name: Some(access::service_account_name(of)),
@@ -164,15 +183,15 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
             args: Some(args.iter().map(|arg| verbatim(arg)).collect()),
             resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
             security_context: Some(security::container(root, side)),
-            volume_mounts: Some(mounts(of.job, side)),
-            volume_devices: devices(of.job, side),
+            volume_mounts: Some(mounts(of, side)),
+            volume_devices: non_empty(devices(of, side), Vec::is_empty),
             // A panic's last words stand in for the message that was not written.
             termination_message_policy: Some("FallbackToLogsOnError".into()),
             ..Container::default()
         }],
         volumes: Some(volumes(of, side)),
         node_selector: non_empty(pods.node_selector.clone(), BTreeMap::is_empty),
-        tolerations: non_empty(tolerations(of, placement), Vec::is_empty),
+        tolerations: non_empty(tolerations(of, side), Vec::is_empty),
         affinity: affinity(of, side),
         priority_class_name: pods.priority_class_name.clone(),
         image_pull_secrets: non_empty(pods.image_pull_secrets.clone(), Vec::is_empty),
@@ -182,8 +201,9 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
 
 fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
     let wanted = of.job.pods.affinity.clone();
-    if let Some(placement) = of.placements.of(side) {
-        return Some(placement::pinned(wanted, &placement.node));
+    let placed = placed(of, side);
+    if !placed.is_empty() {
+        return placed.iter().fold(wanted, |wanted, it| Some(placement::pinned(wanted, &it.node)));
     }
     if of.run.shard_count() == 1 || !of.placements.together(side) {
         return wanted;
@@ -193,8 +213,9 @@ fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
     Some(placement::together(wanted, pods))
 }
 
-fn tolerations(of: &Try<'_>, placement: Option<&Placement>) -> Vec<Toleration> {
-    let there = placement.map(|placement| placement.tolerations.as_slice()).unwrap_or_default();
+fn tolerations(of: &Try<'_>, side: Side) -> Vec<Toleration> {
+    let placed = placed(of, side);
+    let there = placed.iter().flat_map(|placement| &placement.tolerations);
     of.job.pods.tolerations.iter().chain(there).cloned().collect()
 }
 
@@ -249,35 +270,35 @@ fn data_path(job: &ValidatedSyncJob, side: Side) -> &'static str {
     }
 }
 
-fn devices(job: &ValidatedSyncJob, side: Side) -> Option<Vec<VolumeDevice>> {
-    let device = || VolumeDevice { name: DATA.into(), device_path: data_path(job, side).into() };
-    job.volume(side).is_block.then(|| vec![device()])
+/// What the volume with an end's data is called in a pod. Two folders of one claim are one volume, mounted twice.
+fn data_name(of: &Try<'_>, side: Side) -> &'static str {
+    let is_second = of.run.local && side == Side::Source && of.job.source.claim != of.job.destination.claim;
+    if is_second { SOURCE_DATA } else { DATA }
 }
 
-fn mounts(job: &ValidatedSyncJob, side: Side) -> Vec<VolumeMount> {
+fn devices(of: &Try<'_>, side: Side) -> Vec<VolumeDevice> {
+    let devices = sides(of, side).into_iter().filter(|side| of.job.volume(*side).is_block);
+    let device =
+        |side| VolumeDevice { name: data_name(of, side).into(), device_path: data_path(of.job, side).into() };
+    devices.map(device).collect()
+}
+
+fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str, read_only| VolumeMount {
         name: name.into(),
         mount_path: path.into(),
         read_only: Some(read_only),
         ..VolumeMount::default()
     };
-    let data = mount(DATA, data_path(job, side), side == Side::Source);
-    let data = (!job.volume(side).is_block).then_some(data);
-    let own = [mount("identity", IDENTITY_DIR, true), mount("scratch", SCRATCH_DIR, false)];
-    data.into_iter().chain(own).collect()
+    let folders = sides(of, side).into_iter().filter(|side| !of.job.volume(*side).is_block);
+    let data = folders.map(|side| mount(data_name(of, side), data_path(of.job, side), side == Side::Source));
+    let identity = (!of.run.local).then(|| mount("identity", IDENTITY_DIR, true));
+    data.chain(identity).chain([mount("scratch", SCRATCH_DIR, false)]).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
-    let data = Volume {
-        name: DATA.into(),
-        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: of.job.volume(side).claim.name.clone(),
-            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a device it is all that keeps
-            // it from being written to.
-            read_only: Some(side == Side::Source),
-        }),
-        ..Volume::default()
-    };
+    let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
+    let data = sides(of, side).into_iter().filter(others).map(|side| data_volume(of, side));
     let identity = Volume {
         name: "identity".into(),
         secret: Some(SecretVolumeSource {
@@ -295,7 +316,20 @@ fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    vec![data, identity, scratch]
+    data.chain((!of.run.local).then_some(identity)).chain([scratch]).collect()
+}
+
+fn data_volume(of: &Try<'_>, side: Side) -> Volume {
+    Volume {
+        name: data_name(of, side).into(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: of.job.volume(side).claim.name.clone(),
+            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a device it is all that keeps
+            // it from being written to.
+            read_only: Some(side == Side::Source),
+        }),
+        ..Volume::default()
+    }
 }
 
 fn non_empty<T>(value: T, is_empty: impl Fn(&T) -> bool) -> Option<T> {

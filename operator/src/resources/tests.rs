@@ -328,3 +328,52 @@ fn an_image_of_a_device_is_a_path_on_a_volume_that_is_mounted() {
     let args = container.args.as_ref().unwrap();
     assert!(args.contains(&"--destination-path=/backups/disk.img".to_string()), "{args:?}");
 }
+
+fn local(job: &ValidatedSyncJob, placements: &Placements) -> k8s_openapi::api::batch::v1::Job {
+    let run = ActiveRun { local: true, ..run() };
+    with_try(job, false, |of| {
+        let of = Try { run: &run, placements, ..*of };
+        assert_eq!(build::groundwork(&of).services, []);
+        build::both_ends(&of)
+    })
+}
+
+#[test]
+fn a_pod_with_both_volumes_has_neither_a_key_nor_a_service() {
+    let job = job(json!({"transfer": {"compression": "Zstd"}}));
+    assert_golden("local", &[value(&local(&job, &Placements::default()))]);
+}
+
+#[test]
+fn two_folders_of_one_claim_are_one_volume() {
+    let one = |path: &str| json!({"persistentVolumeClaim": {"claimName": "one"}, "path": path});
+    let job = job(json!({"source": one("/a"), "destination": one("/b")}));
+    let local = local(&job, &Placements::default());
+    let claims = |volume: &&k8s_openapi::api::core::v1::Volume| volume.persistent_volume_claim.is_some();
+    let volumes: Vec<_> = pod(&local).volumes.iter().flatten().filter(claims).collect();
+    assert_eq!(volumes.len(), 1);
+    assert_eq!(volumes[0].persistent_volume_claim.as_ref().unwrap().read_only, Some(false));
+    let mounts = pod(&local).containers[0].volume_mounts.as_ref().unwrap();
+    let of_data: Vec<_> = mounts.iter().filter(|mount| mount.name == volumes[0].name).collect();
+    let of_data: Vec<_> = of_data.iter().map(|mount| (&*mount.mount_path, mount.read_only)).collect();
+    assert_eq!(of_data, [("/source", Some(true)), ("/destination", Some(false))]);
+}
+
+#[test]
+fn a_pod_with_both_volumes_goes_where_either_is_tied_to() {
+    let on = |node: &str| Some(Placement { node: node.into(), tolerations: vec![] });
+    let job = job(json!({}));
+    let nodes = |source, sink| {
+        let local = local(&job, &Placements { source, sink, ..Placements::default() });
+        let affinity = value(&pod(&local).affinity);
+        let fields = affinity.pointer(
+            "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields",
+        );
+        let fields = fields.and_then(Value::as_array).cloned().unwrap_or_default();
+        fields.iter().map(|field| field["values"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(nodes(None, None), [""; 0]);
+    assert_eq!(nodes(on("n1"), None), ["n1"]);
+    assert_eq!(nodes(None, on("n2")), ["n2"]);
+    assert_eq!(nodes(on("n1"), on("n2")), ["n1", "n2"], "no node is both, and the scheduler says so");
+}

@@ -14,7 +14,14 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn demand() -> Demand {
-    Demand { suspend: false, trigger: None, timeout: Duration::from_secs(600), retries: 2, shards: 1 }
+    Demand {
+        suspend: false,
+        trigger: None,
+        timeout: Duration::from_secs(600),
+        retries: 2,
+        shards: 1,
+        is_local: false,
+    }
 }
 
 fn situation(status: &SyncJobStatus) -> Situation<'_> {

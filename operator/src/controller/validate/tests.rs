@@ -93,7 +93,6 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
         ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
         ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
         ("transfer.connections", json!({"transfer": {"connections": 2}})),
-        ("transfer.placement: Local", json!({"transfer": {"placement": "Local"}})),
         ("snapshots", json!({"snapshots": {}})),
         ("regression", json!({"regression": {}})),
         ("hooks", json!({"hooks": {}})),

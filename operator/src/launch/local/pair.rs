@@ -56,6 +56,25 @@ impl<'a> Pair<'a> {
         self.both(source, sink).await
     }
 
+    /// Starts the one process that is both ends, and follows it until it has ended.
+    pub(super) async fn run_as_one(
+        mut self,
+        program: &Path,
+        args: Vec<String>,
+    ) -> Result<Ending, LocalError> {
+        let mut syncer = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
+        loop {
+            tokio::select! {
+                event = syncer.next_event() => match event {
+                    Some(Event::Planned(action)) => self.screen.planned(&action),
+                    event => if !self.take(Side::Sink, event) { break },
+                },
+                () = self.told_to_stop() => syncer.terminate(),
+            }
+        }
+        self.ending(Side::Sink, syncer).await
+    }
+
     /// Waits for a request to stop, or once for the end of the time that the pair has.
     async fn told_to_stop(&mut self) {
         tokio::select! {

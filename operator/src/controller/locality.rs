@@ -1,0 +1,91 @@
+//! Whether one pod has both volumes of a job, so that its files cross no network. Pure.
+
+use contract::Side;
+
+use super::{claims::Claim, placement, validate::ValidatedSyncJob};
+use crate::api::Placement;
+
+/// The job, with what its claims say where the spec leaves it open. Claims of which nothing is known decide for the network, which
+/// does not ask them to be on one node.
+pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
+    let is_local = match job.placement {
+        Placement::Local => true,
+        Placement::Network => false,
+        Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),
+    };
+    ValidatedSyncJob { is_local, ..job }
+}
+
+fn wants_nothing_of_a_network(job: &ValidatedSyncJob) -> bool {
+    job.parallelism == 1 && job.params.bandwidth_limit.is_none()
+}
+
+/// Volumes that are tied to a node each may be tied to two.
+fn one_pod_can(job: &ValidatedSyncJob, claims: &[Claim]) -> bool {
+    let is_anywhere = |side| {
+        let found = claims.iter().find(|claim| claim.side == side).and_then(|claim| claim.found.as_ref());
+        found.is_some_and(|found| placement::is_for_many_nodes(found, side))
+    };
+    job.source.claim == job.destination.claim || (is_anywhere(Side::Source) && is_anywhere(Side::Sink))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controller::{claims::Class, validate};
+
+    fn job(spec: Value) -> ValidatedSyncJob {
+        let mut whole = json!({
+            "source": {"persistentVolumeClaim": {"claimName": "from"}},
+            "destination": {"persistentVolumeClaim": {"claimName": "to"}},
+        });
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        validate::validate(&serde_json::from_value(whole).unwrap(), "web", "prod").unwrap()
+    }
+
+    fn claims(source: &str, sink: &str) -> Vec<Claim> {
+        let claim = |side, mode: &str| {
+            let found = serde_json::from_value(json!({"spec": {"accessModes": [mode]}})).unwrap();
+            Claim { side, name: "prod/data".into(), found: Some(found), class: Class::default() }
+        };
+        vec![claim(Side::Source, source), claim(Side::Sink, sink)]
+    }
+
+    #[test]
+    fn volumes_that_any_node_can_mount_meet_in_one_pod() {
+        for (source, sink, is_local) in [
+            ("ReadWriteMany", "ReadWriteMany", true),
+            ("ReadOnlyMany", "ReadWriteMany", true),
+            ("ReadWriteMany", "ReadWriteOnce", false),
+            ("ReadWriteOnce", "ReadWriteMany", false),
+            ("ReadWriteOnce", "ReadWriteOnce", false),
+        ] {
+            assert_eq!(settle(job(json!({})), &claims(source, sink)).is_local, is_local, "{source} {sink}");
+        }
+        assert!(!settle(job(json!({})), &[]).is_local, "nothing is known");
+    }
+
+    #[test]
+    fn two_folders_of_one_claim_meet_in_one_pod() {
+        let of_one = json!({
+            "source": {"persistentVolumeClaim": {"claimName": "one"}, "path": "/a"},
+            "destination": {"persistentVolumeClaim": {"claimName": "one"}, "path": "/b"},
+        });
+        assert!(settle(job(of_one), &claims("ReadWriteOncePod", "ReadWriteOncePod")).is_local);
+    }
+
+    #[test]
+    fn what_is_asked_of_a_network_has_one() {
+        let many = claims("ReadWriteMany", "ReadWriteMany");
+        for spec in [
+            json!({"parallelism": 2}),
+            json!({"transfer": {"bandwidthLimit": "1Mi"}}),
+            json!({"transfer": {"placement": "Network"}}),
+        ] {
+            assert!(!settle(job(spec.clone()), &many).is_local, "{spec}");
+        }
+        assert!(settle(job(json!({"transfer": {"placement": "Local"}})), &[]).is_local);
+    }
+}
