@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::controller::{claims::Class, validate};
 
-    fn job(spec: Value) -> ValidatedSyncJob {
+    fn job(spec: &Value) -> ValidatedSyncJob {
         let mut whole = json!({
             "source": {"persistentVolumeClaim": {"claimName": "from"}},
             "destination": {"persistentVolumeClaim": {"claimName": "to"}},
@@ -62,9 +62,9 @@ mod tests {
             ("ReadWriteOnce", "ReadWriteMany", false),
             ("ReadWriteOnce", "ReadWriteOnce", false),
         ] {
-            assert_eq!(settle(job(json!({})), &claims(source, sink)).is_local, is_local, "{source} {sink}");
+            assert_eq!(settle(job(&json!({})), &claims(source, sink)).is_local, is_local, "{source} {sink}");
         }
-        assert!(!settle(job(json!({})), &[]).is_local, "nothing is known");
+        assert!(!settle(job(&json!({})), &[]).is_local, "nothing is known");
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
             "source": {"persistentVolumeClaim": {"claimName": "one"}, "path": "/a"},
             "destination": {"persistentVolumeClaim": {"claimName": "one"}, "path": "/b"},
         });
-        assert!(settle(job(of_one), &claims("ReadWriteOncePod", "ReadWriteOncePod")).is_local);
+        assert!(settle(job(&of_one), &claims("ReadWriteOncePod", "ReadWriteOncePod")).is_local);
     }
 
     #[test]
@@ -84,8 +84,8 @@ mod tests {
             json!({"transfer": {"bandwidthLimit": "1Mi"}}),
             json!({"transfer": {"placement": "Network"}}),
         ] {
-            assert!(!settle(job(spec.clone()), &many).is_local, "{spec}");
+            assert!(!settle(job(&spec), &many).is_local, "{spec}");
         }
-        assert!(settle(job(json!({"transfer": {"placement": "Local"}})), &[]).is_local);
+        assert!(settle(job(&json!({"transfer": {"placement": "Local"}})), &[]).is_local);
     }
 }
