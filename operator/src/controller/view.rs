@@ -61,7 +61,9 @@ impl<'a> View<'a> {
 
     fn is_outdated(&self) -> bool {
         let is = |(run, names): (&ActiveRun, &TryNames)| {
-            self.found.children.is_outdated(names, run.generation, self.image, &self.found.placements)
+            let placements = &self.found.placements;
+            let placements = if run.local { placements.in_one_pod() } else { placements.clone() };
+            self.found.children.is_outdated(names, run.generation, self.image, &placements)
         };
         self.active().is_some_and(is)
     }

@@ -81,6 +81,11 @@ impl Placements {
         }
     }
 
+    /// Those of the one pod of a local run, which goes by the sink's name.
+    pub fn in_one_pod(&self) -> Self {
+        Self { sink: self.sink.clone().or_else(|| self.source.clone()), ..self.clone() }
+    }
+
     /// Where the pod of that end has to run.
     pub fn of(&self, side: Side) -> Option<&Placement> {
         match side {

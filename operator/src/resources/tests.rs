@@ -376,4 +376,11 @@ fn a_pod_with_both_volumes_goes_where_either_is_tied_to() {
     assert_eq!(nodes(on("n1"), None), ["n1"]);
     assert_eq!(nodes(None, on("n2")), ["n2"]);
     assert_eq!(nodes(on("n1"), on("n2")), ["n1", "n2"], "no node is both, and the scheduler says so");
+    // What the Job says of its node is what a change is seen by.
+    for (source, sink) in [(on("n1"), None), (None, on("n2")), (on("n1"), on("n2"))] {
+        let placements = Placements { source, sink, ..Placements::default() };
+        let annotations = local(&job, &placements).metadata.annotations.unwrap();
+        let wanted = placements.in_one_pod().sink.unwrap().node;
+        assert_eq!(annotations[names::ANNOTATION_NODE], wanted);
+    }
 }
