@@ -106,8 +106,8 @@ impl WorkDir {
         self.warm(bytes).context("warming the memory")
     }
 
-    /// Takes memory and frees it. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same copy of 1 GiB
-    /// took 0.7 s or 3.5 s.
+    /// Takes memory and frees it. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same update of
+    /// 1 GiB took 0.7 s or 3.3 s.
     fn warm(&self, bytes: u64) -> anyhow::Result<()> {
         if rustix::fs::statfs(self.dir.path())?.f_type != TMPFS_MAGIC {
             return Ok(());

@@ -249,7 +249,7 @@ impl Staged {
     }
 }
 
-/// Files of this length are freed in the background: tmpfs frees about 8 GB/s, and nobody has to wait for it.
+/// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and nobody has to wait for it.
 const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
 
 /// Drops, in the background, what may be the last that holds a file.
