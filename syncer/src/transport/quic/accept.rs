@@ -3,13 +3,13 @@
 use std::{
     collections::VecDeque,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use quinn::Endpoint;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{End, HANDSHAKE, Link, Port};
+use super::{End, HANDSHAKE, Link, Port, config::transport_config};
 use crate::{
     monitor::Monitor,
     transport::{Peer, TransportError},
@@ -29,29 +29,36 @@ impl Port {
     pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
         let accepted = self.runtime.block_on(async {
             tokio::select! {
-                accepted = first_to_prove_itself(&self.endpoint) => accepted,
+                accepted = self.first_to_prove_itself() => accepted,
                 () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
         });
         accepted.map(|(connection, began)| Link::start(self, connection, began, end, false, monitor))
     }
-}
 
-/// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
-async fn first_to_prove_itself(endpoint: &Endpoint) -> Result<(quinn::Connection, Instant), TransportError> {
-    let mut handshakes = Handshakes::default();
-    let mut turned_away = TurnedAway::default();
-    loop {
-        tokio::select! {
-            incoming = endpoint.accept() => match incoming {
-                Some(incoming) => handshakes.begin(incoming, endpoint.open_connections()),
-                None => return Err(TransportError::Lost("the socket was closed".into())),
-            },
-            Some((from, result)) = handshakes.next() => match result {
-                Ok(proven) => return Ok(proven),
-                Err(error) => turned_away.add(from, &error),
-            },
+    /// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
+    async fn first_to_prove_itself(&self) -> Result<(quinn::Connection, Instant), TransportError> {
+        let mut handshakes = Handshakes::default();
+        let mut turned_away = TurnedAway::default();
+        loop {
+            tokio::select! {
+                incoming = self.endpoint.accept() => match incoming {
+                    Some(incoming) => handshakes.begin(incoming, self),
+                    None => return Err(TransportError::Lost("the socket was closed".into())),
+                },
+                Some((from, result)) = handshakes.next() => match result {
+                    Ok(proven) => return Ok(proven),
+                    Err(error) => turned_away.add(from, &error),
+                },
+            }
         }
+    }
+
+    /// How a connection from `peer` is accepted: with what the path to it takes.
+    fn config_for(&self, peer: SocketAddr) -> Option<Arc<quinn::ServerConfig>> {
+        let mut config = self.server.clone()?;
+        config.transport_config(transport_config(self.local_addr().ok()?.ip(), peer));
+        Some(Arc::new(config))
     }
 }
 
@@ -67,12 +74,12 @@ struct Handshakes {
 }
 
 impl Handshakes {
-    fn begin(&mut self, incoming: quinn::Incoming, connections: usize) {
+    fn begin(&mut self, incoming: quinn::Incoming, port: &Port) {
         if !self.under_way.is_empty() && incoming.may_retry() {
             let _ = incoming.retry();
             return;
         }
-        if connections >= MAX_CONNECTIONS {
+        if port.endpoint.open_connections() >= MAX_CONNECTIONS {
             return incoming.ignore();
         }
         if self.under_way.len() >= MAX_HANDSHAKES
@@ -81,7 +88,11 @@ impl Handshakes {
             oldest.abort();
         }
         let from = incoming.remote_address();
-        self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(incoming).await) }));
+        let accepted = match port.config_for(from) {
+            Some(config) => incoming.accept_with(config),
+            None => incoming.accept(),
+        };
+        self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(accepted).await) }));
     }
 
     /// The next that is over; `None` where none is under way. One that had to make room says nothing.
@@ -95,9 +106,10 @@ impl Handshakes {
     }
 }
 
-async fn shake_hands(incoming: quinn::Incoming) -> Shaken {
+async fn shake_hands(accepted: Result<quinn::Connecting, quinn::ConnectionError>) -> Shaken {
     let began = Instant::now();
-    match tokio::time::timeout(HANDSHAKE, incoming).await {
+    let connecting = accepted.map_err(|error| error.to_string())?;
+    match tokio::time::timeout(HANDSHAKE, connecting).await {
         Ok(Ok(connection)) => Ok((connection, began)),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("it did not finish the handshake".into()),
@@ -126,10 +138,10 @@ impl TurnedAway {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::UdpSocket, sync::Arc};
+    use std::net::UdpSocket;
 
     use contract::{IdentityPair, Side};
-    use quinn::crypto::rustls::QuicClientConfig;
+    use quinn::{Endpoint, crypto::rustls::QuicClientConfig};
     use tokio::runtime::Runtime;
 
     use super::*;
@@ -160,7 +172,8 @@ mod tests {
             let stranger = IdentityPair::generate().unwrap().source;
             let crypto = QuicClientConfig::try_from(tls::client(&stranger).unwrap()).unwrap();
             let config = quinn::ClientConfig::new(Arc::new(crypto));
-            let Port { runtime, endpoint } = Port::open(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap();
+            let Port { runtime, endpoint, .. } =
+                Port::open(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap();
             Self { runtime, endpoint, config, held: Vec::new() }
         }
 

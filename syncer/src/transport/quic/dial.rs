@@ -10,11 +10,7 @@ use std::{
 use contract::Identity;
 use quinn::crypto::rustls::QuicClientConfig;
 
-use super::{
-    End, HANDSHAKE, Link, Port,
-    config::{link_payload, transport_config},
-    connection_error, identity_error,
-};
+use super::{End, HANDSHAKE, Link, Port, config::transport_config, connection_error, identity_error};
 use crate::{
     monitor::Monitor,
     transport::{
@@ -63,7 +59,7 @@ fn attempt(
     let any: SocketAddr = if peer.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
     let socket = UdpSocket::bind(any).map_err(unusable)?;
     let mut config = config.clone();
-    config.transport_config(Arc::new(transport_config(link_payload(&socket, Some(peer)))));
+    config.transport_config(transport_config(any.ip(), peer));
     let port = Port::open(socket, None).map_err(unusable)?;
     let patience = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
     let connected = port.runtime.block_on(async {

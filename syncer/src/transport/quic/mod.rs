@@ -5,6 +5,7 @@ mod config;
 mod dial;
 mod link;
 mod pump;
+mod socket;
 
 use std::{
     io,
@@ -14,14 +15,15 @@ use std::{
 };
 
 use contract::{Identity, Side};
-use quinn::{ConnectionError, Endpoint, EndpointConfig, crypto::rustls::QuicServerConfig};
+use quinn::{ConnectionError, Endpoint, EndpointConfig, Runtime as _, crypto::rustls::QuicServerConfig};
 use tokio::runtime::Runtime;
 
 pub use dial::dial;
 pub use link::Link;
 
 use super::{TransportError, tls};
-use config::{MAX_PAYLOAD, enlarge_buffers, link_payload, transport_config};
+use config::{MAX_PAYLOAD, enlarge_buffers};
+use socket::Socket;
 
 /// How long a handshake may take. The end that dials gives up an attempt earlier.
 const HANDSHAKE: Duration = Duration::from_secs(3);
@@ -45,6 +47,8 @@ pub struct End {
 pub struct Port {
     runtime: Runtime,
     endpoint: Endpoint,
+    /// How connections are accepted; `None` where none are.
+    server: Option<quinn::ServerConfig>,
 }
 
 impl Port {
@@ -59,7 +63,6 @@ impl Port {
             QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
         let socket = UdpSocket::bind(address).map_err(unusable)?;
-        config.transport_config(Arc::new(transport_config(link_payload(&socket, None))));
         config.max_incoming(MAX_WAITING);
         config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
         Self::open(socket, Some(config)).map_err(unusable)
@@ -72,9 +75,11 @@ impl Port {
         let _ = config.max_udp_payload_size(MAX_PAYLOAD);
         let endpoint = {
             let _inside = runtime.enter();
-            Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))?
+            let tokio = Arc::new(quinn::TokioRuntime);
+            let socket = Socket::over(tokio.wrap_udp_socket(socket)?);
+            Endpoint::new_with_abstract_socket(config, server.clone(), socket, tokio)?
         };
-        Ok(Self { runtime, endpoint })
+        Ok(Self { runtime, endpoint, server })
     }
 
     /// The address that the socket really has.

@@ -1,0 +1,106 @@
+//! The UDP socket of an endpoint. quinn hands over ten packets at once, whatever their size; what the kernel would not take in one call goes in several.
+
+use std::{
+    io::{self, IoSliceMut},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use quinn::{
+    AsyncUdpSocket, UdpPoller,
+    udp::{RecvMeta, Transmit},
+};
+
+/// The most bytes that the kernel takes in one call, whatever packets they are cut into: what an IPv4 datagram may have. It refuses more, which
+/// would look like the loss of ten packets.
+pub(super) const CALL_BYTES: usize = 65_507;
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    inner: Arc<dyn AsyncUdpSocket>,
+}
+
+impl Socket {
+    pub(super) fn over(inner: Arc<dyn AsyncUdpSocket>) -> Arc<Self> {
+        Arc::new(Self { inner })
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    /// Where the kernel has no room for all of it, all of it is handed over again: packets that came twice are dropped by the peer.
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let Some(packet) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL_BYTES) else {
+            return self.inner.try_send(transmit);
+        };
+        for contents in transmit.contents.chunks(CALL_BYTES / packet * packet) {
+            let segment_size = Some(packet).filter(|&packet| packet < contents.len());
+            self.inner.try_send(&Transmit { contents, segment_size, ..*transmit })?;
+        }
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(cx, bufs, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, time::Duration};
+
+    use quinn::Runtime as _;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_would_refuse_in_one_call_arrives_packet_by_packet() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::over(quinn::TokioRuntime.wrap_udp_socket(sender).unwrap());
+        for packet in [1_200, 8_972, 16_376] {
+            let contents: Vec<u8> = (0..packet * 9 + 700).map(|at| (at / packet) as u8).collect();
+            let destination = receiver.local_addr().unwrap();
+            let segment_size = Some(packet);
+            let transmit =
+                Transmit { destination, ecn: None, contents: &contents, segment_size, src_ip: None };
+            let mut poller = Arc::clone(&socket).create_io_poller();
+            runtime.block_on(std::future::poll_fn(|cx| poller.as_mut().poll_writable(cx))).unwrap();
+            socket.try_send(&transmit).unwrap();
+            let mut datagram = vec![0; 1 << 16];
+            for expected in contents.chunks(packet) {
+                let len = receiver.recv(&mut datagram).unwrap();
+                assert!(datagram[..len] == *expected, "{len} bytes of {}, packets of {packet}", datagram[0]);
+            }
+        }
+    }
+}
