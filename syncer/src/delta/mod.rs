@@ -20,11 +20,12 @@
 pub mod basis;
 pub mod chunk;
 pub mod diff;
+pub mod features;
 mod filter;
 pub mod granules;
 pub mod list;
 mod marks;
 pub mod name;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 pub mod window;

@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 
 /// Bytes without repetition.
-pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
 /// Words of a small vocabulary, in lines.
-pub(super) fn text(seed: u64, len: usize) -> Vec<u8> {
+pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let words = noise(seed, len);
     let mut text = Vec::with_capacity(3 * len);
     for &[low, high] in words.as_chunks().0 {

@@ -30,7 +30,7 @@ use crate::{
     report::Failures,
     scan::DirId,
     transport::{Control, TransportError},
-    wire::{HashGroup, Hashed, MAX_HASHES, Message},
+    wire::{FileGroup, Hashed, MAX_HASHES, Message},
 };
 
 /// A batch ends with the file that brings it to this many bytes.
@@ -89,7 +89,7 @@ pub(super) trait SourceHashes {
 /// Files that are asked about together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    groups: Vec<HashGroup>,
+    groups: Vec<FileGroup>,
     files: Vec<Listed>,
     /// Of each file, which of the planned directories it is in, and its place in the listing.
     places: Vec<(usize, u32)>,
@@ -226,7 +226,7 @@ impl Cursor {
             (self.dir, self.check) = (self.dir + 1, 0);
         }
         if !indices.is_empty() {
-            batch.groups.push(HashGroup { dir: dir.source, indices });
+            batch.groups.push(FileGroup { dir: dir.source, indices });
         }
     }
 }

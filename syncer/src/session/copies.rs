@@ -3,10 +3,11 @@
 
 use std::{cmp::Reverse, collections::HashMap, sync::atomic::Ordering::Relaxed};
 
-use super::{execute::Old, paths::Paths};
+use super::{alike::Alike, execute::Old, paths::Paths};
 use crate::{
     entry::{Entry, Kind},
     hash::BLOCK_BYTES,
+    path::RelPath,
     report::Counters,
     scan::{DirId, Tree},
     wire::data::MAX_PACKED_BYTES,
@@ -19,17 +20,31 @@ const MAX_WRONG_GUESSES: u64 = 4;
 const MAX_LIKE: usize = 64;
 
 /// Files of other lengths than the needed one are looked for from this length on: their chunks are some tens of KiB.
-const MIN_RELATIVE_BYTES: u64 = BLOCK_BYTES as u64 + 1;
+pub(super) const MIN_RELATIVE_BYTES: u64 = BLOCK_BYTES as u64 + 1;
 
 /// The large files of the destination, listed when the first is asked for.
 #[derive(Debug)]
 pub(super) struct Copies<'a> {
     sink: &'a Tree,
     listed: Option<Listed<'a>>,
+    /// What else new files may be made from, that neither length nor name tell of.
+    pub alike: Alike,
+}
+
+/// A new file.
+pub(super) struct Wanted<'w> {
+    /// As the source lists it.
+    pub entry: &'w Entry<'w>,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its place at the source.
+    pub from: Place,
+    /// Its directory at the sink, if it is there.
+    pub to: Option<DirId>,
 }
 
 /// A file, by its place in a listing.
-type Place = (DirId, u32);
+pub(super) type Place = (DirId, u32);
 
 #[derive(Debug)]
 struct Listed<'a> {
@@ -40,32 +55,47 @@ struct Listed<'a> {
 
 impl<'a> Copies<'a> {
     pub(super) fn new(sink: &'a Tree) -> Self {
-        Self { sink, listed: None }
+        Self { sink, listed: None, alike: Alike::new() }
     }
 
-    /// What may have the content of a new file in the directory `here`, or some of it. `None` where nothing is like it.
-    pub(super) fn find(
-        &mut self,
-        wanted: &Entry<'_>,
-        len: u64,
-        here: Option<DirId>,
-        counters: &Counters,
-    ) -> Option<Old> {
-        if len <= MAX_PACKED_BYTES {
+    /// What may have the content of a new file, or some of it. `None` where nothing is like it.
+    pub(super) fn find(&mut self, wanted: &Wanted<'_>, counters: &Counters) -> Option<Old> {
+        if wanted.len <= MAX_PACKED_BYTES {
             return None;
         }
-        let sink = self.sink;
-        let listed = self.listed.get_or_insert_with(|| Listed::new(sink));
-        let (place, is_guess) = match listed.twin(sink, wanted, len) {
-            Some(twin) => twin,
-            None => (listed.relative(sink, wanted, len, here)?, true),
-        };
+        let alike = self.alike.remove(&wanted.from).unwrap_or_default();
+        if let Some((first, others)) = alike.split_first() {
+            let (sink, paths) = (self.sink, &mut self.listed().paths);
+            let (path, len) = path_at(sink, paths, first)?;
+            let also = others.iter().filter_map(|place| Some(path_at(sink, paths, place)?.0)).collect();
+            return Some(Old { path, len, is_guess: false, also });
+        }
+        let (place, is_guess) = self.likely(wanted)?;
         if is_guess && counters.wrong_guesses.load(Relaxed) >= MAX_WRONG_GUESSES {
             return None;
         }
-        let (name, len) = large_at(sink, place)?;
-        let path = listed.paths.of(place.0).join(name).ok()?;
-        Some(Old { path, len, is_guess })
+        let (path, len) = path_at(self.sink, &mut self.listed().paths, &place)?;
+        Some(Old { path, len, is_guess, also: Vec::new() })
+    }
+
+    /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and has no likely one.
+    pub(super) fn is_unlike_any(&mut self, wanted: &Wanted<'_>) -> bool {
+        wanted.len >= MIN_RELATIVE_BYTES && self.likely(wanted).is_none()
+    }
+
+    /// A file that is like a new one in length or in name, and whether that is a guess.
+    fn likely(&mut self, wanted: &Wanted<'_>) -> Option<(Place, bool)> {
+        let sink = self.sink;
+        let listed = self.listed();
+        match listed.twin(sink, wanted.entry, wanted.len) {
+            Some(twin) => Some(twin),
+            None => Some((listed.relative(sink, wanted.entry, wanted.len, wanted.to)?, true)),
+        }
+    }
+
+    fn listed(&mut self) -> &mut Listed<'a> {
+        let sink = self.sink;
+        self.listed.get_or_insert_with(|| Listed::new(sink))
     }
 }
 
@@ -116,6 +146,12 @@ impl<'a> Listed<'a> {
 
 fn entry_at(tree: &Tree, (dir, index): Place) -> Option<Entry<'_>> {
     tree.dirs[dir as usize].listing.iter().nth(index as usize)
+}
+
+/// The path and the length of a file.
+fn path_at(tree: &Tree, paths: &mut Paths<'_>, place: &Place) -> Option<(RelPath, u64)> {
+    let (name, len) = large_at(tree, *place)?;
+    Some((paths.of(place.0).join(name).ok()?, len))
 }
 
 /// The name and the length of a file.

@@ -186,7 +186,7 @@ fn need(dir: &Arc<Target>, index: u32, Part { start, len }: Part, replaces: bool
     let name: Box<[u8]> = Part { start, len }.name().into_bytes().into();
     let path = RelPath::root().join(&name).unwrap_or_default();
     let (meta, attrs) = (Meta::default(), AttrsBuf::default());
-    let old = replaces.then_some(Old { path, len, is_guess: false });
+    let old = replaces.then_some(Old::version(path, len));
     Need { dir: Arc::clone(dir), index, name, meta, size: len, attrs, replaces, old }
 }
 

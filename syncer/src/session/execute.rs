@@ -10,8 +10,9 @@ use std::{
 
 use super::{
     SessionError,
+    alike::{Alike, NewFile},
     compare::{Compared, Kept, PlannedDir},
-    copies::Copies,
+    copies::{Copies, Wanted},
     moves::Moved,
 };
 use crate::{
@@ -76,6 +77,15 @@ pub(super) struct Old {
     pub len: u64,
     /// It is only of the same length as what is needed, or has a similar name.
     pub is_guess: bool,
+    /// Further files that have content of what is needed.
+    pub also: Vec<RelPath>,
+}
+
+impl Old {
+    /// An older version of what is needed.
+    pub(super) fn version(path: RelPath, len: u64) -> Self {
+        Self { path, len, is_guess: false, also: Vec::new() }
+    }
 }
 
 impl Need {
@@ -222,6 +232,30 @@ impl<'a> Executor<'a> {
         planned.iter().zip(share).filter_map(|(dir, mine)| mine.then_some(dir))
     }
 
+    /// The new files that no file of the destination is like in length or name, and that are large enough to look further.
+    pub(super) fn unlike_any(&mut self, planned: &[PlannedDir]) -> Vec<NewFile> {
+        let mut unlike = Vec::new();
+        for dir in self.mine(planned) {
+            let mut steps = dir.plan.steps.iter().peekable();
+            for (index, entry) in (0..).zip(&dir.listing) {
+                let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+                if let (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) =
+                    (step, entry.kind)
+                {
+                    let place = (dir.source, index);
+                    let wanted = Wanted { entry: &entry, len: size, from: place, to: dir.sink };
+                    unlike.extend(self.copies.is_unlike_any(&wanted).then_some(NewFile { place, size }));
+                }
+            }
+        }
+        unlike
+    }
+
+    /// Has new files made from what is like them.
+    pub(super) fn make_from(&mut self, alike: Alike) {
+        self.copies.alike = alike;
+    }
+
     /// Makes directories, links and nodes, changes metadata, and asks for the content of files. Returns when all content is there.
     pub(super) fn transfer(
         &mut self,
@@ -328,13 +362,14 @@ impl<'a> Executor<'a> {
             };
             match (step, entry.kind) {
                 (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) => {
-                    let old = self.copies.find(&entry, size, dir.sink, self.context.counters);
+                    let wanted = Wanted { entry: &entry, len: size, from: (dir.source, index), to: dir.sink };
+                    let old = self.copies.find(&wanted, self.context.counters);
                     needs.push(need(size, old));
                 }
                 (Step::Update, Kind::File { size }) => {
                     let old = there.as_mut().and_then(|there| size_of(there, entry.name));
                     let path = path_in(&dir.path, entry.name);
-                    needs.push(need(size, old.map(|len| Old { path, len, is_guess: false })));
+                    needs.push(need(size, old.map(|len| Old::version(path, len))));
                 }
                 _ if self.apply(dir, opened.as_fd(), &entry, step) => {}
                 (_, Kind::File { size }) => needs.push(need(size, None)),

@@ -8,7 +8,7 @@ use std::{
 use contract::{Compare, Phase, Report, RunParams, RunResult, Side, VolumeId, Work, WriteMode};
 
 use super::{
-    SessionError,
+    SessionError, alike,
     check::{Checker, Expect, RemoteHashes},
     compare::{Compared, SourceTree, compare},
     device,
@@ -98,6 +98,8 @@ pub(super) fn run(
     let mut done = head.source.clone();
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
     let applied = apply(context, &params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
+        let unlike = executor.unlike_any(&plan.compared.dirs);
+        executor.make_from(alike::look(destination.root(), &plan.sink, &unlike, control, context.monitor)?);
         if remote::run(context.into(), peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
         }

@@ -12,6 +12,7 @@ use super::{
     paths::Paths,
     read::Origin,
     sink::scan_tree,
+    sketch::sketch_all,
 };
 use crate::{
     apply::visible_attrs,
@@ -19,7 +20,7 @@ use crate::{
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::{Control, DataSender, Peer, TransportError},
-    wire::{HashGroup, Hello, Listed, Message, SourceDone, TreeHead},
+    wire::{FileGroup, Hello, Listed, Message, SourceDone, TreeHead},
 };
 
 /// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
@@ -92,6 +93,16 @@ pub(super) fn serve(
                     let files = candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &groups)?;
                     control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
                 }
+                Message::Sketch(sketch) => {
+                    let files =
+                        candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &sketch.files)?;
+                    control.send(&Message::Sketched(sketch_all(
+                        origin,
+                        &files,
+                        sketch.sampling,
+                        monitor,
+                    )?))?;
+                }
                 Message::Planned(actions) if params.dry_run => {
                     actions.iter().for_each(|action| monitor.planned(action));
                 }
@@ -104,14 +115,14 @@ pub(super) fn serve(
     })
 }
 
-/// The files that the sink wants the hashes of.
+/// The files that the sink asks about.
 fn candidates(
     tree: &Tree,
     paths: &mut Paths<'_>,
-    groups: &[HashGroup],
+    groups: &[FileGroup],
 ) -> Result<Vec<Candidate>, TransportError> {
     const NONE: TransportError =
-        TransportError::Nonsense("the hash of a file was asked for that there is not");
+        TransportError::Nonsense("something was asked about a file that there is not");
     let mut files = Vec::new();
     for group in groups {
         let dir = tree.dirs.get(group.dir as usize).ok_or(NONE)?;

@@ -14,8 +14,8 @@ use thiserror::Error;
 use crate::codec::DecodeError;
 
 pub use message::{
-    Basis, HashGroup, Hashed, Hello, Listed, MAX_HASHES, Message, Needs, Prefix, Refusal, SourceDone,
-    TreeHead, Update, Welcome,
+    Basis, FileGroup, Hashed, Hello, Listed, MAX_HASHES, MAX_SPANS, Message, Needs, Prefix, Refusal, Sketch,
+    SourceDone, TreeHead, Update, Welcome,
 };
 
 /// The protocol that this program speaks; also the ALPN name of the connection.

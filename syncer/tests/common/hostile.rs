@@ -186,6 +186,10 @@ impl Hostile {
             match self.hear() {
                 Some(Message::Need(needs)) => return needs,
                 Some(Message::Welcome(_) | Message::Want(_)) => {}
+                Some(Message::Sketch(sketch)) => {
+                    let files: usize = sketch.files.iter().map(|group| group.indices.len()).sum();
+                    self.say(&Message::Sketched(vec![Vec::new(); files]));
+                }
                 other => panic!("{} came", other.map_or("nothing", |message| message.what())),
             }
         }

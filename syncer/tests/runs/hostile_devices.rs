@@ -7,7 +7,7 @@ use syncer::{
     delta::name::{Name as _, ShortName},
     hash::{BLOCK_BYTES, ContentHash},
     wire::{
-        Basis, HashGroup, Message, Prefix, Update,
+        Basis, FileGroup, Message, Prefix, Update,
         patch::{Patch, Place, Segment},
     },
 };
@@ -19,8 +19,9 @@ use crate::{
         pair::{Pair, Way, text},
         process::{Ended, Running},
     },
-    hostile_sink::{assert_violation, chunks as chunk_names, granules, need, update},
-    hostile_source::{block, bounded, chunks, end, pack, place},
+    hostile_content::{block, chunks, end, pack, place},
+    hostile_sink::{assert_violation, chunks as chunk_names, granules, need, sketch, update},
+    hostile_source::bounded,
 };
 
 const LEN: u64 = 3 * BLOCK_BYTES as u64;
@@ -162,13 +163,18 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
 
 #[test]
 fn parts_that_a_device_does_not_have_cannot_be_asked_for() {
-    let hash = |dir, index| Message::Hash(vec![HashGroup { dir, indices: vec![index] }]);
-    let attacks: [(&str, Message, &str); 6] = [
+    let hash = |dir, index| Message::Hash(vec![FileGroup { dir, indices: vec![index] }]);
+    let attacks: [(&str, Message, &str); 7] = [
         ("a second part", need(0, &[1], vec![]), "a file was asked for that there is not"),
         ("a folder", need(1, &[0], vec![]), "in a directory that there is not"),
         ("an update of a second part", update(0, 1, granules(100)), "a file was asked for that there is not"),
-        ("the hash of a second part", hash(0, 1), "the hash of a file was asked for that there is not"),
-        ("the hash in a folder", hash(1, 0), "the hash of a file was asked for that there is not"),
+        ("the hash of a second part", hash(0, 1), "something was asked about a file that there is not"),
+        (
+            "the features of a second part",
+            sketch(0, &[1]),
+            "something was asked about a file that there is not",
+        ),
+        ("the hash in a folder", hash(1, 0), "something was asked about a file that there is not"),
         ("a folder's listing", Message::Want(vec![1]), "a directory was asked for that there is not"),
     ];
     for (what, message, words) in attacks {
@@ -188,7 +194,8 @@ fn what_the_sink_says_it_has_of_a_device_may_be_anything() {
         update(0, 0, granules(1 << 30)),
         update(0, 0, granules(5)),
         update(0, 0, chunk_names(&[1; 50_000])),
-        Message::Hash(vec![HashGroup { dir: 0, indices: vec![0] }]),
+        Message::Hash(vec![FileGroup { dir: 0, indices: vec![0] }]),
+        sketch(0, &[0]),
     ];
     for request in requests {
         let ended = against_source(|peer| {

@@ -7,11 +7,12 @@ use contract::{ExitCode, Report, RunResult};
 use syncer::{
     delta::{
         chunk::ChunkSizes,
+        features::Sampling,
         granules::Granules,
         list::list,
         name::{Name as _, ShortName},
     },
-    wire::{Basis, Message, Needs, Prefix, Refusal, Update},
+    wire::{Basis, FileGroup, Message, Needs, Prefix, Refusal, Sketch, Update},
 };
 
 use crate::common::{
@@ -23,6 +24,7 @@ use crate::common::{
 
 const NEED: u8 = 6;
 const UPDATE: u8 = 11;
+const SKETCH: u8 = 19;
 
 /// A `send` of a tree of two small files, one of three MiB and a folder, in the order of names: `d`, `large`, `small`, `tiny`.
 fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
@@ -53,6 +55,12 @@ pub(crate) fn need(dir: u32, indices: &[u32], prefixes: Vec<Prefix>) -> Message 
 
 pub(crate) fn update(dir: u32, index: u32, basis: Basis) -> Message {
     Message::Update(Update { need: 0, dir, index, basis })
+}
+
+/// Asks for all features of these files.
+pub(crate) fn sketch(dir: u32, indices: &[u32]) -> Message {
+    let files = vec![FileGroup { dir, indices: indices.to_vec() }];
+    Message::Sketch(Sketch { sampling: Sampling::within(u64::MAX, 0), files })
 }
 
 fn name(byte: u8) -> ShortName {
@@ -106,7 +114,7 @@ fn what_there_is_of_a_file_is_said_in_order_and_of_few_files_at_once() {
 
 #[test]
 fn what_there_is_not_cannot_be_asked_for() {
-    let attacks: [(&str, Message, &str); 10] = [
+    let attacks: [(&str, Message, &str); 12] = [
         ("a directory", Message::Want(vec![9999]), "a directory was asked for that there is not"),
         ("the last number", Message::Want(vec![u32::MAX]), "a directory was asked for that there is not"),
         ("a file in it", need(9999, &[0], vec![]), "in a directory that there is not"),
@@ -116,6 +124,12 @@ fn what_there_is_not_cannot_be_asked_for() {
         ("an update in no directory", update(9999, 0, granules(100)), "in a directory that there is not"),
         ("an update of no file", update(0, 4, granules(100)), "a file was asked for that there is not"),
         ("an update of a directory", update(0, 0, chunks(&[1; 9000])), "that is not a file"),
+        (
+            "features of what is none",
+            sketch(9999, &[0]),
+            "something was asked about a file that there is not",
+        ),
+        ("features of a directory", sketch(0, &[0]), "something was asked about a file that there is not"),
         ("a source's message", Message::SourceDone(Box::default()), "SourceDone came instead of Need"),
     ];
     for (what, message, words) in attacks {
@@ -140,7 +154,7 @@ fn messages_that_are_none_end_the_run() {
     let refusal = Refusal { exit: ExitCode::Done, reason: "Done".into(), message: "done".into() };
     let mut says_done = Vec::new();
     Message::Refuse(refusal).encode(&mut says_done);
-    let attacks: [(&str, Vec<u8>, &str); 8] = [
+    let attacks: [(&str, Vec<u8>, &str); 9] = [
         ("an unknown kind", frame(99, b""), "unknown kind 99"),
         ("a long frame", vec![NEED, 255, 255, 255, 255], "4294967295 bytes"),
         ("as many prefixes as can be", frame(NEED, &varints(&[0, 0, u64::MAX])), "a malformed Need"),
@@ -151,6 +165,7 @@ fn messages_that_are_none_end_the_run() {
             frame(UPDATE, &[&varints(&[0, 0, 1, 0, 100_000, 16 << 10, 0])[..], &[7; 8]].concat()),
             "a malformed Update",
         ),
+        ("samples that overlap", frame(SKETCH, &varints(&[1, 0, 1, 1])), "a malformed Sketch"),
         ("chunks that are none", frame(UPDATE, &[0, 0, 1, 1, 8, 0, 0, 0]), "list of chunks"),
         ("a refusal of what is done", says_done, "a malformed Refuse"),
     ];

@@ -183,6 +183,41 @@ fn what_was_copied_and_then_changed_is_made_from_what_its_name_is_like() {
 }
 
 #[test]
+fn a_file_is_put_together_from_parts_of_others_of_any_name_and_length() {
+    for pair in pairs() {
+        random(&pair, "images/base", 20 * MIB);
+        random(&pair, "dumps/users.sql", 7 * MIB + 1);
+        (0..5).for_each(|n| random(&pair, &format!("other/{n}"), 3 * MIB + 10 + n));
+        pair.sync("the first run");
+        let [base, users] =
+            ["images/base", "dumps/users.sql"].map(|name| fs::read(pair.source.join(name)).unwrap());
+        let fresh = Rng::new(99).bytes(MIB);
+        let parts = [&base[3 * MIB + 7..15 * MIB], &fresh, &users[MIB / 2..], &base[..2 * MIB]];
+        write(&pair.source.join("bundle"), &parts.concat());
+        // A folder that goes, with what is needed, and a file that is replaced.
+        fs::remove_dir_all(pair.source.join("dumps")).unwrap();
+        write(&pair.source.join("images/base"), b"short now");
+        let report = pair.sync("a bundle");
+        assert_sent(&report, MIB as u64 + 6 * (128 << 10), "a bundle of two others");
+        assert!(report.work.bytes_reused > 18 * MIB as u64, "{:?}", report.work);
+    }
+}
+
+#[test]
+fn what_is_in_no_other_file_is_sent_once() {
+    for pair in pairs() {
+        random(&pair, "there", 9 * MIB);
+        pair.sync("the first run");
+        random(&pair, "stranger", 5 * MIB);
+        write(&pair.source.join("much the same"), &[7; 6 * MIB]);
+        write(&pair.source.join("again"), &Rng::new(3).bytes(1000).repeat(4000));
+        let report = pair.sync("three strangers");
+        assert_sent(&report, 15 * MIB as u64, "strangers");
+        assert_eq!(report.work.bytes_reused, 0);
+    }
+}
+
+#[test]
 fn names_that_are_alike_cost_little_where_contents_are_not() {
     for pair in pairs() {
         (0..3).for_each(|n| random(&pair, &format!("part{n}"), 2 * MIB + n));

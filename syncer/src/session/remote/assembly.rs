@@ -3,15 +3,14 @@
 use std::{
     collections::BTreeMap,
     io,
-    os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, Mutex},
 };
 
 use blake3::{Hash, hazmat::ChainingValue};
 
-use super::kept::Kept;
+use super::{joined::Joined, kept::Kept};
 use crate::{
-    apply::{Staged, read_exact_at},
+    apply::Staged,
     delta::{chunk::ChunkSizes, list::ListBuilder},
     hash::{BlockHash, BlockHashes, ContentHash, granule_value},
     session::{execute::Need, holes::is_block_hole, writing::Writing},
@@ -26,8 +25,8 @@ use crate::{
 pub(super) enum AtHand {
     /// A staged file, and what is in it.
     Granules(Arc<Kept>),
-    /// A file that is cut to chunks of these sizes.
-    Chunks(Arc<OwnedFd>, ChunkSizes),
+    /// Files that are cut to chunks of these sizes.
+    Chunks(Arc<Joined>, ChunkSizes),
 }
 
 /// A large file that is arriving.
@@ -51,7 +50,7 @@ pub(super) enum Made {
 
 /// What the chunks of a file are, by their places.
 pub(super) struct MadeChunks {
-    pub basis: Arc<OwnedFd>,
+    pub basis: Arc<Joined>,
     sizes: ChunkSizes,
     parts: BTreeMap<u64, Vec<(Hash, u32)>>,
     len: u64,
@@ -226,7 +225,7 @@ fn read_back(staged: &Staged, offset: u64, len: usize) -> io::Result<Vec<u8>> {
 /// Writes chunks, each made in `buffer`. What they are, in their order.
 pub(super) fn write_chunks(
     staged: &Staged,
-    basis: &OwnedFd,
+    basis: &Joined,
     chunks: &Chunks<'_>,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Vec<(Hash, u32)>> {
@@ -236,7 +235,7 @@ pub(super) fn write_chunks(
         buffer.clear();
         if let Some((offset, len)) = chunk.copied {
             buffer.resize(len as usize, 0);
-            read_exact_at(basis.as_fd(), buffer, offset)?;
+            basis.read_exact_at(buffer, offset)?;
         }
         buffer.extend_from_slice(chunk.literal);
         staged.write_at(buffer, at)?;

@@ -13,7 +13,7 @@ use std::{
 use async_channel::{Receiver, WeakSender};
 use rustix::fs::Stat;
 
-use super::{assembly::AtHand, kept::Kept, table::Table};
+use super::{assembly::AtHand, joined::Joined, kept::Kept, table::Table};
 use crate::{
     apply::read_exact_at,
     delta::{
@@ -92,6 +92,23 @@ impl Reader<'_> {
         Ok((file, stat))
     }
 
+    /// Opens all files that may have content of one, but for those that are gone.
+    fn open_all(&self, need: &Need) -> io::Result<Joined> {
+        let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let mut files = Vec::new();
+        let mut len = 0;
+        for file in
+            std::iter::once(&old.path).chain(&old.also).filter_map(|path| self.writing.open_file(path).ok())
+        {
+            let file_len = regular(&file)?.st_size as u64;
+            len += file_len;
+            if len <= MAX_CHUNKED_BYTES {
+                files.push((file, file_len));
+            }
+        }
+        Ok(Joined::new(files))
+    }
+
     fn large(&self, number: u32, need: &Arc<Need>) {
         if let Err(error) = self.begin(number, need) {
             tracing::debug!(path = %need.path(), %error, "nothing is made use of");
@@ -104,11 +121,14 @@ impl Reader<'_> {
             self.share(number, need, Kept::what_is_in(staged)?);
             return Ok(());
         }
+        if need.old.as_ref().is_some_and(|old| !old.also.is_empty()) {
+            return self.chunks(number, need, self.open_all(need)?);
+        }
         let (file, stat) = self.open_old(need)?;
         let len = stat.st_size as u64;
         let in_place = len == need.size || len.max(need.size) <= BLOCK || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
-            return self.chunks(number, need, file, len);
+            return self.chunks(number, need, Joined::new(vec![(file, len)]));
         }
         let staged = self.writing.tree()?.stage_file(&need.path())?;
         let kept = match staged.clone_of(file.as_fd()) {
@@ -119,10 +139,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn chunks(&self, number: u32, need: &Need, file: OwnedFd, len: u64) -> io::Result<()> {
-        let sizes = ChunkSizes::for_len(len);
-        let list = list_chunks(&file, len, sizes)?;
-        self.table.set_at_hand(number, AtHand::Chunks(Arc::new(file), sizes));
+    fn chunks(&self, number: u32, need: &Need, basis: Joined) -> io::Result<()> {
+        let sizes = ChunkSizes::for_len(basis.len());
+        let list = list_chunks(&basis, sizes)?;
+        self.table.set_at_hand(number, AtHand::Chunks(Arc::new(basis), sizes));
         self.update(number, need, Basis::Chunks(list.short()));
         Ok(())
     }
@@ -171,7 +191,8 @@ pub(super) fn request(first: u32, needs: &[Arc<Need>], prefixes: Vec<Prefix>) ->
     Needs { first, dir, indices: needs.iter().map(|need| need.index).collect(), prefixes }
 }
 
-fn list_chunks(file: &OwnedFd, len: u64, sizes: ChunkSizes) -> io::Result<ChunkList> {
+fn list_chunks(basis: &Joined, sizes: ChunkSizes) -> io::Result<ChunkList> {
+    let len = basis.len();
     let (mut lister, mut window) = (Lister::new(sizes), Window::new(sizes, len));
     let mut read = 0;
     loop {
@@ -183,7 +204,7 @@ fn list_chunks(file: &OwnedFd, len: u64, sizes: ChunkSizes) -> io::Result<ChunkL
         }
         let spare = window.spare();
         let most = usize::try_from(len - read).map_or(spare.len(), |rest| rest.min(spare.len()));
-        read_exact_at(file.as_fd(), &mut spare[..most], read)?;
+        basis.read_exact_at(&mut spare[..most], read)?;
         window.filled(most);
         read += most as u64;
     }

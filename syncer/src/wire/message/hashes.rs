@@ -13,9 +13,9 @@ pub const MAX_HASHES: usize = 4096;
 /// The longest word or sentence that says why a file could not be read, in bytes.
 const MAX_REASON_BYTES: usize = 4096;
 
-/// Files of one directory whose content the sink wants the hashes of.
+/// Files of one directory that the sink asks something about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HashGroup {
+pub struct FileGroup {
     /// Where the files are.
     pub dir: DirId,
     /// Their places in the directory's listing, ascending.
@@ -38,13 +38,13 @@ pub enum Hashed {
     },
 }
 
-pub(super) fn put_group(out: &mut Vec<u8>, group: &HashGroup) {
+pub(super) fn put_group(out: &mut Vec<u8>, group: &FileGroup) {
     put_varint(out, u64::from(group.dir));
     put_varint(out, group.indices.len() as u64);
     put_ascending(out, group.indices.iter().copied());
 }
 
-pub(super) fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<HashGroup>, DecodeError> {
+pub(super) fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<FileGroup>, DecodeError> {
     let mut groups = Vec::new();
     let mut left = MAX_HASHES;
     while !reader.is_empty() {
@@ -56,12 +56,12 @@ pub(super) fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<HashGroup>, Dec
         for _ in 0..count {
             indices.push(read_ascending(reader, &mut next)?);
         }
-        groups.push(HashGroup { dir, indices });
+        groups.push(FileGroup { dir, indices });
     }
     Ok(groups)
 }
 
-const TOO_MANY_HASHES: DecodeError =
+pub(super) const TOO_MANY_HASHES: DecodeError =
     DecodeError::Invalid("there are more files than may be asked for at once");
 
 pub(super) fn put_hashed(out: &mut Vec<u8>, hashed: &Hashed) {

@@ -2,12 +2,14 @@
 
 mod hashes;
 mod need;
+mod sketch;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-pub use hashes::{HashGroup, Hashed, MAX_HASHES};
+pub use hashes::{FileGroup, Hashed, MAX_HASHES};
 pub use need::{Basis, Needs, Prefix, Update};
+pub use sketch::{MAX_SPANS, Sketch};
 pub use tree::{Listed, SourceDone, TreeHead};
 
 use contract::{ExitCode, PlannedAction, Report, RunParams};
@@ -85,9 +87,13 @@ pub enum Message {
     /// Sink: what a dry run would do, some of it.
     Planned(Vec<PlannedAction>),
     /// Sink: hash these files; at most [`MAX_HASHES`].
-    Hash(Vec<HashGroup>),
+    Hash(Vec<FileGroup>),
     /// Source: the hashes that were asked for, in order.
     Hashed(Vec<Hashed>),
+    /// Sink: tell the features of these files, which have at most [`MAX_SPANS`].
+    Sketch(Sketch),
+    /// Source: the features that were asked for, of each file in order.
+    Sketched(Vec<Vec<u64>>),
 }
 
 /// The longest JSON of a message. What is made of it may take many times as much memory: a pattern, for one.
@@ -115,6 +121,8 @@ const UPDATE: u8 = 11;
 const PLANNED: u8 = 16;
 const HASH: u8 = 17;
 const HASHED: u8 = 18;
+const SKETCH: u8 = 19;
+const SKETCHED: u8 = 20;
 
 impl Message {
     /// What the message is, for errors.
@@ -134,6 +142,8 @@ impl Message {
             Self::Planned(_) => "Planned",
             Self::Hash(_) => "Hash",
             Self::Hashed(_) => "Hashed",
+            Self::Sketch(_) => "Sketch",
+            Self::Sketched(_) => "Sketched",
         }
     }
 
@@ -163,6 +173,8 @@ impl Message {
             Self::Planned(actions) => put_json(out, actions),
             Self::Hash(groups) => groups.iter().for_each(|group| hashes::put_group(out, group)),
             Self::Hashed(hashes) => hashes.iter().for_each(|hashed| hashes::put_hashed(out, hashed)),
+            Self::Sketch(sketch) => sketch::put_sketch(out, sketch),
+            Self::Sketched(files) => files.iter().for_each(|features| sketch::put_features(out, features)),
             Self::NeedsEnd => {}
         }
         end_frame(out, start);
@@ -189,6 +201,10 @@ impl Message {
             PLANNED => Ok(Self::Planned(json("Planned", body)?)),
             HASH => read_whole(body, hashes::read_groups).map(Self::Hash).map_err(binary("Hash")),
             HASHED => read_whole(body, hashes::read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
+            SKETCH => read_whole(body, sketch::read_sketch).map(Self::Sketch).map_err(binary("Sketch")),
+            SKETCHED => {
+                read_whole(body, sketch::read_sketched).map(Self::Sketched).map_err(binary("Sketched"))
+            }
             unknown => Err(WireError::UnknownKind(unknown)),
         }
     }
@@ -209,6 +225,8 @@ impl Message {
             Self::Planned(_) => PLANNED,
             Self::Hash(_) => HASH,
             Self::Hashed(_) => HASHED,
+            Self::Sketch(_) => SKETCH,
+            Self::Sketched(_) => SKETCHED,
         }
     }
 }

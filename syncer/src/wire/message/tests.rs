@@ -5,6 +5,7 @@ use crate::{
     attrs::{Attrs, put_attr},
     delta::{
         chunk::ChunkSizes,
+        features::Sampling,
         granules::Granules,
         list::list,
         name::{Name as _, ShortName},
@@ -29,13 +30,17 @@ fn listed() -> Listed {
     Listed { dir: 3, first_child: 8, children: vec![digest], listing: builder.finish(), rules }
 }
 
-fn hash_groups() -> Vec<HashGroup> {
-    vec![HashGroup { dir: 300, indices: vec![0, 1, 7] }, HashGroup { dir: 2, indices: vec![200] }]
+fn file_groups() -> Vec<FileGroup> {
+    vec![FileGroup { dir: 300, indices: vec![0, 1, 7] }, FileGroup { dir: 2, indices: vec![200] }]
 }
 
 fn hashes() -> Vec<Hashed> {
     let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
     vec![Hashed::Is(ContentHash([7; 32])), Hashed::Changed, failed]
+}
+
+fn sketch() -> Sketch {
+    Sketch { sampling: Sampling::new(1 << 20).unwrap(), files: file_groups() }
 }
 
 fn samples() -> Vec<Message> {
@@ -75,8 +80,10 @@ fn samples() -> Vec<Message> {
         Message::Report(Box::default()),
         Message::Refuse(refusal),
         Message::Planned(vec![action]),
-        Message::Hash(hash_groups()),
+        Message::Hash(file_groups()),
         Message::Hashed(hashes()),
+        Message::Sketch(sketch()),
+        Message::Sketched(vec![vec![1, u64::MAX], vec![], vec![7]]),
     ]
 }
 
@@ -184,7 +191,7 @@ fn more_rules_than_there_may_be_are_refused() {
 #[test]
 fn hashes_are_asked_for_and_told_in_these_bytes() {
     let mut frame = Vec::new();
-    Message::Hash(hash_groups()).encode(&mut frame);
+    Message::Hash(file_groups()).encode(&mut frame);
     assert_eq!(frame, [HASH, 10, 0, 0, 0, 0xac, 2, 3, 0, 0, 5, 2, 1, 200, 1]);
     frame.clear();
     Message::Hashed(hashes()).encode(&mut frame);
@@ -196,7 +203,7 @@ fn hashes_are_asked_for_and_told_in_these_bytes() {
 fn more_hashes_than_there_may_be_are_neither_asked_for_nor_told() {
     for (count, fits) in [(MAX_HASHES as u32, true), (MAX_HASHES as u32 + 1, false)] {
         let mut ask = Vec::new();
-        let groups = vec![HashGroup { dir: 0, indices: (0..count).collect() }];
+        let groups = vec![FileGroup { dir: 0, indices: (0..count).collect() }];
         Message::Hash(groups).encode(&mut ask);
         assert_eq!(Message::decode(HASH, &ask[HEADER_BYTES..]).is_ok(), fits, "{count}");
         let empty = [0, 0].repeat(count as usize);

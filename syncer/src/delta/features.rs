@@ -1,0 +1,152 @@
+//! What tells that files have bytes in common, wherever in them those are: *features*, hashes of a few bytes at places that the content chooses.
+//!
+//! Not all of a file has to be read to have some of its features: a sample has them of short spans, which both ends take at places of their own. Where as much as a
+//! few MiB are in two files, samples of a sixteenth of each have features in common.
+
+use super::filter::{FILTER_RATE, WINDOW, find};
+
+/// Data has one feature in so many bytes, on average.
+pub const RATE: u64 = 16 << 10;
+
+/// How many bytes are read at one place: some eight features.
+pub const SPAN_BYTES: u64 = 128 << 10;
+
+/// Of bytes that repeat themselves a span may have many features, of which these are enough.
+pub const MAX_SPAN_FEATURES: usize = 64;
+
+/// Appends the features of a span.
+pub fn add_features(span: &[u8], features: &mut Vec<u64>) {
+    const LIMIT: u64 = u64::MAX / RATE * FILTER_RATE;
+    let most = features.len() + MAX_SPAN_FEATURES;
+    if span.len() >= WINDOW {
+        find(span, WINDOW, |_, judgement| {
+            if judgement < LIMIT {
+                features.push(judgement);
+            }
+            features.len() == most
+        });
+    }
+}
+
+/// How much of files is looked at: a span of every so many bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampling {
+    every: u64,
+}
+
+impl Sampling {
+    /// A span of `every` so many bytes; `None` below a span's length, where a part would be read twice.
+    #[must_use]
+    pub fn new(every: u64) -> Option<Self> {
+        (every >= SPAN_BYTES).then_some(Self { every })
+    }
+
+    /// As many spans of `total` bytes as `budget` bytes allow.
+    #[must_use]
+    pub fn within(budget: u64, total: u64) -> Self {
+        Self { every: SPAN_BYTES.saturating_mul(total.div_ceil(budget.max(1)).max(1)) }
+    }
+
+    /// How many bytes have one span.
+    #[must_use]
+    pub fn every(self) -> u64 {
+        self.every
+    }
+
+    /// How many times as many bytes there are as are looked at.
+    #[must_use]
+    pub fn thinning(self) -> u64 {
+        self.every / SPAN_BYTES
+    }
+
+    /// How many spans so many bytes have.
+    #[must_use]
+    pub fn spans(self, total: u64) -> u64 {
+        total.div_ceil(self.every)
+    }
+
+    /// Where a span begins: somewhere in its own `every` bytes. Spans at equal distances would be as far apart in two files everywhere, and meet in all
+    /// places or in none.
+    #[must_use]
+    pub fn start(self, nth: u64) -> u64 {
+        let room = self.every - SPAN_BYTES + 1;
+        nth.saturating_mul(self.every).saturating_add(scatter(nth) % room)
+    }
+}
+
+/// The output function of SplitMix64 (Steele, Lea and Flood, 2014).
+fn scatter(nth: u64) -> u64 {
+    let mut z = nth.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::testing::{noise, text};
+    use super::*;
+
+    fn features(bytes: &[u8]) -> Vec<u64> {
+        let mut features = Vec::new();
+        add_features(bytes, &mut features);
+        features
+    }
+
+    fn sampled(bytes: &[u8], sampling: Sampling) -> HashSet<u64> {
+        let starts = (0..sampling.spans(bytes.len() as u64)).map(|nth| sampling.start(nth) as usize);
+        let spans = starts.filter_map(|start| bytes.get(start..bytes.len().min(start + SPAN_BYTES as usize)));
+        spans.flat_map(features).collect()
+    }
+
+    #[test]
+    fn data_has_about_as_many_features_as_the_rate_says() {
+        for bytes in [noise(3, 8 << 20), text(3, 8 << 20)] {
+            let count: usize = bytes.chunks(SPAN_BYTES as usize).map(|span| features(span).len()).sum();
+            let expected = bytes.len() / RATE as usize;
+            assert!((expected * 3 / 4..expected * 5 / 4).contains(&count), "{count} of {expected}");
+        }
+    }
+
+    #[test]
+    fn what_repeats_itself_has_few_features_and_what_is_short_or_zeros_none() {
+        let again: Vec<u8> = noise(1, 700).into_iter().cycle().take(SPAN_BYTES as usize).collect();
+        assert!(features(&again).len() <= MAX_SPAN_FEATURES);
+        assert_eq!(features(&vec![0; SPAN_BYTES as usize]), [0; 0]);
+        for len in [0, 1, WINDOW - 1, WINDOW] {
+            assert_eq!(features(&vec![0; len]), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn samples_of_files_that_share_bytes_share_features_and_others_none() {
+        let shared = noise(7, 24 << 20);
+        let one = [&noise(1, 5_000_001)[..], &shared, &noise(2, 9_000_000)].concat();
+        let other = [&noise(3, 11_111_111)[..], &shared].concat();
+        let stranger = noise(4, 30 << 20);
+        for thinning in [1, 4] {
+            let sampling = Sampling::within(1 << 20, thinning << 20);
+            let [one, other, stranger] = [&one, &other, &stranger].map(|bytes| sampled(bytes, sampling));
+            let expected = (shared.len() as u64 / RATE / thinning / thinning) as usize;
+            let common = one.intersection(&other).count();
+            assert!(common > expected / 3, "{common} of {expected}");
+            assert_eq!(stranger.intersection(&one).count(), 0);
+        }
+    }
+
+    #[test]
+    fn spans_do_not_overlap_and_are_no_more_than_the_budget() {
+        for (budget, total) in [(1 << 20, 1 << 20), (1 << 20, 100 << 20), (64 << 20, 3), (0, 10 << 20)] {
+            let sampling = Sampling::within(budget, total);
+            assert!(sampling.thinning() >= 1 && sampling.every() == sampling.thinning() * SPAN_BYTES);
+            assert!(sampling.spans(total) * SPAN_BYTES <= budget + SPAN_BYTES);
+            let starts: Vec<_> = (0..sampling.spans(total)).map(|nth| sampling.start(nth)).collect();
+            assert!(starts.windows(2).all(|pair| pair[0] + SPAN_BYTES <= pair[1]), "{starts:?}");
+        }
+        assert_eq!(Sampling::new(SPAN_BYTES - 1), None);
+        assert_eq!(Sampling::within(1 << 30, 1 << 30).start(3), 3 * SPAN_BYTES);
+        assert_eq!(Sampling::new(u64::MAX).map(|all| all.spans(u64::MAX)), Some(1));
+    }
+}

@@ -1,0 +1,412 @@
+//! Content from a source that has the right key and keeps to nothing else: frames that do not fit what was asked for end the run, and lies about a file are that file's
+//! failure.
+
+use std::fs;
+
+use contract::ExitCode;
+use syncer::{
+    codec::put_varint,
+    hash::{BLOCK_BYTES, BlockHash, BlockHashes, ContentHash},
+    wire::{
+        Basis, Message, Update,
+        compress::COMPRESSED,
+        data::{Block, END, End, PACK, PackBuilder, Whole},
+        patch::{ChunksBuilder, Patch, Place, Segment},
+    },
+};
+
+use super::hostile_source::{Attack, BLOCK_LEN, NEW_LEN, Sink, assert_refused, offer_new};
+use crate::common::{
+    hostile::{Hostile, file, frame, varints},
+    oracle::Snapshot,
+};
+
+#[test]
+fn frames_that_are_none_or_were_not_asked_for_end_the_run() {
+    assert_refused(&[
+        (
+            "an unknown kind",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&frame(99, b""));
+            },
+            "unknown kind 99",
+        ),
+        (
+            "a long frame",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&[PACK, 255, 255, 255, 255]);
+            },
+            "4294967295 bytes",
+        ),
+        (
+            "a frame that is cut off",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&[PACK, 100, 0, 0, 0, 1, 2]);
+            },
+            "inside of a frame",
+        ),
+        (
+            "a file that nobody needs",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&pack(7000, b"hello"));
+            },
+            "not asked for",
+        ),
+        (
+            "a block of it",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&block(7000, 300, 0, &[1; 300]));
+            },
+            "not asked for",
+        ),
+        (
+            "a pack that is larger than it is",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&frame(PACK, &varints(&[0, 0, 1 << 40])));
+            },
+            "a malformed Pack",
+        ),
+        (
+            "a block beyond its file",
+            |peer| {
+                offer_new(peer, NEW_LEN);
+                peer.data(&block(0, 100, 0, &[1; 300]));
+            },
+            "a malformed Block",
+        ),
+        (
+            "a bomb",
+            |peer| {
+                offer_new(peer, 5);
+                let bomb = zstd::bulk::compress(&vec![0; 256 << 20], 1).unwrap();
+                peer.data(&frame(PACK | COMPRESSED, &[&3_000_000_u32.to_le_bytes()[..], &bomb].concat()));
+            },
+            "a malformed compressed frame",
+        ),
+        (
+            "a length that is a lie",
+            |peer| {
+                offer_new(peer, 5);
+                let packed = zstd::bulk::compress(&[7; 100], 1).unwrap();
+                peer.data(&frame(PACK | COMPRESSED, &[&101_u32.to_le_bytes()[..], &packed].concat()));
+            },
+            "a malformed compressed frame",
+        ),
+        (
+            "a frame that unpacks to too much",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&frame(PACK | COMPRESSED, &u32::MAX.to_le_bytes()));
+            },
+            "4294967295 bytes",
+        ),
+    ]);
+}
+
+#[test]
+fn parts_that_do_not_fit_their_file_end_the_run() {
+    assert_refused(&[
+        (
+            "two lengths",
+            |peer| {
+                offer_new(peer, NEW_LEN);
+                let frames = [
+                    block(0, 2 * BLOCK_LEN, 0, &[1; BLOCK_BYTES]),
+                    block(0, BLOCK_LEN + 5, BLOCK_LEN, b"hello"),
+                ];
+                peer.data(&frames.concat());
+            },
+            "two lengths",
+        ),
+        (
+            "a block that comes twice",
+            |peer| {
+                offer_new(peer, NEW_LEN);
+                peer.data(
+                    &[
+                        block(0, 2 * BLOCK_LEN, 0, &[1; BLOCK_BYTES]),
+                        block(0, 2 * BLOCK_LEN, 0, &[2; BLOCK_BYTES]),
+                    ]
+                    .concat(),
+                );
+            },
+            "came more than once",
+        ),
+        (
+            "bytes kept of a file that there is not",
+            |peer| {
+                offer_new(peer, NEW_LEN);
+                peer.data(
+                    &Patch { place: place(2 * BLOCK_LEN), segments: vec![Segment::Kept(BLOCK_LEN)] }.encode(),
+                );
+            },
+            "kept of a file that there is not",
+        ),
+        (
+            "chunks of a file that there is not",
+            |peer| {
+                offer_new(peer, NEW_LEN);
+                peer.data(&chunks(3 * BLOCK_LEN, Some((0, 100))));
+            },
+            "in another way than it was begun",
+        ),
+        (
+            "chunks that come twice",
+            |peer| {
+                offer_update(peer, 2 * BLOCK_LEN);
+                peer.data(
+                    &[chunks(2 * BLOCK_LEN, Some((0, 100))), chunks(2 * BLOCK_LEN, Some((0, 100)))].concat(),
+                );
+            },
+            "came more than once",
+        ),
+        (
+            "a block of a file that comes in chunks",
+            |peer| {
+                offer_update(peer, 2 * BLOCK_LEN);
+                peer.data(&block(0, 2 * BLOCK_LEN, 0, &[1; BLOCK_BYTES]));
+            },
+            "in another way than it was begun",
+        ),
+    ]);
+}
+
+pub(crate) fn pack(need: u32, content: &[u8]) -> Vec<u8> {
+    let mut pack = PackBuilder::default();
+    pack.push(need, None, None, content.len(), |frame| {
+        frame.extend_from_slice(content);
+        Ok::<_, ()>(())
+    })
+    .unwrap();
+    pack.finish()
+}
+
+pub(crate) fn block(need: u32, file_len: u64, offset: u64, content: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; Block::PREFIX_BYTES];
+    frame.extend_from_slice(content);
+    Block::seal(frame, need, 0, file_len, offset)
+}
+
+pub(crate) fn end(file_len: u64, hash: ContentHash) -> Vec<u8> {
+    End { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None }) }.encode()
+}
+
+pub(crate) fn place(file_len: u64) -> Place {
+    Place { need: 0, attempt: 0, file_len, offset: 0 }
+}
+
+/// One chunk of 100 bytes from the start of the file.
+pub(crate) fn chunks(file_len: u64, copied: Option<(u64, u32)>) -> Vec<u8> {
+    let mut chunks = ChunksBuilder::default();
+    chunks.push(copied, if copied.is_some() { b"" } else { &[9; 100] });
+    chunks.finish(&place(file_len))
+}
+
+/// Offers another version of the destination's large file, and waits until its chunks are told.
+fn offer_update(peer: &mut Hostile, size: u64) {
+    peer.offer(&[file("old", size)]);
+    loop {
+        match peer.hear() {
+            Some(Message::Update(Update { need: 0, basis: Basis::Chunks(_), .. })) => return,
+            Some(Message::Welcome(_) | Message::Want(_)) => {}
+            other => panic!("not an update: {other:?}"),
+        }
+    }
+}
+
+/// Each lie about a file's content is that file's failure: what was there stays.
+#[track_caller]
+fn assert_file_fails(lies: &[Attack]) {
+    for (what, lie, words) in lies {
+        let (sink, mut peer) = Sink::start();
+        let before = Snapshot::of(&sink.pair.destination);
+        lie(&mut peer);
+        peer.done();
+        let (ended, pair) = sink.end();
+        ended.assert_exit(ExitCode::Partial);
+        let report = ended.report();
+        assert!(report.failures[0].error.contains(words), "{what}: {:?}", report.failures);
+        assert_eq!(report.work.files_failed, 1, "{what}");
+        assert!(!pair.destination.join("new").exists(), "{what}");
+        let entries = |at: &Snapshot| at.entries().count();
+        assert_eq!(entries(&Snapshot::of(&pair.destination)), entries(&before), "{what}");
+        pair.assert_staging_empty();
+    }
+}
+
+#[test]
+fn a_lie_about_content_is_the_failure_of_its_file() {
+    const NO_HASH: &str = "does not have the hash";
+    assert_file_fails(&[
+        (
+            "a packed file",
+            |peer| {
+                offer_new(peer, 5);
+                let mut pack = pack(0, b"hello");
+                *pack.last_mut().unwrap() ^= 1;
+                peer.data(&pack);
+            },
+            NO_HASH,
+        ),
+        (
+            "a file in blocks",
+            |peer| {
+                offer_new(peer, 300_000);
+                peer.data(
+                    &[block(0, 300_000, 0, &[1; 300_000]), end(300_000, ContentHash([1; 32]))].concat(),
+                );
+            },
+            NO_HASH,
+        ),
+        (
+            "the end before the content",
+            |peer| {
+                offer_new(peer, 300_000);
+                peer.data(
+                    &[end(300_000, ContentHash::of(&[2; 300_000])), block(0, 300_000, 0, &[1; 300_000])]
+                        .concat(),
+                );
+            },
+            NO_HASH,
+        ),
+        (
+            "a file in chunks",
+            |peer| {
+                offer_update(peer, 2 * BLOCK_LEN);
+                let place = |offset| Place { offset, ..place(300) };
+                let parts = [0, 200, 100].map(|offset| {
+                    let mut chunks = ChunksBuilder::default();
+                    chunks.push(Some((offset, 100)), b"");
+                    chunks.finish(&place(offset))
+                });
+                peer.data(&[parts.concat(), end(300, ContentHash([3; 32]))].concat());
+            },
+            NO_HASH,
+        ),
+        (
+            "chunks beyond the file that they are copied from",
+            |peer| {
+                offer_update(peer, 2 * BLOCK_LEN);
+                peer.data(&[chunks(100, Some((1 << 40, 100))), end(100, ContentHash([3; 32]))].concat());
+            },
+            "",
+        ),
+        (
+            "the longest file there can be",
+            |peer| {
+                let len = 1 << 61;
+                offer_new(peer, NEW_LEN);
+                let hole = Patch { place: place(len), segments: vec![Segment::Hole(len)] };
+                peer.data(&[hole.encode(), end(len, ContentHash([4; 32]))].concat());
+            },
+            "",
+        ),
+        (
+            "more kept of a small file than there is",
+            |peer| {
+                offer_new(peer, 500);
+                let files = [&varints(&[0, 4, 500])[..], &500_u32.to_le_bytes(), &[5; 32]].concat();
+                let hash = ContentHash::of(&files).0;
+                peer.data(&frame(PACK, &[&hash[..], &files].concat()));
+            },
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
+    const LEN: u64 = 1 << 40;
+    let (sink, mut peer) = Sink::start_with(|destination| {
+        fs::create_dir_all(destination).unwrap();
+        fs::File::create(destination.join("huge")).unwrap().set_len(LEN).unwrap();
+    });
+    peer.offer(&[file("huge", LEN)]);
+    // The sink says what it has in 32,768 messages, which are more than wait for a peer that hears the first alone.
+    while !matches!(peer.hear().unwrap(), Message::Update(Update { need: 0, basis: Basis::Granules(_), .. }))
+    {
+    }
+    peer.data(&block(0, LEN, LEN - BLOCK_LEN, &[1; BLOCK_BYTES]));
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::PeerLost);
+    let message = &ended.report().message;
+    assert!(message.contains("came before it was asked for"), "{message}");
+    pair.assert_staging_empty();
+}
+
+#[test]
+fn a_large_file_that_has_become_empty_arrives_empty() {
+    let (sink, mut peer) = Sink::start();
+    offer_new(&mut peer, 300_000);
+    peer.data(&end(0, ContentHash::of(&[])));
+    peer.done();
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::Done);
+    assert_eq!(fs::read(pair.destination.join("new")).unwrap(), b"");
+}
+
+#[test]
+fn a_flood_of_files_of_any_length_takes_no_memory() {
+    let (sink, mut peer) = Sink::start();
+    let names: Vec<_> = (0..2000).map(|i| format!("n{i:04}")).collect();
+    peer.offer(&names.iter().map(|name| file(name, BLOCK_LEN)).collect::<Vec<_>>());
+    assert_eq!(peer.need().indices.len(), 2000);
+    let len = (1 << 40) + 100;
+    let frames: Vec<_> = (0..2000).map(|need| block(need, len, 1 << 40, &[1; 100])).collect();
+    let failures: Vec<_> = (0..2000).map(failed).collect();
+    peer.data(&[frames.concat(), failures.concat()].concat());
+    peer.done();
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::Partial);
+    assert_eq!(ended.report().work.files_failed, 2000);
+    assert!(!pair.destination.join("n0000").exists());
+    pair.assert_staging_empty();
+}
+
+fn failed(need: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    put_varint(&mut body, need.into());
+    body.extend_from_slice(&[0, 2, 0, 0]);
+    frame(END, &body)
+}
+
+#[test]
+fn of_a_flood_of_streams_eight_are_let_in_and_the_run_goes_on() {
+    let (sink, mut peer) = Sink::start();
+    offer_new(&mut peer, 5);
+    let streams = peer.flood(&[PACK]);
+    assert_eq!(streams.len(), 8);
+    let rest = &pack(0, b"hello")[1..];
+    peer.go_on(streams, rest);
+    peer.done();
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::Done);
+    assert_eq!(fs::read(pair.destination.join("new")).unwrap(), b"hello");
+}
+
+#[test]
+fn a_source_by_hand_that_keeps_to_the_rules_is_served() {
+    let (sink, mut peer) = Sink::start();
+    let len = NEW_LEN;
+    offer_new(&mut peer, len);
+    let mut hashes = BlockHashes::new(len);
+    let content = [8; BLOCK_BYTES];
+    assert!(hashes.set(0, BlockHash::of(&content, 0, len)));
+    assert!(hashes.set(BLOCK_LEN, BlockHash::of_hole(4 * BLOCK_LEN)));
+    let hole = Patch {
+        place: Place { offset: BLOCK_LEN, ..place(len) },
+        segments: vec![Segment::Hole(4 * BLOCK_LEN)],
+    };
+    peer.data(&[hole.encode(), end(len, hashes.finish().unwrap()), block(0, len, 0, &content)].concat());
+    peer.done();
+    let (ended, pair) = sink.end();
+    ended.assert_exit(ExitCode::Done);
+    let expected = [&content[..], &vec![0; 4 * BLOCK_BYTES]].concat();
+    assert!(fs::read(pair.destination.join("new")).unwrap() == expected);
+}
