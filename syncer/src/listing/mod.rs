@@ -4,9 +4,11 @@
 //! `syncer/doc/wire.md` describes the encoding.
 
 mod build;
+mod places;
 mod read;
 
 pub use build::ListingBuilder;
+pub use places::Places;
 pub use read::Entries;
 
 use crate::{

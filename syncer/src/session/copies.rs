@@ -7,6 +7,7 @@ use super::{alike::Alike, execute::Old, paths::Paths};
 use crate::{
     entry::{Entry, Kind},
     hash::BLOCK_BYTES,
+    listing::Places,
     path::RelPath,
     report::Counters,
     scan::{DirId, Tree},
@@ -50,6 +51,7 @@ pub(super) type Place = (DirId, u32);
 struct Listed<'a> {
     by_len: HashMap<u64, Vec<Place>>,
     by_family: HashMap<Vec<u8>, Vec<Place>>,
+    files: Files<'a>,
     paths: Paths<'a>,
 }
 
@@ -65,16 +67,16 @@ impl<'a> Copies<'a> {
         }
         let alike = self.alike.remove(&wanted.from).unwrap_or_default();
         if let Some((first, others)) = alike.split_first() {
-            let (sink, paths) = (self.sink, &mut self.listed().paths);
-            let (path, len) = path_at(sink, paths, first)?;
-            let also = others.iter().filter_map(|place| Some(path_at(sink, paths, place)?.0)).collect();
+            let listed = self.listed();
+            let (path, len) = listed.path_at(*first)?;
+            let also = others.iter().filter_map(|place| Some(listed.path_at(*place)?.0)).collect();
             return Some(Old { path, len, is_guess: false, also });
         }
         let (place, is_guess) = self.likely(wanted)?;
         if is_guess && counters.wrong_guesses.load(Relaxed) >= MAX_WRONG_GUESSES {
             return None;
         }
-        let (path, len) = path_at(self.sink, &mut self.listed().paths, &place)?;
+        let (path, len) = self.listed().path_at(place)?;
         Some(Old { path, len, is_guess, also: Vec::new() })
     }
 
@@ -85,11 +87,10 @@ impl<'a> Copies<'a> {
 
     /// A file that is like a new one in length or in name, and whether that is a guess.
     fn likely(&mut self, wanted: &Wanted<'_>) -> Option<(Place, bool)> {
-        let sink = self.sink;
         let listed = self.listed();
-        match listed.twin(sink, wanted.entry, wanted.len) {
+        match listed.twin(wanted.entry, wanted.len) {
             Some(twin) => Some(twin),
-            None => Some((listed.relative(sink, wanted.entry, wanted.len, wanted.to)?, true)),
+            None => Some((listed.relative(wanted.entry, wanted.len, wanted.to)?, true)),
         }
     }
 
@@ -113,14 +114,15 @@ impl<'a> Listed<'a> {
                 }
             }
         }
-        Self { by_len, by_family, paths: Paths::new(sink) }
+        let files = Files { tree: sink, places: HashMap::new() };
+        Self { by_len, by_family, files, paths: Paths::new(sink) }
     }
 
     /// A file with as many bytes: one with the same time or name if there is one, else any, and whether that is all it goes by.
-    fn twin(&self, sink: &Tree, wanted: &Entry<'_>, len: u64) -> Option<(Place, bool)> {
+    fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<(Place, bool)> {
         let mut best = None;
         for &place in self.by_len.get(&len)? {
-            let Some(entry) = entry_at(sink, place) else { continue };
+            let Some(entry) = self.files.at(place) else { continue };
             let like =
                 u8::from(entry.name == wanted.name) + 2 * u8::from(entry.meta.mtime == wanted.meta.mtime);
             if best.is_none_or(|(_, most)| like > most) {
@@ -132,34 +134,44 @@ impl<'a> Listed<'a> {
 
     /// A file of another length whose name has the same family: with the same name if there is one, else from the same directory, else
     /// any; of several, that of the nearest length.
-    fn relative(&self, sink: &Tree, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<Place> {
+    fn relative(&mut self, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<Place> {
         if len < MIN_RELATIVE_BYTES {
             return None;
         }
         let likeness = |place: &Place| {
-            let (name, size) = large_at(sink, *place).unwrap_or_default();
+            let (name, size) = self.files.large_at(*place).unwrap_or_default();
             (name == wanted.name, Some(place.0) == here, Reverse(size.abs_diff(len)))
         };
         self.by_family.get(&family(wanted.name))?.iter().copied().max_by_key(likeness)
     }
+
+    /// The path and the length of a file.
+    fn path_at(&mut self, place: Place) -> Option<(RelPath, u64)> {
+        let (name, len) = self.files.large_at(place)?;
+        Some((self.paths.of(place.0).join(name).ok()?, len))
+    }
 }
 
-fn entry_at(tree: &Tree, (dir, index): Place) -> Option<Entry<'_>> {
-    tree.dirs[dir as usize].listing.iter().nth(index as usize)
+/// Files by their places.
+#[derive(Debug)]
+struct Files<'a> {
+    tree: &'a Tree,
+    places: HashMap<DirId, Places<'a>>,
 }
 
-/// The path and the length of a file.
-fn path_at(tree: &Tree, paths: &mut Paths<'_>, place: &Place) -> Option<(RelPath, u64)> {
-    let (name, len) = large_at(tree, *place)?;
-    Some((paths.of(place.0).join(name).ok()?, len))
-}
+impl<'a> Files<'a> {
+    fn at(&mut self, (dir, index): Place) -> Option<Entry<'a>> {
+        let listing = &self.tree.dirs[dir as usize].listing;
+        self.places.entry(dir).or_insert_with(|| Places::of(listing)).from(index).next()
+    }
 
-/// The name and the length of a file.
-fn large_at(tree: &Tree, place: Place) -> Option<(&[u8], u64)> {
-    let entry = entry_at(tree, place)?;
-    match entry.kind {
-        Kind::File { size } => Some((entry.name, size)),
-        _ => None,
+    /// The name and the length of a file.
+    fn large_at(&mut self, place: Place) -> Option<(&'a [u8], u64)> {
+        let entry = self.at(place)?;
+        match entry.kind {
+            Kind::File { size } => Some((entry.name, size)),
+            _ => None,
+        }
     }
 }
 

@@ -38,6 +38,9 @@ pub(super) struct Context<'a> {
     pub monitor: &'a Monitor,
 }
 
+/// Files of one directory are asked for by so many, so that memory does not grow with the directory, and the first are sent while the rest is planned.
+const NEEDS_AT_ONCE: usize = 4096;
+
 /// A directory that files are needed for.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -102,7 +105,7 @@ fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
 
 /// Where the content of files comes from.
 pub(super) trait Fetch {
-    /// Asks for files, all of one directory; they are written by other threads. Waits while too many are under way.
+    /// Asks for files, all of one directory and no more than some thousands; they are written by other threads. Waits while too many are under way.
     fn fetch(&mut self, needs: Vec<Need>) -> Result<(), SessionError>;
 
     /// Waits until every file that was asked for has been written or has failed.
@@ -213,7 +216,7 @@ impl<'a> Executor<'a> {
                 return Err(TransportError::Canceled.into());
             }
             self.context.destination.still_held()?;
-            self.enter(dir, Part::Dirs);
+            self.enter(dir, Part::Dirs, &mut |_| Ok(()))?;
         }
         Ok(())
     }
@@ -268,10 +271,7 @@ impl<'a> Executor<'a> {
                 return Err(TransportError::Canceled.into());
             }
             self.context.destination.still_held()?;
-            let needs = self.enter(dir, part);
-            if !needs.is_empty() {
-                fetch.fetch(needs)?;
-            }
+            self.enter(dir, part, &mut |needs| fetch.fetch(needs))?;
         }
         fetch.finish()
     }
@@ -323,21 +323,26 @@ impl<'a> Executor<'a> {
         Ok(notes)
     }
 
-    /// Does what can be done at once in one directory, and returns the files that need content.
-    fn enter(&mut self, dir: &PlannedDir, part: Part) -> Vec<Need> {
+    /// Does what can be done at once in one directory, and has the content of files fetched that need it.
+    fn enter(
+        &mut self,
+        dir: &PlannedDir,
+        part: Part,
+        fetch: &mut dyn FnMut(Vec<Need>) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
         let changes = dir.plan.changes_entries();
         // One that was just made is on the list already.
         if part != Part::Rest && changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
             self.unfinished.push(Unfinished { path: dir.path.clone(), meta: dir.meta, attrs: None });
         }
         if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {
-            return Vec::new();
+            return Ok(());
         }
         let opened = match self.open(dir, changes) {
             Ok(opened) => opened,
             Err(error) => {
                 self.context.failures.add(&dir.path, "open directory", &error);
-                return Vec::new();
+                return Ok(());
             }
         };
         let target = Arc::new(Target { source: dir.source, path: dir.path.clone() });
@@ -380,8 +385,11 @@ impl<'a> Executor<'a> {
                 }
                 _ => {}
             }
+            if needs.len() >= NEEDS_AT_ONCE {
+                fetch(std::mem::take(&mut needs))?;
+            }
         }
-        needs
+        if needs.is_empty() { Ok(()) } else { fetch(needs) }
     }
 
     fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<OwnedFd> {

@@ -1,7 +1,8 @@
-//! From the numbers of directories to their paths.
+//! From the numbers of directories to their paths and entries.
 
 use crate::{
     entry::Kind,
+    listing::{Entries, Places},
     path::RelPath,
     scan::{DirId, ROOT, Tree},
 };
@@ -13,6 +14,28 @@ pub(super) struct Paths<'a> {
     tree: &'a Tree,
     parents: Vec<DirId>,
     last: Option<Parent>,
+}
+
+/// The entries of directories, from any place on. Of the directory that was asked about last it is known where they are.
+#[derive(Debug)]
+pub(super) struct EntriesOf<'a> {
+    tree: &'a Tree,
+    last: Option<(DirId, Places<'a>)>,
+}
+
+impl<'a> EntriesOf<'a> {
+    pub(super) fn new(tree: &'a Tree) -> Self {
+        Self { tree, last: None }
+    }
+
+    /// The entries of a directory from the one at `index` on; `None` where there is no such directory.
+    pub(super) fn from(&mut self, dir: DirId, index: u32) -> Option<Entries<'a>> {
+        let places = match self.last.take().filter(|(last, _)| *last == dir) {
+            Some((_, places)) => places,
+            None => Places::of(&self.tree.dirs.get(dir as usize)?.listing),
+        };
+        Some(self.last.insert((dir, places)).1.from(index))
+    }
 }
 
 /// The path of a directory, and the names of the directories in it.

@@ -9,7 +9,7 @@ use super::{
     check::{Expect, Listed as Candidate, hash_all},
     device,
     feed::Feed,
-    paths::Paths,
+    paths::{EntriesOf, Paths},
     read::Origin,
     sink::scan_tree,
     sketch::sketch_all,
@@ -74,7 +74,7 @@ pub(super) fn serve(
             Feed::start(scope, origin, tree, peer, params, monitor)
         };
         let mut feed = None;
-        let mut paths = None;
+        let mut finder = None;
         // However this ends, no worker may wait for a sink that does not read any more.
         let _release = Release(peer);
         loop {
@@ -90,12 +90,11 @@ pub(super) fn serve(
                     control.send(&Message::SourceDone(Box::new(done(&Failures::default()))))?;
                 }
                 Message::Hash(groups) => {
-                    let files = candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &groups)?;
+                    let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&groups)?;
                     control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
                 }
                 Message::Sketch(sketch) => {
-                    let files =
-                        candidates(tree, paths.get_or_insert_with(|| Paths::new(tree)), &sketch.files)?;
+                    let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&sketch.files)?;
                     control.send(&Message::Sketched(sketch_all(
                         origin,
                         &files,
@@ -115,29 +114,32 @@ pub(super) fn serve(
     })
 }
 
-/// The files that the sink asks about.
-fn candidates(
-    tree: &Tree,
-    paths: &mut Paths<'_>,
-    groups: &[FileGroup],
-) -> Result<Vec<Candidate>, TransportError> {
-    const NONE: TransportError =
-        TransportError::Nonsense("something was asked about a file that there is not");
-    let mut files = Vec::new();
-    for group in groups {
-        let dir = tree.dirs.get(group.dir as usize).ok_or(NONE)?;
-        let path = paths.of(group.dir);
-        let mut wanted = group.indices.iter().peekable();
-        for (index, entry) in (0..).zip(&dir.listing) {
-            if wanted.next_if(|at| **at == index).is_some() {
+/// Finds the files that the sink asks about.
+struct Finder<'a> {
+    paths: Paths<'a>,
+    entries: EntriesOf<'a>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        Self { paths: Paths::new(tree), entries: EntriesOf::new(tree) }
+    }
+
+    fn files(&mut self, groups: &[FileGroup]) -> Result<Vec<Candidate>, TransportError> {
+        const NONE: TransportError =
+            TransportError::Nonsense("something was asked about a file that there is not");
+        let mut files = Vec::new();
+        for group in groups {
+            let first = group.indices.first().copied().unwrap_or(0);
+            let mut entries = (first..).zip(self.entries.from(group.dir, first).ok_or(NONE)?);
+            let path = self.paths.of(group.dir);
+            for wanted in &group.indices {
+                let (_, entry) = entries.find(|(index, _)| index == wanted).ok_or(NONE)?;
                 files.push(Candidate::new(group.dir, &path, &entry).ok_or(NONE)?);
             }
         }
-        if wanted.next().is_some() {
-            return Err(NONE);
-        }
+        Ok(files)
     }
-    Ok(files)
 }
 
 /// Lets the workers go when it is dropped.

@@ -20,7 +20,7 @@ use contract::RunParams;
 
 use self::large::Large;
 use super::{
-    paths::Paths,
+    paths::{EntriesOf, Paths},
     read::{LastDir, Origin},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     entry::{Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
-    scan::{Dir, DirId, Tree},
+    scan::{DirId, Tree},
     transport::{DataSender, Peer, TransportError},
     wire::{
         Basis, Needs, Prefix, Update,
@@ -48,6 +48,9 @@ const MAX_HALF_KNOWN: usize = 256;
 
 const OUT_OF_ORDER: TransportError = TransportError::Nonsense("what there is of a file came out of order");
 
+const NO_DIRECTORY: TransportError =
+    TransportError::Nonsense("a file was asked for in a directory that there is not");
+
 const NO_FILE: TransportError = TransportError::Nonsense("a file was asked for that there is not");
 
 /// The running workers.
@@ -55,11 +58,13 @@ pub(super) struct Feed<'scope> {
     jobs: Sender<Job>,
     workers: Vec<ScopedJoinHandle<'scope, Result<(), TransportError>>>,
     paths: Paths<'scope>,
-    tree: &'scope Tree,
+    /// How many bytes all files have.
+    total_bytes: u64,
     origin: Origin<'scope>,
     monitor: &'scope Monitor,
     /// Large files of which the sink has not said yet all of what it has, by the numbers of their needs.
     half_known: HashMap<u32, Arc<Large>>,
+    entries: EntriesOf<'scope>,
     files: u64,
     bytes: u64,
 }
@@ -110,20 +115,36 @@ impl<'scope> Feed<'scope> {
             scope.spawn(move || worker.run(&queue))
         };
         let workers = peer.senders.iter().map(start).collect();
-        let (paths, half_known) = (Paths::new(tree), HashMap::new());
-        Self { jobs, workers, paths, tree, origin, monitor, half_known, files: 0, bytes: 0 }
+        Self {
+            jobs,
+            workers,
+            paths: Paths::new(tree),
+            entries: EntriesOf::new(tree),
+            total_bytes: tree.totals.bytes,
+            origin,
+            monitor,
+            half_known: HashMap::new(),
+            files: 0,
+            bytes: 0,
+        }
     }
 
     /// Deals out the files of one directory.
     pub(super) fn send(&mut self, needs: &Needs) -> Result<(), TransportError> {
-        let dir = self.dir(needs.dir)?;
+        let first = needs.indices.first().copied().unwrap_or(0);
+        let entries = self.entries.from(needs.dir, first).ok_or(NO_DIRECTORY)?;
         let path = Arc::new(self.paths.of(needs.dir));
         let mut batch = Vec::new();
         let mut bytes = 0;
         let mut wanted = (0..).zip(&needs.indices).peekable();
         let mut prefixes = needs.prefixes.iter().copied().peekable();
-        for (index, entry) in (0..).zip(&dir.listing) {
-            let Some((nth, _)) = wanted.next_if(|(_, at)| **at == index) else { continue };
+        for (index, entry) in (first..).zip(entries) {
+            let Some((nth, _)) = wanted.next_if(|(_, at)| **at == index) else {
+                if wanted.peek().is_none() {
+                    break;
+                }
+                continue;
+            };
             let prefix = prefixes.next_if(|prefix| prefix.nth == nth);
             let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
             let size = file.size;
@@ -171,15 +192,10 @@ impl<'scope> Feed<'scope> {
 
     /// A file that was asked for, and the path of its directory.
     fn find(&mut self, need: u32, dir: DirId, index: u32) -> Result<(RelPath, File), TransportError> {
-        let entry = self.dir(dir)?.listing.iter().nth(index as usize).ok_or(NO_FILE)?;
+        let entry = self.entries.from(dir, index).ok_or(NO_DIRECTORY)?.next().ok_or(NO_FILE)?;
         let file = self.file(need, &entry, None)?;
         self.monitor.set_totals(self.files, self.bytes);
         Ok((self.paths.of(dir), file))
-    }
-
-    fn dir(&self, id: DirId) -> Result<&'scope Dir, TransportError> {
-        let dir = self.tree.dirs.get(id as usize);
-        dir.ok_or(TransportError::Nonsense("a file was asked for in a directory that there is not"))
     }
 
     fn file(&mut self, need: u32, entry: &Entry<'_>, prefix: Option<Prefix>) -> Result<File, TransportError> {
@@ -190,7 +206,7 @@ impl<'scope> Feed<'scope> {
         };
         // A sink may ask for one file again and again.
         (self.files, self.bytes) = match self.origin.is_device() {
-            true => (1, self.tree.totals.bytes),
+            true => (1, self.total_bytes),
             false => (self.files + 1, self.bytes.saturating_add(size)),
         };
         Ok(File { need, name: entry.name.into(), size, meta: entry.meta, prefix })

@@ -27,9 +27,6 @@ use crate::{
     wire::{Message, data::MAX_PACKED_BYTES},
 };
 
-/// Files of one directory are asked for in messages of at most this many, so that the first are sent while the rest is planned.
-const NEEDS_PER_MESSAGE: usize = 4096;
-
 /// Small files that have to be read before they are asked for are dealt out in parts of this many.
 const SMALL_PER_JOB: usize = 64;
 
@@ -81,9 +78,9 @@ impl Fetch for RemoteFetch<'_, '_> {
                 }
             }
         }
-        for needs in plain.chunks(NEEDS_PER_MESSAGE) {
-            let first = self.add(needs, false)?;
-            self.peer.control.send(&Message::Need(request(first, needs, Vec::new())))?;
+        if !plain.is_empty() {
+            let first = self.add(&plain, false)?;
+            self.peer.control.send(&Message::Need(request(first, &plain, Vec::new())))?;
         }
         for needs in small.chunks(SMALL_PER_JOB) {
             let first = self.add(needs, false)?;
