@@ -1,6 +1,7 @@
 //! Bounded reading and writing of integers and byte strings, for every format of the engine. What is read may come from a
 //! hostile peer or a damaged file: nothing is allocated before its length was checked.
 
+use bytes::Bytes;
 use thiserror::Error;
 
 /// Why bytes are not what the format says.
@@ -41,12 +42,19 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
+    /// What they are a part of, where that may be kept.
+    whole: Option<&'a Bytes>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        Self { rest: bytes, whole: None }
+    }
+
+    /// A reader of bytes that may be kept: parts of them are not copied.
+    pub fn sharing(bytes: &'a Bytes) -> Self {
+        Self { rest: bytes, whole: Some(bytes) }
     }
 
     /// Whether everything was read.
@@ -110,11 +118,22 @@ impl<'a> Reader<'a> {
 
     /// A byte string of [`put_bytes`] of at most `max` bytes.
     pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
-        let len = usize::try_from(self.varint()?).map_err(|_| DecodeError::Overflow)?;
+        let len = self.length()?;
         if len > max {
             return Err(DecodeError::Overflow);
         }
         self.take(len)
+    }
+
+    /// The length of something, which may be longer than all that is left.
+    pub fn length(&mut self) -> Result<usize, DecodeError> {
+        usize::try_from(self.varint()?).map_err(|_| DecodeError::Overflow)
+    }
+
+    /// The next `len` bytes, to be kept.
+    pub fn shared(&mut self, len: usize) -> Result<Bytes, DecodeError> {
+        let taken = self.take(len)?;
+        Ok(self.whole.map_or_else(|| Bytes::copy_from_slice(taken), |whole| whole.slice_ref(taken)))
     }
 
     /// Checks that nothing is left.

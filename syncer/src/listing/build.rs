@@ -90,14 +90,13 @@ impl ListingBuilder {
     /// The listing, with no spare memory.
     pub fn finish(mut self) -> Listing {
         self.end_run();
-        Listing {
-            len: self.len,
-            dirs: self.dirs,
-            complete: !self.incomplete,
-            entries: self.entries.into(),
-            owners: self.owners.into(),
-            attrs: self.attrs.into(),
-        }
+        let Self { len, dirs, incomplete, entries: mut bytes, owners, attrs, .. } = self;
+        let owners_at = bytes.len();
+        let attrs_at = owners_at + owners.len();
+        bytes.extend_from_slice(&owners);
+        bytes.extend_from_slice(&attrs);
+        let bytes = bytes.into_boxed_slice().into();
+        Listing { len, dirs, complete: !incomplete, bytes, owners_at, attrs_at }
     }
 
     fn push_attrs(&mut self, attrs: Attrs<'_>) {

@@ -11,8 +11,10 @@ pub use build::ListingBuilder;
 pub use places::Places;
 pub use read::Entries;
 
+use bytes::Bytes;
+
 use crate::{
-    codec::{DecodeError, Reader, put_bytes, put_varint},
+    codec::{DecodeError, Reader, put_varint},
     entry::{Entry, Kind},
     hash::{TreeDigest, digest},
 };
@@ -39,9 +41,10 @@ pub struct Listing {
     dirs: u32,
     /// Whether every entry could be read; where not, nothing may be deleted on the strength of this listing.
     complete: bool,
-    entries: Box<[u8]>,
-    owners: Box<[u8]>,
-    attrs: Box<[u8]>,
+    /// Entries, owners and attributes, one behind the other; a large listing of the peer's is a part of the frame that it came in.
+    bytes: Bytes,
+    owners_at: usize,
+    attrs_at: usize,
 }
 
 impl Listing {
@@ -65,25 +68,37 @@ impl Listing {
         self.complete
     }
 
+    fn entries(&self) -> &[u8] {
+        &self.bytes[..self.owners_at]
+    }
+
+    fn owners(&self) -> &[u8] {
+        &self.bytes[self.owners_at..self.attrs_at]
+    }
+
+    fn attrs(&self) -> &[u8] {
+        &self.bytes[self.attrs_at..]
+    }
+
     /// The entries in order. A listing was checked when it was built or decoded, so this cannot fail.
     pub fn iter(&self) -> Entries<'_> {
         Entries {
             left: self.len,
-            entries: EntryReader::new(&self.entries),
-            owners: OwnerReader::new(&self.owners),
-            attrs: AttrsReader::new(&self.attrs),
+            entries: EntryReader::new(self.entries()),
+            owners: OwnerReader::new(self.owners()),
+            attrs: AttrsReader::new(self.attrs()),
         }
     }
 
     /// What the directory itself looks like.
     pub fn digest(&self) -> TreeDigest {
-        let attrs = if self.attrs.is_empty() { TreeDigest::NO_ATTRS } else { digest(&[&self.attrs]) };
-        TreeDigest { entries: digest(&[&self.entries]), owners: digest(&[&self.owners]), attrs }
+        let attrs = if self.attrs().is_empty() { TreeDigest::NO_ATTRS } else { digest(&[self.attrs()]) };
+        TreeDigest { entries: digest(&[self.entries()]), owners: digest(&[self.owners()]), attrs }
     }
 
     /// About how many bytes the encoding takes.
     pub fn encoded_len(&self) -> usize {
-        self.entries.len() + self.owners.len() + self.attrs.len() + 16
+        self.bytes.len() + 16
     }
 
     /// Appends the encoding to `out`.
@@ -91,9 +106,10 @@ impl Listing {
         put_varint(out, u64::from(self.len));
         put_varint(out, u64::from(self.dirs));
         out.push(u8::from(self.complete));
-        put_bytes(out, &self.entries);
-        put_bytes(out, &self.owners);
-        put_bytes(out, &self.attrs);
+        for part in [self.entries(), self.owners(), self.attrs()] {
+            put_varint(out, part.len() as u64);
+        }
+        out.extend_from_slice(&self.bytes);
     }
 
     /// Reads an encoding and checks all of it: names, order, counts.
@@ -108,18 +124,18 @@ impl Listing {
             1 => true,
             _ => return Err(DecodeError::Invalid("a listing's flag is neither 0 nor 1")),
         };
-        let entries = reader.bytes(usize::MAX)?.into();
-        let owners = reader.bytes(usize::MAX)?.into();
-        let attrs = reader.bytes(usize::MAX)?.into();
-        let listing = Self { len, dirs, complete, entries, owners, attrs };
+        let owners_at = reader.length()?;
+        let attrs_at = owners_at.checked_add(reader.length()?).ok_or(DecodeError::Overflow)?;
+        let end = attrs_at.checked_add(reader.length()?).ok_or(DecodeError::Overflow)?;
+        let listing = Self { len, dirs, complete, bytes: reader.shared(end)?, owners_at, attrs_at };
         listing.check()?;
         Ok(listing)
     }
 
     fn check(&self) -> Result<(), DecodeError> {
-        let mut entries = EntryReader::new(&self.entries);
-        let mut owners = OwnerReader::new(&self.owners);
-        let mut attrs = AttrsReader::new(&self.attrs);
+        let mut entries = EntryReader::new(self.entries());
+        let mut owners = OwnerReader::new(self.owners());
+        let mut attrs = AttrsReader::new(self.attrs());
         let mut last: Option<&[u8]> = None;
         let mut dirs = 0;
         for _ in 0..self.len {
@@ -244,7 +260,7 @@ mod tests {
             entries[at].attrs = attrs;
         }
         let built = listing(&entries);
-        assert!(built.attrs.len() < 240, "{} bytes", built.attrs.len());
+        assert!(built.attrs().len() < 240, "{} bytes", built.attrs().len());
         assert_eq!(built.iter().collect::<Vec<_>>(), entries);
         let bytes = encoded(&built);
         assert_eq!(Listing::decode(&mut Reader::new(&bytes)), Ok(built.clone()));

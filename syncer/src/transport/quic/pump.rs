@@ -117,7 +117,7 @@ async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Resu
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
     while let Some((kind, body)) = read_frame(&mut stream, Message::max_bytes).await? {
         let taken = Arc::clone(&room).acquire_many_owned(body.len().min(MAX_MESSAGE_BYTES) as u32).await.ok();
-        let message = Message::decode(kind, &body)?;
+        let message = Message::decode_owned(kind, body)?;
         let refusal = match &message {
             Message::Refuse(refusal) => Some(refusal.clone()),
             _ => None,

@@ -12,6 +12,7 @@ pub use need::{Basis, Needs, Prefix, Update};
 pub use sketch::{MAX_SPANS, Sketch};
 pub use tree::{Listed, SourceDone, TreeHead};
 
+use bytes::Bytes;
 use contract::{ExitCode, PlannedAction, Report, RunParams};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -101,6 +102,9 @@ const MAX_JSON_BYTES: usize = 1 << 20;
 
 /// Include and exclude patterns together. Each takes about 28 KB once it is compiled.
 const MAX_PATTERNS: usize = 10_000;
+
+/// Below this the body of a directory is copied: the buffer that it came in may have room for much more.
+const MIN_SHARED_BYTES: usize = 1 << 20;
 
 /// Directories or files that one message may ask for. A number of one byte takes four in memory, and more once it is answered.
 const MAX_ASKED: usize = 32 << 10;
@@ -209,6 +213,20 @@ impl Message {
         }
     }
 
+    /// The same, of a body that is given away: a large directory is not copied.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn decode_owned(kind: u8, body: Vec<u8>) -> Result<Self, WireError> {
+        if kind != LISTED || body.len() < MIN_SHARED_BYTES {
+            return Self::decode(kind, &body);
+        }
+        let body = Bytes::from(body.into_boxed_slice());
+        read_all(Reader::sharing(&body), tree::read_listed)
+            .map(Self::Listed)
+            .map_err(|source| WireError::Malformed { what: "Listed", source })
+    }
+
     fn kind(&self) -> u8 {
         match self {
             Self::Hello(_) => HELLO,
@@ -247,7 +265,13 @@ fn read_whole<'a, T>(
     body: &'a [u8],
     read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {
-    let mut reader = Reader::new(body);
+    read_all(Reader::new(body), read)
+}
+
+fn read_all<'a, T>(
+    mut reader: Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
     let value = read(&mut reader)?;
     reader.finish()?;
     Ok(value)

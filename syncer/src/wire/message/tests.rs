@@ -229,14 +229,36 @@ fn a_listed_directory_is_these_bytes() {
     let mut golden = vec![LISTED, 64, 0, 0, 0];
     golden.extend([3, 8]); // its number, the first number in it
     golden.extend([2, 1, 1]); // two entries, one directory, complete
-    golden.extend([7, 0x39, 1, b'a', 0x38, 1, b'b', 9, 3, 2, 0, 0]);
-    golden.extend(*b"\x12\x01\x10\x09user.some\x05value"); // 18 bytes of attributes: 16 of entry 1
+    golden.extend([7, 3, 18]); // bytes of entries, owners, attributes
+    golden.extend([0x39, 1, b'a', 0x38, 1, b'b', 9]);
+    golden.extend([2, 0, 0]);
+    golden.extend(*b"\x01\x10\x09user.some\x05value"); // 16 bytes of entry 1
     golden.extend([7; 16]);
     golden.extend([9; 16]);
     golden.extend([3; 16]);
     golden.extend(*b"\x04*.o\n"); // the rules
     golden[1] = (golden.len() - HEADER_BYTES) as u8;
     assert_eq!(frame, golden);
+}
+
+#[test]
+fn a_large_directory_is_the_same_whether_it_is_copied_or_not() {
+    let mut builder = ListingBuilder::default();
+    for size in 0..80_000 {
+        let name = format!("{size:09}");
+        let (kind, meta, attrs) = (Kind::File { size }, Meta::default(), Attrs::default());
+        builder.push(&Entry { name: name.as_bytes(), kind, meta, attrs });
+    }
+    let message = Message::Listed(Listed { listing: builder.finish(), children: vec![], ..listed() });
+    let mut frame = Vec::new();
+    message.encode(&mut frame);
+    let body = &frame[HEADER_BYTES..];
+    assert!(body.len() >= MIN_SHARED_BYTES);
+    assert_eq!(Message::decode_owned(LISTED, body.to_vec()).as_ref(), Ok(&message));
+    assert_eq!(Message::decode(LISTED, body), Ok(message));
+    for damaged in [&body[..body.len() - 1], &[body, &[0]].concat()] {
+        assert!(Message::decode_owned(LISTED, damaged.to_vec()).is_err());
+    }
 }
 
 #[test]

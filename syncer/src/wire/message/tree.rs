@@ -67,6 +67,13 @@ fn read_digest(reader: &mut Reader<'_>) -> Result<TreeDigest, DecodeError> {
 }
 
 pub(super) fn put_listed(out: &mut Vec<u8>, listed: &Listed) {
+    // Growing by doubling would hold a large one twice.
+    out.reserve(
+        listed.listing.encoded_len()
+            + listed.children.len() * size_of::<TreeDigest>()
+            + listed.rules.len()
+            + 64,
+    );
     put_varint(out, u64::from(listed.dir));
     put_varint(out, u64::from(listed.first_child));
     listed.listing.encode(out);
