@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, RunParams, Side, WriteMode};
+use contract::{Compression, DeleteLimit, MAX_CONNECTIONS, RunParams, Side, WriteMode};
 use thiserror::Error;
 
 use crate::api::{
@@ -16,7 +16,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 15] = [
+const NOT_SUPPORTED_YET: [Unsupported; 14] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -30,7 +30,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 15] = [
     ("destination.create", |spec, _| spec.destination.create.is_some()),
     ("schedule", |spec, _| spec.schedule.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
-    ("transfer.connections", |spec, _| spec.transfer.connections != 0),
     ("snapshots", |spec, _| spec.snapshots.is_some()),
     ("regression", |spec, _| spec.regression.is_some()),
     ("hooks", |spec, _| spec.hooks.is_some()),
@@ -294,7 +293,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         write: files.write,
         compression: compression(&spec.transfer)?,
         bandwidth_limit: bandwidth_limit(spec)?,
-        connections: number("transfer.connections", spec.transfer.connections)?,
+        connections: connections(&spec.transfer)?,
         shard: None,
         expect_volume: None,
     })
@@ -322,6 +321,13 @@ fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {
         CompressionMode::Auto => Compression::Auto,
         CompressionMode::None => Compression::None,
         CompressionMode::Zstd => Compression::Level(number("transfer.compressionLevel", level)?),
+    })
+}
+
+fn connections(transfer: &Transfer) -> Result<u32, ValidationError> {
+    let connections = u32::try_from(transfer.connections).ok();
+    connections.filter(|connections| *connections <= MAX_CONNECTIONS).ok_or_else(|| {
+        invalid("transfer.connections", format!("is not a number from 0 to {MAX_CONNECTIONS}; write one"))
     })
 }
 

@@ -6,6 +6,9 @@ use thiserror::Error;
 
 use crate::VolumeId;
 
+/// The most connections that a run may be told to have.
+pub const MAX_CONNECTIONS: u32 = 8;
+
 /// A flag's value that cannot be read; says what would be accepted.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("`{value}` is not {expected}")]
@@ -160,7 +163,7 @@ pub struct RunParams {
     pub compression: Compression,
     /// Bytes per second on the wire; `None` is unlimited.
     pub bandwidth_limit: Option<u64>,
-    /// QUIC connections; 0 lets the engine choose.
+    /// QUIC connections, at most [`MAX_CONNECTIONS`]; 0 lets the end that dials choose.
     pub connections: u32,
     /// The part of the tree that this pair of processes syncs.
     pub shard: Option<Shard>,

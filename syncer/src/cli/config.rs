@@ -201,21 +201,14 @@ struct Unsupported {
     instead: &'static str,
 }
 
-const UNSUPPORTED: &[Unsupported] = &[
-    Unsupported {
-        asked: |params| {
-            let whole_only = params.verify || params.dry_run || params.write == contract::WriteMode::InPlace;
-            params.shard.is_some_and(|shard| shard.count > 1) && whole_only
-        },
-        what: "--shard with --write in-place, --verify or --dry-run",
-        instead: "leave one of them out",
+const UNSUPPORTED: &[Unsupported] = &[Unsupported {
+    asked: |params| {
+        let whole_only = params.verify || params.dry_run || params.write == contract::WriteMode::InPlace;
+        params.shard.is_some_and(|shard| shard.count > 1) && whole_only
     },
-    Unsupported {
-        asked: |params| params.connections > 1,
-        what: "more than one connection in --connections",
-        instead: "write 1, or leave it out",
-    },
-];
+    what: "--shard with --write in-place, --verify or --dry-run",
+    instead: "leave one of them out",
+}];
 
 fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.bandwidth_limit == Some(0) {
@@ -269,15 +262,12 @@ mod tests {
 
     #[test]
     fn what_the_engine_cannot_do_is_refused_by_name() {
-        let examples = [
-            RunParams { connections: 2, ..RunParams::default() },
-            RunParams {
-                run: "r".into(),
-                verify: true,
-                shard: Some(contract::Shard { index: 0, count: 2 }),
-                ..RunParams::default()
-            },
-        ];
+        let examples = [RunParams {
+            run: "r".into(),
+            verify: true,
+            shard: Some(contract::Shard { index: 0, count: 2 }),
+            ..RunParams::default()
+        }];
         for Unsupported { asked, what, .. } in UNSUPPORTED {
             let example = examples.iter().find(|params| asked(params)).expect(what).to_args();
             let args: Vec<&str> =

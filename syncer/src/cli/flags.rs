@@ -314,8 +314,14 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes, help_heading = "Transfer")]
     bandwidth_limit: Option<u64>,
 
-    /// QUIC connections to use; 0 lets the engine choose
-    #[arg(long, value_name = "N", default_value = "0", help_heading = "Transfer")]
+    /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the end that dials, at most 4
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        value_parser = clap::value_parser!(u32).range(..=i64::from(contract::MAX_CONNECTIONS)),
+        help_heading = "Transfer"
+    )]
     connections: u32,
 
     /// Sync one part of a tree that several pairs of processes share, counted from 0; all at once, with the same --run
@@ -505,7 +511,7 @@ mod tests {
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
             (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
-            (bandwidth_limit, connections) in (any::<Option<u64>>(), any::<u32>()),
+            (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
             shard in prop::option::of(any_shard()),
             volume in any::<Option<[u8; 16]>>(),
         ) -> RunParams {

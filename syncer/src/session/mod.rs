@@ -96,6 +96,7 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
         })
         .and_then(|(connection, peer)| {
             clock = Clock::started_at(connection.began(), monitor);
+            peer.use_connections(params.connections);
             let result = source::run(&source, &peer, params, &mut clock.watch);
             let exchange = finish(connection, &peer, &result, false);
             result.map_err(|error| error.or_cause(exchange.1))

@@ -59,6 +59,7 @@ pub(super) fn run(
     control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
     let hello = expect_hello(control)?;
     run.clone_from(&hello.params.run);
+    peer.use_connections(hello.params.connections);
     if let Some(len) = hello.device {
         return device::receive(place, len, peer, &hello.params, watch, bytes_on_wire);
     }

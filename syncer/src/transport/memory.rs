@@ -2,7 +2,7 @@
 
 use async_channel::{Receiver, Sender, bounded};
 
-use super::{Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued};
+use super::{Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued};
 use crate::wire::{HEADER_BYTES, Message, data::MAX_FRAME_BYTES, read_header};
 
 /// A source's and a sink's view of one connection.
@@ -28,6 +28,7 @@ fn peer(
         senders: data.into_iter().map(|outgoing| DataSender { outgoing, fault: fault.clone() }).collect(),
         receiver: DataReceiver { incoming: frames },
         fault,
+        connections: Asked::default(),
     }
 }
 

@@ -177,7 +177,7 @@ impl Control {
     }
 }
 
-/// Where the source's workers put data frames; each has its own stream.
+/// Where a worker of the source puts data frames; whichever stream is free takes the next.
 #[derive(Debug, Clone)]
 pub struct DataSender {
     outgoing: Sender<Vec<u8>>,
@@ -219,20 +219,31 @@ impl DataReceiver {
     }
 }
 
-/// One end's view of a connection.
+/// One end's view of a run's connection, or connections: they end as one.
 #[derive(Debug)]
 pub struct Peer {
     /// Messages.
     pub control: Control,
-    /// Data to the peer, one sender a stream; empty at the sink.
+    /// Data to the peer, one sender a worker; empty at the sink.
     pub senders: Vec<DataSender>,
     /// Data from the peer; nothing comes at the source.
     pub receiver: DataReceiver,
     /// What ended the connection.
     pub fault: Fault,
+    /// How many connections the run may have, once that is known.
+    connections: Asked,
 }
 
+/// See [`Peer::use_connections`].
+type Asked = Arc<OnceLock<u32>>;
+
 impl Peer {
+    /// Lets the run have so many connections, or as many as the end that dials chooses where it is 0. Until then, and over the queues of
+    /// tests, it has one.
+    pub fn use_connections(&self, asked: u32) {
+        let _ = self.connections.set(asked);
+    }
+
     /// Has done with a peer that broke the protocol: whoever waits for data, or for it to hear, is let go and finds the error.
     pub fn give_up(&self, error: TransportError) {
         self.fault.set(error);

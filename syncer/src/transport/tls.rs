@@ -39,7 +39,7 @@ pub(super) fn client(identity: &Identity) -> Result<rustls::ClientConfig, Error>
         .with_custom_certificate_verifier(Arc::new(Pinned::new(identity)))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own_key(identity)?)));
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // A run has one connection; a session kept for the next would be a second way in.
+    // A session kept for the next connection would be a second way in.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
 }

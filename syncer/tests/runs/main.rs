@@ -10,6 +10,7 @@ mod common;
 
 mod attributes;
 mod changing_source;
+mod connections;
 mod contents;
 mod copies;
 mod crash;

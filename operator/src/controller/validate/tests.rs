@@ -66,6 +66,12 @@ fn which_files_take_part_and_what_makes_them_equal_reaches_the_engine() {
 }
 
 #[test]
+fn each_shard_has_as_many_connections_as_the_spec_says() {
+    let job = judged(&json!({"parallelism": 2, "transfer": {"connections": 3}})).unwrap();
+    assert_eq!((job.parallelism, job.params.to_args()), (2, vec!["--connections=3".into()]));
+}
+
+#[test]
 fn shards_share_the_runs_bandwidth() {
     let transfer = json!({"bandwidthLimit": "300k"});
     let job = judged(&json!({"parallelism": 3, "transfer": transfer})).unwrap();
@@ -92,7 +98,6 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
         ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
         ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
         ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
-        ("transfer.connections", json!({"transfer": {"connections": 2}})),
         ("snapshots", json!({"snapshots": {}})),
         ("regression", json!({"regression": {}})),
         ("hooks", json!({"hooks": {}})),
@@ -157,6 +162,8 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
         ("files.minSize", json!({"files": {"minSize": "big"}})),
         ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
         ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
+        ("transfer.connections", json!({"transfer": {"connections": 9}})),
+        ("transfer.connections", json!({"transfer": {"connections": -1}})),
         ("parallelism", json!({"parallelism": 0})),
         ("parallelism", json!({"parallelism": 65})),
         ("parallelism", json!({"parallelism": 2, "files": {"write": "InPlace"}})),

@@ -3,13 +3,12 @@
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{End, HANDSHAKE, Link, Port, config::transport_config};
+use super::{End, HANDSHAKE, Link, Port, door::Door, further::Role};
 use crate::{
     monitor::Monitor,
     transport::{Peer, TransportError},
@@ -22,64 +21,58 @@ const MAX_HANDSHAKES: usize = 32;
 
 /// How many connections of about 70 KB there may be, with those that have failed and are kept a moment longer, so that their last packets
 /// are recognized (RFC 9000, section 10.2). Whoever comes then is not answered, and asks again.
-const MAX_CONNECTIONS: usize = 128;
+const MAX_OPEN: usize = 128;
 
 impl Port {
     /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
     pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
+        let closed = || TransportError::Lost("the socket was closed".into());
+        let door = self.door.clone().ok_or_else(closed)?;
         let accepted = self.runtime.block_on(async {
             tokio::select! {
-                accepted = self.first_to_prove_itself() => accepted,
+                accepted = first_to_prove_itself(&door) => accepted.ok_or_else(closed),
                 () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
         });
-        accepted.map(|(connection, began)| Link::start(self, connection, began, end, false, monitor))
+        accepted.map(|(connection, began)| {
+            Link::start(self, connection, began, end, Role::Listened(door), monitor)
+        })
     }
+}
 
-    /// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
-    async fn first_to_prove_itself(&self) -> Result<(quinn::Connection, Instant), TransportError> {
-        let mut handshakes = Handshakes::default();
-        let mut turned_away = TurnedAway::default();
-        loop {
-            tokio::select! {
-                incoming = self.endpoint.accept() => match incoming {
-                    Some(incoming) => handshakes.begin(incoming, self),
-                    None => return Err(TransportError::Lost("the socket was closed".into())),
-                },
-                Some((from, result)) = handshakes.next() => match result {
-                    Ok(proven) => return Ok(proven),
-                    Err(error) => turned_away.add(from, &error),
-                },
-            }
+/// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
+async fn first_to_prove_itself(door: &Door) -> Option<(quinn::Connection, Instant)> {
+    let mut handshakes = Handshakes::default();
+    let mut turned_away = TurnedAway::default();
+    loop {
+        tokio::select! {
+            incoming = door.next() => handshakes.begin(incoming?, door),
+            Some((from, result)) = handshakes.next() => match result {
+                Ok(proven) => return Some(proven),
+                Err(error) => turned_away.add(from, &error),
+            },
         }
-    }
-
-    /// How a connection from `peer` is accepted: with what the path to it takes.
-    fn config_for(&self, peer: SocketAddr) -> Option<Arc<quinn::ServerConfig>> {
-        let mut config = self.server.clone()?;
-        config.transport_config(transport_config(self.local_addr().ok()?.ip(), peer));
-        Some(Arc::new(config))
     }
 }
 
 /// What comes of a handshake: the connection, and when the peer was first heard of.
-type Shaken = Result<(quinn::Connection, Instant), String>;
+pub(super) type Shaken = Result<(quinn::Connection, Instant), String>;
 
 /// Handshakes under way with peers that have not shown their key yet.
 #[derive(Default)]
-struct Handshakes {
+pub(super) struct Handshakes {
     tasks: JoinSet<(SocketAddr, Shaken)>,
     /// The oldest first.
     under_way: VecDeque<AbortHandle>,
 }
 
 impl Handshakes {
-    fn begin(&mut self, incoming: quinn::Incoming, port: &Port) {
+    pub(super) fn begin(&mut self, incoming: quinn::Incoming, door: &Door) {
         if !self.under_way.is_empty() && incoming.may_retry() {
             let _ = incoming.retry();
             return;
         }
-        if port.endpoint.open_connections() >= MAX_CONNECTIONS {
+        if door.open_connections() >= MAX_OPEN {
             return incoming.ignore();
         }
         if self.under_way.len() >= MAX_HANDSHAKES
@@ -88,15 +81,12 @@ impl Handshakes {
             oldest.abort();
         }
         let from = incoming.remote_address();
-        let accepted = match port.config_for(from) {
-            Some(config) => incoming.accept_with(config),
-            None => incoming.accept(),
-        };
+        let accepted = incoming.accept_with(door.config_for(from));
         self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(accepted).await) }));
     }
 
     /// The next that is over; `None` where none is under way. One that had to make room says nothing.
-    async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
+    pub(super) async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
         loop {
             if let Ok((id, shaken)) = self.tasks.join_next_with_id().await? {
                 self.under_way.retain(|task| task.id() != id);
@@ -118,7 +108,7 @@ async fn shake_hands(accepted: Result<quinn::Connecting, quinn::ConnectionError>
 
 /// Tells of peers that were turned away, one line a while however many they are.
 #[derive(Default)]
-struct TurnedAway {
+pub(super) struct TurnedAway {
     told: Option<Instant>,
     untold: u64,
 }
@@ -126,7 +116,7 @@ struct TurnedAway {
 impl TurnedAway {
     const EVERY: Duration = Duration::from_secs(10);
 
-    fn add(&mut self, from: SocketAddr, error: &str) {
+    pub(super) fn add(&mut self, from: SocketAddr, error: &str) {
         if self.told.is_some_and(|told| told.elapsed() < Self::EVERY) {
             self.untold += 1;
             return;
@@ -138,7 +128,7 @@ impl TurnedAway {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::{net::UdpSocket, sync::Arc};
 
     use contract::{IdentityPair, Side};
     use quinn::{Endpoint, crypto::rustls::QuicClientConfig};
@@ -223,9 +213,9 @@ mod tests {
         let mut staller = Staller::new();
         std::thread::scope(|scope| {
             let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).map(|(link, _)| link));
-            for _ in 0..MAX_CONNECTIONS + 20 {
+            for _ in 0..MAX_OPEN + 20 {
                 staller.stall(address);
-                assert!(listener.open_connections() <= MAX_CONNECTIONS, "{}", listener.open_connections());
+                assert!(listener.open_connections() <= MAX_OPEN, "{}", listener.open_connections());
             }
             let dialled =
                 dial(&address.to_string(), &pair.source, PATIENCE, end(Side::Source), &Monitor::default());

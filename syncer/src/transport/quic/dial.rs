@@ -10,7 +10,9 @@ use std::{
 use contract::Identity;
 use quinn::crypto::rustls::QuicClientConfig;
 
-use super::{End, HANDSHAKE, Link, Port, config::transport_config, connection_error, identity_error};
+use super::{
+    End, HANDSHAKE, Link, Port, config::transport_config, connection_error, further::Role, identity_error,
+};
 use crate::{
     monitor::Monitor,
     transport::{
@@ -38,7 +40,9 @@ pub fn dial(
     let deadline = began + timeout;
     loop {
         match attempt(address, &config, deadline, monitor) {
-            Ok((port, connection)) => return Ok(Link::start(port, connection, began, end, true, monitor)),
+            Ok((port, connection, config)) => {
+                return Ok(Link::start(port, connection, began, end, Role::Dialled(config), monitor));
+            }
             Err(error @ TransportError::Lost(_)) if Instant::now() >= deadline => return Err(error),
             Err(TransportError::Lost(error)) => tracing::info!(address, error, "no answer, dialling again"),
             Err(error) => return Err(error),
@@ -51,7 +55,7 @@ fn attempt(
     config: &quinn::ClientConfig,
     deadline: Instant,
     monitor: &Monitor,
-) -> Result<(Port, quinn::Connection), TransportError> {
+) -> Result<(Port, quinn::Connection, quinn::ClientConfig), TransportError> {
     let unusable =
         |error: io::Error| TransportError::Address { address: address.into(), error: error.to_string() };
     let mut resolved = address.to_socket_addrs().map_err(unusable)?;
@@ -63,7 +67,7 @@ fn attempt(
     let port = Port::open(socket, None).map_err(unusable)?;
     let patience = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
     let connected = port.runtime.block_on(async {
-        let connecting = port.endpoint.connect_with(config, peer, SERVER_NAME);
+        let connecting = port.endpoint.connect_with(config.clone(), peer, SERVER_NAME);
         let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
         tokio::select! {
             connected = shake_in_time(connecting, patience) => {
@@ -72,7 +76,7 @@ fn attempt(
             () = monitor.until_cancelled() => Err(TransportError::Canceled),
         }
     });
-    connected.map(|connection| (port, connection))
+    connected.map(|connection| (port, connection, config))
 }
 
 /// Waits `patience` for an answer and, where there was one, for the handshake's end. An attempt that was answered is not given up for

@@ -1,35 +1,34 @@
-//! A connection to the authenticated peer, from its start to its close.
+//! The connections to the authenticated peer, from the start of a run to its close.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use async_channel::bounded;
 use contract::Side;
-use quinn::VarInt;
-use tokio::task::JoinSet;
+use tokio::{runtime::Handle, task::JoinSet};
 
 use super::{
     End, Port,
     config::{IDLE_TIMEOUT, MAX_DATA_STREAMS, widen},
     connection_error,
-    pump::{pump_control, receive_data, send_data, stop_when, watch},
+    connections::Connections,
+    data::{ClosesData, Data},
+    further::{Further, Role},
+    pump::{pump_control, stop_when, watch},
 };
 use crate::{
     monitor::Monitor,
-    transport::{Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, pace::Pace},
+    transport::{Asked, Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, Queued, pace::Pace},
 };
 
-/// How long a close may take to leave this machine.
-const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
+/// How many frames wait for a stream, for each of them.
+const FRAMES_A_STREAM: usize = 2;
 
-/// A connection to the authenticated peer. Dropping it closes the connection.
+/// The connections to the authenticated peer. Dropping it closes them.
 pub struct Link {
     port: Port,
     /// When the peer was first heard of, or dialled.
     began: Instant,
-    connection: quinn::Connection,
+    connections: Connections,
     pumps: JoinSet<()>,
 }
 
@@ -39,46 +38,26 @@ impl Link {
         connection: quinn::Connection,
         began: Instant,
         end: End,
-        dialled: bool,
+        role: Role,
         monitor: &Monitor,
     ) -> (Self, Peer) {
         widen(&connection);
-        let closed = connection.clone();
-        let fault = Fault::of(move || closed.close_reason().map(|error| connection_error(&error)));
-        let (control_out, control_queue) = bounded(QUEUE_FRAMES);
-        let (message_in, messages) = bounded(QUEUE_FRAMES);
-        let (frame_in, frames) = bounded(QUEUE_FRAMES);
-        let mut pumps = JoinSet::new();
-        let handle = port.runtime.handle();
+        let connections = Connections::of(connection);
+        let all = connections.clone();
+        let fault = Fault::of(move || all.close_reason().map(|error| connection_error(&error)));
+        let asked = Asked::default();
+        let mut pumps = Pumps { connections, fault, tasks: JoinSet::new(), handle: port.runtime.handle() };
         let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit)));
-        let ends = (control_queue.clone(), message_in.clone());
-        let control = pump_control(connection.clone(), dialled, control_queue, message_in, pace.clone());
-        pumps.spawn_on(watch(control, connection.clone(), fault.clone(), ends), handle);
-        let stop =
-            stop_when(monitor.until_cancelled(), control_out.downgrade(), connection.clone(), fault.clone());
-        pumps.spawn_on(stop, handle);
-        let mut senders = Vec::new();
-        match end.side {
-            Side::Sink => {
-                let receive = receive_data(connection.clone(), frame_in.clone());
-                pumps.spawn_on(watch(receive, connection.clone(), fault.clone(), frame_in), handle);
-            }
-            Side::Source => {
-                for _ in 0..data_streams() {
-                    let (outgoing, queue) = bounded(2);
-                    let send = send_data(connection.clone(), queue.clone(), pace.clone());
-                    pumps.spawn_on(watch(send, connection.clone(), fault.clone(), queue), handle);
-                    senders.push(DataSender { outgoing, fault: fault.clone() });
-                }
-            }
-        }
-        let peer = Peer {
-            control: Control { outgoing: control_out, incoming: messages, fault: fault.clone() },
-            senders,
-            receiver: DataReceiver { incoming: frames },
-            fault,
-        };
-        (Self { port, began, connection, pumps }, peer)
+        let dialled = matches!(role, Role::Dialled(_));
+        let control = pumps.control(dialled, pace.clone());
+        let (data, senders, receiver) = pumps.data(end.side, pace);
+        pumps.carry(&data);
+        let further = Further { connections: pumps.connections.clone(), data, fault: pumps.fault.clone() };
+        pumps.spawn(further.run(role, port.endpoint.clone(), Arc::clone(&asked)));
+        pumps.stop(&control, monitor);
+        let Pumps { connections, fault, tasks: pumps, .. } = pumps;
+        let peer = Peer { control, senders, receiver, fault, connections: asked };
+        (Self { port, began, connections, pumps }, peer)
     }
 
     /// When the connection began to be made.
@@ -88,48 +67,88 @@ impl Link {
 
     /// Bytes sent and received so far, as UDP payload.
     pub fn bytes_on_wire(&self) -> u64 {
-        let stats = self.connection.stats();
-        stats.udp_tx.bytes + stats.udp_rx.bytes
+        self.connections.bytes_on_wire()
     }
 
-    /// Closes the connection. An end that spoke last gives its control stream, and waits for the peer to close first or to be done
+    #[cfg(test)]
+    pub(super) fn port(&self) -> &Port {
+        &self.port
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Closes the connections. An end that spoke last gives its control stream, and waits for the peer to close first or to be done
     /// otherwise, so that its words arrive.
     pub fn close(mut self, spoke_last: Option<&Control>, exit_code: u32) -> Port {
-        let Self { port, connection, pumps, .. } = &mut self;
-        let path = connection.stats().path;
-        tracing::debug!(
-            rtt_us = path.rtt.as_micros() as u64,
-            window_bytes = path.cwnd,
-            payload_bytes = path.current_mtu,
-            sent = path.sent_packets,
-            lost = path.lost_packets,
-            congestion_events = path.congestion_events,
-            "the path of the connection"
-        );
+        let Self { port, connections, pumps, .. } = &mut self;
+        connections.log();
         port.runtime.block_on(async {
             if let Some(control) = spoke_last {
                 let _ = tokio::time::timeout(IDLE_TIMEOUT, control.peer_is_done()).await;
             }
-            if connection.close_reason().is_none() {
-                connection.close(VarInt::from_u32(exit_code), b"");
-                let _ = tokio::time::timeout(CLOSE_PATIENCE, close_is_sent(connection)).await;
-            }
+            connections.close_and_tell(exit_code).await;
             pumps.shutdown().await;
         });
         self.port
     }
 }
 
-/// Waits until the peer was told of a close that was just made: without it, the peer would wait for its time-out. After a close nothing
-/// else is sent, so the next datagram is it. (Counted from before the close, it could be data.)
-async fn close_is_sent(connection: &quinn::Connection) {
-    let sent = connection.stats().udp_tx.datagrams;
-    while connection.stats().udp_tx.datagrams == sent {
-        tokio::task::yield_now().await;
+/// What goes on while a link stands.
+struct Pumps<'a> {
+    connections: Connections,
+    fault: Fault,
+    tasks: JoinSet<()>,
+    handle: &'a Handle,
+}
+
+impl Pumps<'_> {
+    fn control(&mut self, dialled: bool, pace: Option<Arc<Pace>>) -> Control {
+        let (outgoing, queue) = bounded(QUEUE_FRAMES);
+        let (messages, incoming) = bounded::<Queued>(QUEUE_FRAMES);
+        let ends = (queue.clone(), messages.clone());
+        let pump = pump_control(self.connections.first().clone(), dialled, queue, messages, pace);
+        self.spawn(watch(pump, self.connections.clone(), self.fault.clone(), ends));
+        Control { outgoing, incoming, fault: self.fault.clone() }
+    }
+
+    /// What data goes through, and the session's ends of it.
+    fn data(&self, side: Side, pace: Option<Arc<Pace>>) -> (Data, Vec<DataSender>, DataReceiver) {
+        let (frames, incoming) = bounded(QUEUE_FRAMES);
+        let receiver = DataReceiver { incoming };
+        match side {
+            Side::Sink => (Data::into(frames), Vec::new(), receiver),
+            Side::Source => {
+                let (outgoing, queue) = bounded(FRAMES_A_STREAM * data_streams());
+                let sender = DataSender { outgoing, fault: self.fault.clone() };
+                (Data::out(queue, pace), vec![sender; data_streams()], receiver)
+            }
+        }
+    }
+
+    /// Carries data over the first connection.
+    fn carry(&mut self, data: &Data) {
+        let (data, ends) = (data.clone(), ClosesData(data.clone()));
+        let first = self.connections.first().clone();
+        let carry = async move { data.carry(&first, data_streams()).await };
+        self.spawn(watch(carry, self.connections.clone(), self.fault.clone(), ends));
+    }
+
+    /// Ends all of it when this end is told to stop.
+    fn stop(&mut self, control: &Control, monitor: &Monitor) {
+        let canceled = monitor.until_cancelled();
+        let control = control.outgoing.downgrade();
+        self.spawn(stop_when(canceled, control, self.connections.clone(), self.fault.clone()));
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, self.handle);
     }
 }
 
-/// One stream for each core that can fill it.
+/// How many streams the first connection has: one for each core that can fill it.
 fn data_streams() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MAX_DATA_STREAMS)
 }

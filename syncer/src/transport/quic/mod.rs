@@ -2,7 +2,11 @@
 
 mod accept;
 mod config;
+mod connections;
+mod data;
 mod dial;
+mod door;
+mod further;
 mod link;
 mod pump;
 mod socket;
@@ -23,6 +27,7 @@ pub use link::Link;
 
 use super::{TransportError, tls};
 use config::{MAX_PAYLOAD, enlarge_buffers};
+use door::Door;
 use socket::Socket;
 
 /// How long a handshake may take. The end that dials gives up an attempt earlier.
@@ -45,10 +50,10 @@ pub struct End {
 
 /// An open socket with its runtime, ready to be dialled or to dial.
 pub struct Port {
+    /// Where peers come in; `None` where none do.
+    door: Option<Arc<Door>>,
     runtime: Runtime,
     endpoint: Endpoint,
-    /// How connections are accepted; `None` where none are.
-    server: Option<quinn::ServerConfig>,
 }
 
 impl Port {
@@ -69,7 +74,9 @@ impl Port {
     }
 
     fn open(socket: UdpSocket, server: Option<quinn::ServerConfig>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let threads = worker_threads();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
         enlarge_buffers(&socket);
         let mut config = EndpointConfig::default();
         let _ = config.max_udp_payload_size(MAX_PAYLOAD);
@@ -79,13 +86,21 @@ impl Port {
             let socket = Socket::over(tokio.wrap_udp_socket(socket)?);
             Endpoint::new_with_abstract_socket(config, server.clone(), socket, tokio)?
         };
-        Ok(Self { runtime, endpoint, server })
+        let local = endpoint.local_addr()?.ip();
+        let door = server.map(|server| Door::new(endpoint.clone(), server, local));
+        Ok(Self { door, runtime, endpoint })
     }
 
     /// The address that the socket really has.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
+}
+
+/// One for each connection that there may be and one for the socket, as far as there are cores.
+fn worker_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.clamp(2, contract::MAX_CONNECTIONS as usize + 1)
 }
 
 fn identity_error(error: &rustls::Error) -> TransportError {

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use async_channel::{Receiver, Sender, WeakSender};
 use bytes::Bytes;
-use quinn::{RecvStream, SendStream, VarInt};
-use tokio::{sync::Semaphore, task::JoinSet};
+use quinn::{RecvStream, SendStream};
+use tokio::sync::Semaphore;
 
-use super::{connection_error, read_error, write_error};
+use super::{connection_error, connections::Connections, read_error, write_error};
 use crate::{
     buffers::{self, Returning},
-    transport::{Fault, Frame, Queued, TransportError, pace::Pace},
+    transport::{Fault, Queued, TransportError, pace::Pace},
     wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
 };
 
@@ -22,7 +22,7 @@ const STOP_PATIENCE: Duration = Duration::from_millis(500);
 pub(super) async fn stop_when(
     canceled: impl Future<Output = ()>,
     control: WeakSender<Vec<u8>>,
-    connection: quinn::Connection,
+    connections: Connections,
     fault: Fault,
 ) {
     canceled.await;
@@ -33,30 +33,35 @@ pub(super) async fn stop_when(
         if let Some(control) = control.upgrade()
             && control.send(word).await.is_ok()
         {
-            connection.closed().await;
+            connections.first().closed().await;
         }
     };
     let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
-    connection.close(VarInt::from_u32(code::CANCELED), b"stopped on request");
+    connections.close(code::CANCELED, b"stopped on request");
 }
 
-/// Runs a pump; its error is the connection's. A peer that breaks the protocol, or stops, need not be listened to any longer. Whoever waits
+/// The code to close with for an error that the peer is to know at once.
+pub(super) fn close_code(error: &TransportError) -> Option<u32> {
+    match error {
+        TransportError::Protocol(_) | TransportError::Nonsense(_) => Some(code::PROTOCOL),
+        TransportError::Refused(_) => Some(code::FAILED),
+        _ => None,
+    }
+}
+
+/// Runs a pump of the first connection; its error is the run's. A peer that breaks the protocol, or stops, need not be listened to any longer. Whoever waits
 /// at the pump's channels is let go when these `ends` of them are dropped, and then finds the error set.
 pub(super) async fn watch<T>(
     pump: impl Future<Output = Result<(), TransportError>>,
-    connection: quinn::Connection,
+    connections: Connections,
     fault: Fault,
     ends: T,
 ) {
     if let Err(error) = pump.await {
-        let code = match error {
-            TransportError::Protocol(_) | TransportError::Nonsense(_) => Some(code::PROTOCOL),
-            TransportError::Refused(_) => Some(code::FAILED),
-            _ => None,
-        };
+        let code = close_code(&error);
         fault.set(error);
         if let Some(code) = code {
-            connection.close(VarInt::from_u32(code), b"");
+            connections.close(code, b"");
         }
     }
     drop(ends);
@@ -95,7 +100,7 @@ async fn write_all_queued(
     Ok(())
 }
 
-async fn write_paced(
+pub(super) async fn write_paced(
     stream: &mut SendStream,
     frame: Vec<u8>,
     pace: Option<&Pace>,
@@ -133,47 +138,10 @@ async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Resu
     Ok(())
 }
 
-pub(super) async fn send_data(
-    connection: quinn::Connection,
-    queue: Receiver<Vec<u8>>,
-    pace: Option<Arc<Pace>>,
-) -> Result<(), TransportError> {
-    // The stream is opened with the first frame, so a run with nothing to send has no data streams.
-    let Ok(first) = queue.recv().await else { return Ok(()) };
-    let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
-    write_paced(&mut stream, first, pace.as_deref()).await?;
-    write_all_queued(stream, queue, pace.as_deref()).await
-}
-
-pub(super) async fn receive_data(
-    connection: quinn::Connection,
-    frames: Sender<Frame>,
-) -> Result<(), TransportError> {
-    let mut streams = JoinSet::new();
-    loop {
-        tokio::select! {
-            stream = connection.accept_uni() => {
-                let stream = stream.map_err(|error| connection_error(&error))?;
-                streams.spawn(read_data(stream, frames.clone()));
-            }
-            Some(ended) = streams.join_next() => ended.unwrap_or(Ok(()))?,
-        }
-    }
-}
-
-async fn read_data(mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
-    while let Some((kind, body)) = read_frame(&mut stream, |_| MAX_FRAME_BYTES).await? {
-        if frames.send(Frame { kind, body }).await.is_err() {
-            return Ok(());
-        }
-    }
-    Ok(())
-}
-
 const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
 
 /// The next frame, or `None` where the stream ends between two frames.
-async fn read_frame(
+pub(super) async fn read_frame(
     stream: &mut RecvStream,
     max: fn(u8) -> usize,
 ) -> Result<Option<(u8, Vec<u8>)>, TransportError> {

@@ -1,0 +1,95 @@
+//! The connections of one run: the first, which carries control, and those that share the data with it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use quinn::{Connection, ConnectionError, VarInt};
+
+/// How long a close may take to leave this machine.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// All connections of a run. They end as one.
+#[derive(Clone)]
+pub(super) struct Connections {
+    first: Connection,
+    further: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl Connections {
+    pub(super) fn of(first: Connection) -> Self {
+        Self { first, further: Arc::default() }
+    }
+
+    pub(super) fn first(&self) -> &Connection {
+        &self.first
+    }
+
+    pub(super) fn add(&self, further: Connection) {
+        self.further.lock().unwrap_or_else(PoisonError::into_inner).push(further);
+    }
+
+    /// The first, and the others as they came.
+    pub(super) fn all(&self) -> Vec<Connection> {
+        let further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
+        [&self.first].into_iter().chain(further.iter()).cloned().collect()
+    }
+
+    /// Why the run's connections ended, if one did.
+    pub(super) fn close_reason(&self) -> Option<ConnectionError> {
+        self.all().iter().find_map(Connection::close_reason)
+    }
+
+    /// Closes those that are not; returns them.
+    pub(super) fn close(&self, code: u32, reason: &[u8]) -> Vec<Connection> {
+        let open: Vec<_> = self.all().into_iter().filter(|one| one.close_reason().is_none()).collect();
+        open.iter().for_each(|one| one.close(VarInt::from_u32(code), reason));
+        open
+    }
+
+    /// Closes those that are not, and waits until the peer was told.
+    pub(super) async fn close_and_tell(&self, code: u32) {
+        let closed = self.close(code, b"").into_iter().map(|one| (datagrams(&one), one)).collect();
+        let _ = tokio::time::timeout(CLOSE_PATIENCE, closes_are_sent(closed)).await;
+    }
+
+    /// Bytes sent and received so far, as UDP payload.
+    pub(super) fn bytes_on_wire(&self) -> u64 {
+        let bytes = |one: &Connection| one.stats().udp_tx.bytes + one.stats().udp_rx.bytes;
+        self.all().iter().map(bytes).sum()
+    }
+
+    /// Tells what became of the paths.
+    pub(super) fn log(&self) {
+        let all = self.all();
+        for (number, one) in (1..).zip(&all) {
+            let path = one.stats().path;
+            tracing::debug!(
+                number,
+                of = all.len(),
+                rtt_us = path.rtt.as_micros() as u64,
+                window_bytes = path.cwnd,
+                payload_bytes = path.current_mtu,
+                sent = path.sent_packets,
+                lost = path.lost_packets,
+                congestion_events = path.congestion_events,
+                "the path of a connection"
+            );
+        }
+    }
+}
+
+fn datagrams(connection: &Connection) -> u64 {
+    connection.stats().udp_tx.datagrams
+}
+
+/// Waits until the peer was told of closes that were just made: without it, the peer would wait for its time-out. After a close nothing
+/// else is sent, so the next datagram is it. (Counted from before the close, it could be data.)
+async fn closes_are_sent(closed: Vec<(u64, Connection)>) {
+    for (sent, connection) in closed {
+        while datagrams(&connection) == sent {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The data of a run, between a session's queue and whichever stream of whichever connection is free.
+
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender};
+use quinn::RecvStream;
+use tokio::{sync::watch, task::JoinSet};
+
+use super::{
+    connection_error,
+    pump::{read_frame, write_paced},
+};
+use crate::{
+    transport::{Frame, TransportError, pace::Pace},
+    wire::data::MAX_FRAME_BYTES,
+};
+
+/// A run's data, which any stream of any of its connections carries.
+#[derive(Clone)]
+pub(super) struct Data {
+    way: Way,
+    /// Bytes of frames so far.
+    crossed: Arc<watch::Sender<u64>>,
+}
+
+/// Where frames go.
+#[derive(Clone)]
+enum Way {
+    Out(Receiver<Vec<u8>>, Option<Arc<Pace>>),
+    In(Sender<Frame>),
+}
+
+impl Data {
+    pub(super) fn out(queue: Receiver<Vec<u8>>, pace: Option<Arc<Pace>>) -> Self {
+        Self { way: Way::Out(queue, pace), crossed: Arc::default() }
+    }
+
+    pub(super) fn into(frames: Sender<Frame>) -> Self {
+        Self { way: Way::In(frames), crossed: Arc::default() }
+    }
+
+    /// Waits until so many bytes have crossed.
+    pub(super) async fn has_crossed(&self, bytes: u64) {
+        let _ = self.crossed.subscribe().wait_for(|crossed| *crossed >= bytes).await;
+    }
+
+    fn count(&self, frame: usize) {
+        self.crossed.send_modify(|crossed| *crossed += frame as u64);
+    }
+
+    /// Carries data over `connection`, out over up to so many `streams`, until there is no more or the connection is lost.
+    pub(super) async fn carry(
+        &self,
+        connection: &quinn::Connection,
+        streams: usize,
+    ) -> Result<(), TransportError> {
+        match &self.way {
+            Way::Out(queue, pace) => {
+                let send = || self.clone().send(connection.clone(), queue.clone(), pace.clone());
+                let mut sending: JoinSet<_> = (0..streams).map(|_| send()).collect();
+                while let Some(ended) = sending.join_next().await {
+                    ended.unwrap_or(Ok(()))?;
+                }
+                Ok(())
+            }
+            Way::In(frames) => self.receive(connection, frames).await,
+        }
+    }
+
+    async fn send(
+        self,
+        connection: quinn::Connection,
+        queue: Receiver<Vec<u8>>,
+        pace: Option<Arc<Pace>>,
+    ) -> Result<(), TransportError> {
+        // The stream is opened with the first frame, so a run with nothing to send has no data streams.
+        let Ok(mut frame) = queue.recv().await else { return Ok(()) };
+        let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
+        loop {
+            self.count(frame.len());
+            write_paced(&mut stream, frame, pace.as_deref()).await?;
+            match queue.recv().await {
+                Ok(next) => frame = next,
+                Err(_) => break,
+            }
+        }
+        let _ = stream.finish();
+        Ok(())
+    }
+
+    async fn receive(
+        &self,
+        connection: &quinn::Connection,
+        frames: &Sender<Frame>,
+    ) -> Result<(), TransportError> {
+        let mut streams = JoinSet::new();
+        loop {
+            tokio::select! {
+                stream = connection.accept_uni() => {
+                    let stream = stream.map_err(|error| connection_error(&error))?;
+                    streams.spawn(self.clone().read(stream, frames.clone()));
+                }
+                Some(ended) = streams.join_next() => ended.unwrap_or(Ok(()))?,
+            }
+        }
+    }
+
+    async fn read(self, mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
+        while let Some((kind, body)) = read_frame(&mut stream, |_| MAX_FRAME_BYTES).await? {
+            self.count(body.len());
+            if frames.send(Frame { kind, body }).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        match &self.way {
+            Way::Out(queue, _) => queue.close(),
+            Way::In(frames) => frames.close(),
+        };
+    }
+}
+
+/// Lets whoever waits for data go when it is dropped.
+pub(super) struct ClosesData(pub(super) Data);
+
+impl Drop for ClosesData {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
