@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use contract::Side;
 use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use rustix::net::sockopt;
 
@@ -53,14 +54,14 @@ fn link_payload(local: IpAddr, peer: SocketAddr) -> u16 {
     route().map_or(MAX_PAYLOAD, |payload| payload.min(MAX_PAYLOAD.into()) as u16)
 }
 
-/// How a connection is set up that goes from this machine's address `local` to `peer`.
-pub(super) fn transport_config(local: IpAddr, peer: SocketAddr) -> Arc<TransportConfig> {
+/// How this `side`'s end of a connection is set up that goes from the address `local` to `peer`.
+pub(super) fn transport_config(local: IpAddr, peer: SocketAddr, side: Side) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let payload = link_payload(local, peer);
     let mut mtu = MtuDiscoveryConfig::default();
-    // Each step of the search costs a packet of its size in each direction, which a short run has no use for: it ends when a quarter of
-    // what there was to win is left.
-    mtu.upper_bound(payload).minimum_change((payload.saturating_sub(INITIAL_PAYLOAD) / 4).max(20));
+    // Each step of the search costs a packet of its size in each direction, which a short run has no use for: there are two, in the middle and all.
+    mtu.upper_bound(payload)
+        .minimum_change((payload.saturating_sub(INITIAL_PAYLOAD) / 2).saturating_sub(1).max(20));
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(16));
     config
@@ -72,7 +73,8 @@ pub(super) fn transport_config(local: IpAddr, peer: SocketAddr) -> Arc<Transport
         .receive_window(VarInt::from_u32(NEAR_WINDOW_BYTES))
         .send_window(u64::from(FAR_WINDOW_BYTES))
         .initial_rtt(Duration::from_millis(50))
-        .mtu_discovery_config(Some(mtu))
+        // A sink has little to send.
+        .mtu_discovery_config((side == Side::Source).then_some(mtu))
         .ack_frequency_config(Some(acks))
         .congestion_controller_factory(Arc::new(congestion::Factory))
         .datagram_receive_buffer_size(None);

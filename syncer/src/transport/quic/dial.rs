@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contract::Identity;
+use contract::{Identity, Side};
 use quinn::crypto::rustls::QuicClientConfig;
 
 use super::{
@@ -39,7 +39,7 @@ pub fn dial(
     let began = Instant::now();
     let deadline = began + timeout;
     loop {
-        match attempt(address, &config, deadline, monitor) {
+        match attempt(address, &config, end.side, deadline, monitor) {
             Ok((port, connection, config)) => {
                 return Ok(Link::start(port, connection, began, end, Role::Dialled(config), monitor));
             }
@@ -53,6 +53,7 @@ pub fn dial(
 fn attempt(
     address: &str,
     config: &quinn::ClientConfig,
+    side: Side,
     deadline: Instant,
     monitor: &Monitor,
 ) -> Result<(Port, quinn::Connection, quinn::ClientConfig), TransportError> {
@@ -63,7 +64,7 @@ fn attempt(
     let any: SocketAddr = if peer.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
     let socket = UdpSocket::bind(any).map_err(unusable)?;
     let mut config = config.clone();
-    config.transport_config(transport_config(any.ip(), peer));
+    config.transport_config(transport_config(any.ip(), peer, side));
     let port = Port::open(socket, None).map_err(unusable)?;
     let patience = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
     let connected = port.runtime.block_on(async {

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use contract::Side;
 use quinn::{Endpoint, Incoming, ServerConfig};
 
 use super::config::transport_config;
@@ -15,13 +16,14 @@ pub(super) struct Door {
     endpoint: Endpoint,
     server: ServerConfig,
     local: IpAddr,
+    side: Side,
     /// The longest wait first. No more than quinn lets come: these count as its own.
     waiting: Mutex<VecDeque<Incoming>>,
 }
 
 impl Door {
-    pub(super) fn new(endpoint: Endpoint, server: ServerConfig, local: IpAddr) -> Arc<Self> {
-        Arc::new(Self { endpoint, server, local, waiting: Mutex::default() })
+    pub(super) fn new(endpoint: Endpoint, server: ServerConfig, local: IpAddr, side: Side) -> Arc<Self> {
+        Arc::new(Self { endpoint, server, local, side, waiting: Mutex::default() })
     }
 
     /// Who has waited the longest, or comes next; `None` once the socket is closed.
@@ -51,7 +53,7 @@ impl Door {
     /// How a connection from `peer` is accepted: with what the path to it takes.
     pub(super) fn config_for(&self, peer: SocketAddr) -> Arc<ServerConfig> {
         let mut config = self.server.clone();
-        config.transport_config(transport_config(self.local, peer));
+        config.transport_config(transport_config(self.local, peer, self.side));
         Arc::new(config)
     }
 

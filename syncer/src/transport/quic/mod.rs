@@ -70,10 +70,11 @@ impl Port {
         let socket = UdpSocket::bind(address).map_err(unusable)?;
         config.max_incoming(MAX_WAITING);
         config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
-        Self::open(socket, Some(config)).map_err(unusable)
+        Self::open(socket, Some((config, identity.side()))).map_err(unusable)
     }
 
-    fn open(socket: UdpSocket, server: Option<quinn::ServerConfig>) -> io::Result<Self> {
+    /// Peers may come in where `server` says how, and on which side this end is then.
+    fn open(socket: UdpSocket, server: Option<(quinn::ServerConfig, Side)>) -> io::Result<Self> {
         let threads = worker_threads();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
@@ -84,10 +85,11 @@ impl Port {
             let _inside = runtime.enter();
             let tokio = Arc::new(quinn::TokioRuntime);
             let socket = Socket::over(tokio.wrap_udp_socket(socket)?);
-            Endpoint::new_with_abstract_socket(config, server.clone(), socket, tokio)?
+            let server = server.as_ref().map(|(server, _)| server.clone());
+            Endpoint::new_with_abstract_socket(config, server, socket, tokio)?
         };
         let local = endpoint.local_addr()?.ip();
-        let door = server.map(|server| Door::new(endpoint.clone(), server, local));
+        let door = server.map(|(server, side)| Door::new(endpoint.clone(), server, local, side));
         Ok(Self { door, runtime, endpoint })
     }
 
