@@ -110,7 +110,12 @@ fn name() -> ShortName {
     ShortName::of(&blake3::hash(b"a granule"))
 }
 
+fn files() -> Vec<FileGroup> {
+    vec![FileGroup { dir: 300, indices: vec![0, 1, 7] }, FileGroup { dir: 2, indices: vec![200] }]
+}
+
 fn messages() -> Vec<Message> {
+    let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
     let refusal =
         Refusal { exit: contract::ExitCode::Guard, reason: "SourceEmpty".into(), message: "m".into() };
     let head = TreeHead {
@@ -143,6 +148,10 @@ fn messages() -> Vec<Message> {
         Message::SourceDone(Box::default()),
         Message::Report(Box::default()),
         Message::Refuse(refusal),
+        Message::Hash(files()),
+        Message::Hashed(vec![Hashed::Is(ContentHash::of(b"")), Hashed::Changed, failed]),
+        Message::Sketch(Sketch { sampling: Sampling::within(1 << 20, 5 << 20), files: files() }),
+        Message::Sketched(vec![vec![1, u64::MAX], vec![]]),
     ]
 }
 

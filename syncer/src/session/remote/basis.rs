@@ -13,14 +13,12 @@ use std::{
 use async_channel::{Receiver, WeakSender};
 use rustix::fs::Stat;
 
-use super::{assembly::AtHand, joined::Joined, kept::Kept, table::Table};
+use super::{assembly::AtHand, cutting::list_chunks, joined::Joined, kept::Kept, table::Table};
 use crate::{
     apply::read_exact_at,
     delta::{
         chunk::ChunkSizes,
-        list::{ChunkList, Lister},
         name::{Name as _, ShortName},
-        window::Window,
     },
     hash::BLOCK_BYTES,
     session::{
@@ -189,23 +187,4 @@ pub(super) struct Reading {
 pub(super) fn request(first: u32, needs: &[Arc<Need>], prefixes: Vec<Prefix>) -> Needs {
     let dir = needs.first().map_or(0, |need| need.dir.source);
     Needs { first, dir, indices: needs.iter().map(|need| need.index).collect(), prefixes }
-}
-
-fn list_chunks(basis: &Joined, sizes: ChunkSizes) -> io::Result<ChunkList> {
-    let len = basis.len();
-    let (mut lister, mut window) = (Lister::new(sizes), Window::new(sizes, len));
-    let mut read = 0;
-    loop {
-        while let Some(cut) = lister.next(window.bytes(), read == len) {
-            window.consume(cut);
-        }
-        if read == len {
-            return Ok(lister.finish().0);
-        }
-        let spare = window.spare();
-        let most = usize::try_from(len - read).map_or(spare.len(), |rest| rest.min(spare.len()));
-        basis.read_exact_at(&mut spare[..most], read)?;
-        window.filled(most);
-        read += most as u64;
-    }
 }

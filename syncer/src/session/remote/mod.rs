@@ -3,6 +3,7 @@
 
 mod assembly;
 mod basis;
+mod cutting;
 mod joined;
 mod kept;
 mod table;

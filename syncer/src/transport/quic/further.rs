@@ -245,9 +245,11 @@ mod tests {
             let address = link.connections().first().remote_address();
             let connecting = link.port().endpoint.connect_with(self.config.clone(), address, SERVER_NAME);
             let connection = connecting.unwrap().await.unwrap();
-            let mut stream = connection.open_uni().await.unwrap();
-            stream.write_all(proof).await.unwrap();
-            stream.finish().unwrap();
+            // One that is too many may be closed already.
+            if let Ok(mut stream) = connection.open_uni().await {
+                let _ = stream.write_all(proof).await;
+                let _ = stream.finish();
+            }
             connection
         }
 
