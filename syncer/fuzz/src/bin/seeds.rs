@@ -11,6 +11,7 @@ use syncer::{
     attrs::{Attrs, Classes},
     delta::{
         chunk::ChunkSizes,
+        features::Sampling,
         granules::Granules,
         list::list,
         name::{Name as _, ShortName},
@@ -19,8 +20,8 @@ use syncer::{
     listing::{Listing, ListingBuilder},
     hash::{ContentHash, TreeDigest},
     wire::{
-        Basis, HEADER_BYTES, Hello, Listed, Message, Needs, Prefix, Refusal, SourceDone, TreeHead, Update,
-        Welcome,
+        Basis, FileGroup, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
+        TreeHead, Update, Welcome,
         compress::Compressor,
         data::{Block, End, Failed, Fresh, PackBuilder, Whole},
         patch::{ChunksBuilder, Patch, Place, Segment},
