@@ -218,8 +218,8 @@ fn starting_fault(
     waiting: Option<&ContainerStateWaiting>,
 ) -> Option<Fault> {
     let side = end.side;
-    if let Some(fault) = unschedulable(side, status) {
-        return Some(fault);
+    if let Some(message) = unschedulable(pod, status, end.warning) {
+        return Some(no_node(side, message));
     }
     let why = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
     let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("no message");
@@ -240,18 +240,26 @@ fn starting_fault(
     }
 }
 
-fn unschedulable(side: Side, status: &PodStatus) -> Option<Fault> {
-    let conditions = status.conditions.as_ref()?;
-    let scheduled = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
-    let message = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
-    Some(Fault::new(
+/// Why a pod has no node. The scheduler's event may be seen before what it writes into the pod.
+fn unschedulable<'a>(pod: &Pod, status: &'a PodStatus, warning: Option<&'a str>) -> Option<&'a str> {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let refused = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
+    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    match refused {
+        Some(refused) => Some(refused.message.as_deref().unwrap_or("the scheduler gives no reason")),
+        None => warning.filter(|_| !has_node),
+    }
+}
+
+fn no_node(side: Side, message: &str) -> Fault {
+    Fault::new(
         reason::POD_PENDING,
         format!(
             "The {side} pod cannot be scheduled: {} Check the claim's node, spec.pods.resources, nodeSelector, \
              tolerations and affinity; the run goes on as soon as a node fits.",
             sentence(message)
         ),
-    ))
+    )
 }
 
 fn image_fault(side: Side, pod: &Pod, why: &str, message: &str) -> Fault {

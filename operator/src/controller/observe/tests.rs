@@ -104,9 +104,28 @@ fn a_container_that_does_not_start_is_named() {
 fn a_pod_that_waits_for_its_volume_gives_the_last_warning() {
     let creating = container(&json!({"waiting": {"reason": "ContainerCreating"}}));
     assert_eq!(with_pod(&creating.clone()), EndState::Starting(None));
-    let state =
-        state_of(Some(&job(&json!({}))), Some(&pod(&creating)), Some("FailedMount: no such device"), None);
-    assert!(fault_of(state).message.contains("FailedMount: no such device"));
+    let mut pod = pod(&creating);
+    pod.spec.as_mut().unwrap().node_name = Some("node".into());
+    let state = state_of(Some(&job(&json!({}))), Some(&pod), Some("FailedMount: no such device"), None);
+    let message = fault_of(state).message;
+    assert!(message.contains("waits on its node: FailedMount: no such device"), "{message}");
+}
+
+#[test]
+fn the_schedulers_event_says_as_much_as_what_it_writes_into_the_pod() {
+    let refused = json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes fit."},
+    ]});
+    let waiting = json!({"phase": "Pending"});
+    for (status, warning) in [(refused, None), (waiting, Some("FailedScheduling: 0/2 nodes fit."))] {
+        let fault = fault_of(state_of(Some(&job(&json!({}))), Some(&pod(&status)), warning, None));
+        assert_eq!(fault.reason, "PodPending");
+        assert!(
+            fault.message.contains("0/2 nodes fit.") && fault.message.contains("nodeSelector"),
+            "{}",
+            fault.message
+        );
+    }
 }
 
 #[test]
