@@ -10,6 +10,9 @@ use quinn::{Connection, ConnectionError, VarInt};
 /// How long a close may take to leave this machine.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 
+/// How long another datagram is waited for once one was sent that may have been it.
+const SENT_PATIENCE: Duration = Duration::from_millis(1);
+
 /// All connections of a run. They end as one.
 #[derive(Clone)]
 pub(super) struct Connections {
@@ -41,17 +44,22 @@ impl Connections {
         self.all().iter().find_map(Connection::close_reason)
     }
 
-    /// Closes those that are not; returns them.
-    pub(super) fn close(&self, code: u32, reason: &[u8]) -> Vec<Connection> {
-        let open: Vec<_> = self.all().into_iter().filter(|one| one.close_reason().is_none()).collect();
-        open.iter().for_each(|one| one.close(VarInt::from_u32(code), reason));
-        open
+    fn open(&self) -> impl Iterator<Item = Connection> + use<> {
+        self.all().into_iter().filter(|one| one.close_reason().is_none())
+    }
+
+    /// Closes those that are not.
+    pub(super) fn close(&self, code: u32, reason: &[u8]) {
+        self.open().for_each(|one| one.close(VarInt::from_u32(code), reason));
     }
 
     /// Closes those that are not, and waits until the peer was told.
     pub(super) async fn close_and_tell(&self, code: u32) {
-        let closed = self.close(code, b"").into_iter().map(|one| (datagrams(&one), one)).collect();
-        let _ = tokio::time::timeout(CLOSE_PATIENCE, closes_are_sent(closed)).await;
+        let open: Vec<_> = self.open().map(|one| (datagrams(&one), one)).collect();
+        self.close(code, b"");
+        for (before, one) in open {
+            close_is_sent(&one, before).await;
+        }
     }
 
     /// Bytes sent and received so far, as UDP payload.
@@ -84,12 +92,16 @@ fn datagrams(connection: &Connection) -> u64 {
     connection.stats().udp_tx.datagrams
 }
 
-/// Waits until the peer was told of closes that were just made: without it, the peer would wait for its time-out. After a close nothing
-/// else is sent, so the next datagram is it. (Counted from before the close, it could be data.)
-async fn closes_are_sent(closed: Vec<(u64, Connection)>) {
-    for (sent, connection) in closed {
-        while datagrams(&connection) == sent {
+/// Waits until the peer was told of a close that was just made, `before` which so many datagrams had been sent: without it, the peer would wait for its time-out. After a
+/// close nothing else is sent. So if none has been sent since, the next is it; if one has, that was it, but for an acknowledgement in the same moment, which the close
+/// follows at once.
+async fn close_is_sent(connection: &Connection, before: u64) {
+    let sent = datagrams(connection);
+    let patience = if sent == before { CLOSE_PATIENCE } else { SENT_PATIENCE };
+    let next = async {
+        while datagrams(connection) == sent {
             tokio::task::yield_now().await;
         }
-    }
+    };
+    let _ = tokio::time::timeout(patience, next).await;
 }
