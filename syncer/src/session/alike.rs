@@ -36,7 +36,7 @@ const LEAST_EXPECTED: u64 = 8;
 const MAX_CANDIDATES: usize = 16 << 10;
 
 /// Files that one new file is made from.
-const MAX_BASES: usize = 8;
+const MAX_BASES: usize = 4;
 
 /// So many files are remembered to have a feature.
 const MAX_HOLDERS: usize = 64;

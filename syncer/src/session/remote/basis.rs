@@ -39,8 +39,8 @@ const MAX_CHUNKED_BYTES: u64 = 1 << 40;
 pub(super) enum Job {
     /// Small files of one directory, the first with this number.
     Small(u32, Vec<Arc<Need>>),
-    /// A large file.
-    Large(u32, Arc<Need>),
+    /// A large file, and what it may be made from: opened before what is asked for later can take its place.
+    Large(u32, Arc<Need>, Vec<OwnedFd>),
     /// A large file that another thread has begun.
     Help(Arc<Reading>),
 }
@@ -59,7 +59,7 @@ impl Reader<'_> {
         while let Ok(job) = queue.recv_blocking() {
             match job {
                 Job::Small(first, needs) => self.tell(&Message::Need(self.small(first, &needs))),
-                Job::Large(number, need) => self.large(number, &need),
+                Job::Large(number, need, old) => self.large(number, &need, old),
                 Job::Help(reading) => self.help(&reading),
             }
         }
@@ -90,39 +90,23 @@ impl Reader<'_> {
         Ok((file, stat))
     }
 
-    /// Opens all files that may have content of one, but for those that are gone.
-    fn open_all(&self, need: &Need) -> io::Result<Joined> {
-        let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let mut files = Vec::new();
-        let mut len = 0;
-        for file in
-            std::iter::once(&old.path).chain(&old.also).filter_map(|path| self.writing.open_file(path).ok())
-        {
-            let file_len = regular(&file)?.st_size as u64;
-            len += file_len;
-            if len <= MAX_CHUNKED_BYTES {
-                files.push((file, file_len));
-            }
-        }
-        Ok(Joined::new(files))
-    }
-
-    fn large(&self, number: u32, need: &Arc<Need>) {
-        if let Err(error) = self.begin(number, need) {
+    fn large(&self, number: u32, need: &Arc<Need>, old: Vec<OwnedFd>) {
+        if let Err(error) = self.begin(number, need, old) {
             tracing::debug!(path = %need.path(), %error, "nothing is made use of");
             self.tell(&Message::Need(request(number, std::slice::from_ref(need), Vec::new())));
         }
     }
 
-    fn begin(&self, number: u32, need: &Arc<Need>) -> io::Result<()> {
+    fn begin(&self, number: u32, need: &Arc<Need>, mut old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(staged) = self.writing.stage_over(need).or_else(|| self.writing.leftover(need)) {
             self.share(number, need, Kept::what_is_in(staged)?);
             return Ok(());
         }
-        if need.old.as_ref().is_some_and(|old| !old.also.is_empty()) {
-            return self.chunks(number, need, self.open_all(need)?);
+        if old.len() > 1 {
+            return self.chunks(number, need, joined(old)?);
         }
-        let (file, stat) = self.open_old(need)?;
+        let file = old.pop().ok_or(io::ErrorKind::NotFound)?;
+        let stat = regular(&file)?;
         let len = stat.st_size as u64;
         let in_place = len == need.size || len.max(need.size) <= BLOCK || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
@@ -187,4 +171,23 @@ pub(super) struct Reading {
 pub(super) fn request(first: u32, needs: &[Arc<Need>], prefixes: Vec<Prefix>) -> Needs {
     let dir = needs.first().map_or(0, |need| need.dir.source);
     Needs { first, dir, indices: needs.iter().map(|need| need.index).collect(), prefixes }
+}
+
+/// Opens the files that may have content of a needed one, but for those that are gone.
+pub(super) fn open_all(writing: Writing<'_>, need: &Need) -> Vec<OwnedFd> {
+    let paths = need.old.iter().flat_map(|old| std::iter::once(&old.path).chain(&old.also));
+    paths.filter_map(|path| writing.open_file(path).ok()).collect()
+}
+
+/// Files one behind the other, as many as are not too long together.
+fn joined(files: Vec<OwnedFd>) -> io::Result<Joined> {
+    let (mut chosen, mut total) = (Vec::new(), 0);
+    for file in files {
+        let len = regular(&file)?.st_size as u64;
+        if total + len <= MAX_CHUNKED_BYTES {
+            total += len;
+            chosen.push((file, len));
+        }
+    }
+    Ok(Joined::new(chosen))
 }

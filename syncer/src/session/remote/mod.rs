@@ -14,7 +14,7 @@ use std::{sync::Arc, thread::ScopedJoinHandle};
 use async_channel::Sender;
 
 use self::{
-    basis::{Job, Reader, request},
+    basis::{Job, Reader, open_all, request},
     table::{MAX_UNDER_WAY, Table},
     worker::Worker,
 };
@@ -75,7 +75,8 @@ impl Fetch for RemoteFetch<'_, '_> {
                 Way::Small => small.push(need),
                 Way::Large => {
                     let number = self.add(&[Arc::clone(&need)], true)?;
-                    self.read(Job::Large(number, need))?;
+                    let old = open_all(self.writing, &need);
+                    self.read(Job::Large(number, need, old))?;
                 }
             }
         }
