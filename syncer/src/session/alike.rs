@@ -121,12 +121,17 @@ fn listed(sink: &Tree, places: &[Place]) -> Vec<Listed> {
 
 /// How the new files, and those of the destination, are sampled; `None` where it could hardly show anything.
 fn samplings(new: &[NewFile], files: &[Listed]) -> Option<[Sampling; 2]> {
-    let new: u64 = new.iter().map(|file| file.size).sum();
+    let new = total(new.iter().map(|file| file.size));
     let budget = (new / NEW_PER_READ).clamp(LEAST_READ, MOST_READ);
     let samplings =
-        [new, files.iter().map(|file| file.size).sum()].map(|total| Sampling::within(budget, total));
+        [new, total(files.iter().map(|file| file.size))].map(|total| Sampling::within(budget, total));
     let expected = new / RATE / samplings[0].thinning() / samplings[1].thinning();
     (!files.is_empty() && expected >= LEAST_EXPECTED).then_some(samplings)
+}
+
+/// The lengths are what listings say: sparse files, or a peer that lies, may have more bytes than can be counted.
+fn total(lens: impl Iterator<Item = u64>) -> u64 {
+    lens.fold(0, u64::saturating_add)
 }
 
 fn groups(new: &[NewFile]) -> Vec<FileGroup> {
@@ -214,6 +219,13 @@ mod tests {
         assert_eq!(thinning(50 << 20, 10 * gib), Some([1, 160]));
         assert_eq!(thinning(50 << 20, 1024 * gib), None);
         assert_eq!(thinning(100 * gib, 1024 * gib), Some([25, 256]));
+    }
+
+    #[test]
+    fn lengths_that_add_up_to_more_than_can_be_counted_are_many_bytes() {
+        let longest = i64::MAX as u64;
+        let new = [new_file(0, longest), new_file(1, longest), new_file(2, longest)];
+        assert_eq!(samplings(&new, &[listed(longest), listed(longest), listed(longest)]), None);
     }
 
     #[test]
