@@ -1,7 +1,8 @@
 //! What tells that files have bytes in common, wherever in them those are: *features*, hashes of a few bytes at places that the content chooses.
 //!
 //! Not all of a file has to be read to have some of its features: a sample has them of short spans, which both ends take at places of their own. Where as much as a
-//! few MiB are in two files, samples of a sixteenth of each have features in common.
+//! few MiB are in two files, samples of a sixteenth of each have features in common. Files of the same length are sampled at the same places, so copies are found by far
+//! less.
 
 use super::filter::{FILTER_RATE, WINDOW, find};
 
@@ -59,24 +60,24 @@ impl Sampling {
         self.every / SPAN_BYTES
     }
 
-    /// How many spans so many bytes have.
+    /// How many spans a file of so many bytes has at most.
     #[must_use]
-    pub fn spans(self, total: u64) -> u64 {
-        total.div_ceil(self.every)
+    pub fn spans(self, len: u64) -> u64 {
+        len.div_ceil(self.every)
     }
 
-    /// Where a span begins: somewhere in its own `every` bytes. Spans at equal distances would be as far apart in two files everywhere, and meet in all
-    /// places or in none.
-    #[must_use]
-    pub fn start(self, nth: u64) -> u64 {
+    /// Where the spans of a file begin: each somewhere in its own `every` bytes, so a short file may have none. Spans at equal distances would be as far apart in two files
+    /// everywhere, and meet in all places or in none.
+    pub fn starts(self, len: u64) -> impl Iterator<Item = u64> {
         let room = self.every - SPAN_BYTES + 1;
-        nth.saturating_mul(self.every).saturating_add(scatter(nth) % room)
+        let start = move |nth: u64| (nth * self.every).saturating_add(scatter(len, nth) % room);
+        (0..self.spans(len)).map(start).filter(move |start| *start < len)
     }
 }
 
-/// The output function of SplitMix64 (Steele, Lea and Flood, 2014).
-fn scatter(nth: u64) -> u64 {
-    let mut z = nth.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+/// The `nth` output of SplitMix64 (Steele, Lea and Flood, 2014) with this seed.
+fn scatter(seed: u64, nth: u64) -> u64 {
+    let mut z = seed.wrapping_add(nth.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
@@ -96,9 +97,8 @@ mod tests {
     }
 
     fn sampled(bytes: &[u8], sampling: Sampling) -> HashSet<u64> {
-        let starts = (0..sampling.spans(bytes.len() as u64)).map(|nth| sampling.start(nth) as usize);
-        let spans = starts.filter_map(|start| bytes.get(start..bytes.len().min(start + SPAN_BYTES as usize)));
-        spans.flat_map(features).collect()
+        let starts = sampling.starts(bytes.len() as u64).map(|start| start as usize);
+        starts.flat_map(|at| features(&bytes[at..bytes.len().min(at + SPAN_BYTES as usize)])).collect()
     }
 
     #[test]
@@ -137,16 +137,27 @@ mod tests {
     }
 
     #[test]
+    fn samples_of_copies_are_the_same() {
+        let (one, thin) = (noise(7, 24 << 20), Sampling::within(1 << 20, 24 << 20));
+        let features = sampled(&one, thin);
+        assert!((32..128).contains(&features.len()), "{}", features.len());
+        assert_eq!(sampled(&one.clone(), thin), features);
+    }
+
+    #[test]
     fn spans_do_not_overlap_and_are_no_more_than_the_budget() {
         for (budget, total) in [(1 << 20, 1 << 20), (1 << 20, 100 << 20), (64 << 20, 3), (0, 10 << 20)] {
             let sampling = Sampling::within(budget, total);
             assert!(sampling.thinning() >= 1 && sampling.every() == sampling.thinning() * SPAN_BYTES);
             assert!(sampling.spans(total) * SPAN_BYTES <= budget + SPAN_BYTES);
-            let starts: Vec<_> = (0..sampling.spans(total)).map(|nth| sampling.start(nth)).collect();
+            let starts: Vec<_> = sampling.starts(total).collect();
+            assert!(
+                starts.len() as u64 <= sampling.spans(total) && starts.iter().all(|start| *start < total)
+            );
             assert!(starts.windows(2).all(|pair| pair[0] + SPAN_BYTES <= pair[1]), "{starts:?}");
         }
         assert_eq!(Sampling::new(SPAN_BYTES - 1), None);
-        assert_eq!(Sampling::within(1 << 30, 1 << 30).start(3), 3 * SPAN_BYTES);
+        assert_eq!(Sampling::within(1 << 30, 1 << 30).starts(1 << 30).nth(3), Some(3 * SPAN_BYTES));
         assert_eq!(Sampling::new(u64::MAX).map(|all| all.spans(u64::MAX)), Some(1));
     }
 }

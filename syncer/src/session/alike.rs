@@ -1,5 +1,5 @@
-//! New large files that no file of the destination is like in name or length: which have content of them all the same. Both ends take samples, the source of the new
-//! files and the sink of what it has; samples of files that have content in common have features in common.
+//! New large files that no file of the destination is like in name or length: which have content of them all the same, or of each other. Both ends take samples, the
+//! source of the new files and the sink of what it has; samples of files that have content in common have features in common.
 
 use std::{
     cmp::Reverse,
@@ -10,6 +10,7 @@ use super::{
     SessionError,
     check::Listed,
     copies::{MIN_RELATIVE_BYTES, Place},
+    execute::path_in,
     paths::Paths,
     read::Origin,
     sketch::sketch_all,
@@ -18,6 +19,7 @@ use crate::{
     delta::features::{RATE, Sampling},
     entry::Kind,
     monitor::Monitor,
+    path::RelPath,
     root::Root,
     scan::Tree,
     transport::{Control, TransportError},
@@ -28,6 +30,10 @@ use crate::{
 const NEW_PER_READ: u64 = 16;
 const LEAST_READ: u64 = 64 << 20;
 const MOST_READ: u64 = 4 << 30;
+
+/// For what new files have in common with each other alone, less is read: one byte in 32, 32 MiB in any case, and that where there is as much.
+const NEW_PER_READ_AMONG_NEW: u64 = 32;
+const LEAST_READ_AMONG_NEW: u64 = 32 << 20;
 
 /// Where, if all that is new were here, fewer common features than these could be expected, nobody looks.
 const LEAST_EXPECTED: u64 = 8;
@@ -45,32 +51,55 @@ const MAX_HOLDERS: usize = 64;
 const READ_PER_SHARED: u64 = 16;
 const LEAST_COMMON: u64 = 2;
 
-/// A new file, by its place at the source.
+/// A new file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NewFile {
+pub(super) struct NewFile<'p> {
+    /// Its place at the source.
     pub place: Place,
+    /// Its length in bytes.
     pub size: u64,
+    /// Its directory, at both ends.
+    pub dir: &'p RelPath,
+    /// Its name.
+    pub name: &'p [u8],
 }
 
-/// The files of the destination that have content of a new one, by the new one's place at the source.
-pub(super) type Alike = HashMap<Place, Vec<Place>>;
+/// A file that has content of a new one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Base {
+    /// One of the destination, by its place at the sink.
+    There(Place),
+    /// Another new one, by where it goes and its length: to be read when it is there.
+    New(RelPath, u64),
+}
 
-/// Looks for content of the `new` files, which are in the order of their places, in the destination.
+/// What new files may be made from, by their places at the source. What one is made from is not itself made from another new one.
+pub(super) type Alike = HashMap<Place, Vec<Base>>;
+
+/// Looks for content of the `new` files, which are in the order of their places, in the destination and among themselves.
 pub(super) fn look(
     root: &Root,
     sink: &Tree,
-    new: &[NewFile],
+    new: Vec<NewFile<'_>>,
     control: &Control,
     monitor: &Monitor,
 ) -> Result<Alike, SessionError> {
     if new.is_empty() {
         return Ok(Alike::new());
     }
-    let new = &new[..new.len().min(MAX_HASHES)];
+    let new = largest(new, MAX_HASHES, |file| (file.size, file.place));
     let (places, files) = candidates(sink);
-    let Some([there, here]) = samplings(new, &files) else { return Ok(Alike::new()) };
-    control.send(&Message::Sketch(Sketch { sampling: there, files: groups(new) }))?;
-    let held = sketch_all(Origin::Tree(root), &files, here, monitor)?;
+    let Some(Look { there, here }) = Look::at(&new, &files) else { return Ok(Alike::new()) };
+    control.send(&Message::Sketch(Sketch { sampling: there, files: groups(&new) }))?;
+    let held = match here {
+        Some(here) => {
+            let features = sketch_all(Origin::Tree(root), &files, here, monitor)?;
+            let mut held = Held::new(there.thinning() * here.thinning());
+            features.into_iter().zip(&files).for_each(|(features, file)| held.add(&features, file.size));
+            held
+        }
+        None => Held::new(1),
+    };
     let wanted = match control.recv()? {
         Message::Sketched(wanted) if wanted.len() == new.len() => wanted,
         Message::Sketched(_) => {
@@ -78,10 +107,23 @@ pub(super) fn look(
         }
         other => return Err(TransportError::Unexpected { got: other.what(), expected: "Sketched" }.into()),
     };
-    let held = Held::new(&held, &files, there.thinning() * here.thinning());
-    let bases = |features| held.bases(features).into_iter().map(|nth| places[nth as usize]).collect();
-    let alike = new.iter().zip(wanted).map(|(file, features)| (file.place, bases(features)));
-    Ok(alike.filter(|(_, bases): &(_, Vec<_>)| !bases.is_empty()).collect())
+    let chosen = choose(&held, &new, &wanted, there.thinning().saturating_pow(2));
+    let base = |base| match base {
+        Chosen::There(nth) => Base::There(places[nth as usize]),
+        Chosen::New(nth) => Base::New(path_in(new[nth].dir, new[nth].name), new[nth].size),
+    };
+    let alike = new.iter().zip(chosen).filter(|(_, bases)| !bases.is_empty());
+    Ok(alike.map(|(file, bases)| (file.place, bases.into_iter().map(base).collect())).collect())
+}
+
+/// The `most` largest, in the order of their places.
+fn largest<T>(mut files: Vec<T>, most: usize, of: impl Fn(&T) -> (u64, Place)) -> Vec<T> {
+    if files.len() > most {
+        files.select_nth_unstable_by_key(most, |file| Reverse(of(file)));
+        files.truncate(most);
+    }
+    files.sort_unstable_by_key(|file| of(file).1);
+    files
 }
 
 /// The files of the destination that are worth a look, in the order of their places.
@@ -96,12 +138,8 @@ fn candidates(sink: &Tree) -> (Vec<Place>, Vec<Listed>) {
             }
         }
     }
-    if places.len() > MAX_CANDIDATES {
-        places.select_nth_unstable_by_key(MAX_CANDIDATES, |(size, _)| Reverse(*size));
-        places.truncate(MAX_CANDIDATES);
-    }
-    let mut places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
-    places.sort_unstable();
+    let places: Vec<Place> =
+        largest(places, MAX_CANDIDATES, |file| *file).into_iter().map(|(_, place)| place).collect();
     let files = listed(sink, &places);
     (places, files)
 }
@@ -119,14 +157,30 @@ fn listed(sink: &Tree, places: &[Place]) -> Vec<Listed> {
     places.chunk_by(|one, other| one.0 == other.0).flat_map(of_dir).collect()
 }
 
-/// How the new files, and those of the destination, are sampled; `None` where it could hardly show anything.
-fn samplings(new: &[NewFile], files: &[Listed]) -> Option<[Sampling; 2]> {
-    let new = total(new.iter().map(|file| file.size));
-    let budget = (new / NEW_PER_READ).clamp(LEAST_READ, MOST_READ);
-    let samplings =
-        [new, total(files.iter().map(|file| file.size))].map(|total| Sampling::within(budget, total));
-    let expected = new / RATE / samplings[0].thinning() / samplings[1].thinning();
-    (!files.is_empty() && expected >= LEAST_EXPECTED).then_some(samplings)
+/// How much is looked at.
+#[derive(Debug, PartialEq, Eq)]
+struct Look {
+    /// Of the new files, at the source.
+    there: Sampling,
+    /// Of those of the destination; `None` where it could hardly show anything.
+    here: Option<Sampling>,
+}
+
+impl Look {
+    /// `None` where nothing is worth a look.
+    fn at(new: &[NewFile<'_>], files: &[Listed]) -> Option<Self> {
+        let all_new = total(new.iter().map(|file| file.size));
+        let budget = (all_new / NEW_PER_READ).clamp(LEAST_READ, MOST_READ);
+        let [there, here] =
+            [all_new, total(files.iter().map(|file| file.size))].map(|total| Sampling::within(budget, total));
+        let expected = all_new / RATE / there.thinning() / here.thinning();
+        if !files.is_empty() && expected >= LEAST_EXPECTED {
+            return Some(Self { there, here: Some(here) });
+        }
+        let budget = (all_new / NEW_PER_READ_AMONG_NEW).clamp(LEAST_READ_AMONG_NEW, MOST_READ);
+        let pays = new.len() > 1 && all_new >= LEAST_READ_AMONG_NEW;
+        pays.then(|| Self { there: Sampling::within(budget, all_new), here: None })
+    }
 }
 
 /// The lengths are what listings say: sparse files, or a peer that lies, may have more bytes than can be counted.
@@ -134,15 +188,43 @@ fn total(lens: impl Iterator<Item = u64>) -> u64 {
     lens.fold(0, u64::saturating_add)
 }
 
-fn groups(new: &[NewFile]) -> Vec<FileGroup> {
-    let group = |files: &[NewFile]| FileGroup {
+fn groups(new: &[NewFile<'_>]) -> Vec<FileGroup> {
+    let group = |files: &[NewFile<'_>]| FileGroup {
         dir: files.first().map_or(0, |file| file.place.0),
         indices: files.iter().map(|file| file.place.1).collect(),
     };
     new.chunk_by(|one, other| one.place.0 == other.place.0).map(group).collect()
 }
 
-/// What the samples of the destination's files show.
+/// A file that a new one is made from, by its place among those that were sampled.
+#[derive(Debug, PartialEq, Eq)]
+enum Chosen {
+    There(u32),
+    New(usize),
+}
+
+/// What each of the new files with these features is made from: what the destination holds before what other new files bring, of which the largest come first.
+/// `thinning` is that among new files.
+fn choose(held: &Held, new: &[NewFile<'_>], features: &[Vec<u64>], thinning: u64) -> Vec<Vec<Chosen>> {
+    let mut order: Vec<usize> = (0..new.len()).collect();
+    order.sort_by_key(|nth| Reverse(new[*nth].size));
+    let (mut coming, mut firsts) = (Held::new(thinning), Vec::new());
+    let mut bases: Vec<_> = new.iter().map(|_| Vec::new()).collect();
+    for nth in order {
+        let mut rest = features[nth].clone();
+        let there = held.bases(&mut rest, MAX_BASES);
+        let others = coming.bases(&mut rest, MAX_BASES - there.len());
+        if others.is_empty() {
+            coming.add(&features[nth], new[nth].size);
+            firsts.push(nth);
+        }
+        let others = others.into_iter().map(|other| Chosen::New(firsts[other as usize]));
+        bases[nth] = there.into_iter().map(Chosen::There).chain(others).collect();
+    }
+    bases
+}
+
+/// What the samples of files show.
 struct Held {
     /// Which files have a feature.
     holders: HashMap<u64, Vec<u32>>,
@@ -152,28 +234,32 @@ struct Held {
 }
 
 impl Held {
-    fn new(features: &[Vec<u64>], files: &[Listed], thinning: u64) -> Self {
-        let mut holders: HashMap<u64, Vec<u32>> = HashMap::new();
-        for (nth, features) in (0..).zip(features) {
-            for &feature in features {
-                let holders = holders.entry(feature).or_default();
-                if holders.len() < MAX_HOLDERS {
-                    holders.push(nth);
-                }
+    fn new(thinning: u64) -> Self {
+        Self { holders: HashMap::new(), lens: Vec::new(), thinning }
+    }
+
+    /// Adds a file of this length.
+    fn add(&mut self, features: &[u64], len: u64) {
+        let nth = self.lens.len() as u32;
+        for &feature in features {
+            let holders = self.holders.entry(feature).or_default();
+            if holders.len() < MAX_HOLDERS {
+                holders.push(nth);
             }
         }
-        Self { holders, lens: files.iter().map(|file| file.size).collect(), thinning }
+        self.lens.push(len);
     }
 
     fn holders(&self, feature: u64) -> &[u32] {
         self.holders.get(&feature).map_or(&[], Vec::as_slice)
     }
 
-    /// The files to make a new one from that has these features: first the one that has most of them, then the one that has most of the others.
-    fn bases(&self, mut features: Vec<u64>) -> Vec<u32> {
+    /// At most so many files to make a new one from that has these features: first the one that has most of them, then the one that has most of the others. What
+    /// is left are the features that none has.
+    fn bases(&self, features: &mut Vec<u64>, most: usize) -> Vec<u32> {
         let mut bases = Vec::new();
-        while bases.len() < MAX_BASES
-            && let Some(best) = self.best(&features)
+        while bases.len() < most
+            && let Some(best) = self.best(features)
         {
             bases.push(best);
             features.retain(|feature| !self.holders(*feature).contains(&best));
@@ -204,55 +290,100 @@ mod tests {
         Listed { id: 0, dir: RelPath::root(), name: (*b"f").into(), size, mtime: Time::default() }
     }
 
-    fn new_file(index: u32, size: u64) -> NewFile {
-        NewFile { place: (index / 3, index % 3), size }
+    fn new_files(sizes: &[u64]) -> Vec<NewFile<'static>> {
+        static ROOT: std::sync::LazyLock<RelPath> = std::sync::LazyLock::new(RelPath::root);
+        let file = |(index, &size): (u32, &u64)| NewFile {
+            place: (index / 3, index % 3),
+            size,
+            dir: &ROOT,
+            name: b"f",
+        };
+        (0..).zip(sizes).map(file).collect()
+    }
+
+    fn held(files: &[(Vec<u64>, u64)], thinning: u64) -> Held {
+        let mut held = Held::new(thinning);
+        files.iter().for_each(|(features, len)| held.add(features, *len));
+        held
+    }
+
+    fn bases(held: &Held, mut features: Vec<u64>) -> Vec<u32> {
+        held.bases(&mut features, MAX_BASES)
     }
 
     #[test]
     fn nobody_looks_where_nothing_could_be_expected() {
         let gib = 1 << 30;
-        let thinning = |new: u64, there: u64| {
-            samplings(&[new_file(0, new)], &[listed(there)]).map(|both| both.map(Sampling::thinning))
+        let thinning = |new: &[u64], there: &[u64]| {
+            let there: Vec<_> = there.iter().copied().map(listed).collect();
+            let look = Look::at(&new_files(new), &there)?;
+            Some((look.there.thinning(), look.here.map(Sampling::thinning)))
         };
-        assert_eq!(samplings(&[new_file(0, gib)], &[]), None);
-        assert_eq!(thinning(50 << 20, 60 << 20), Some([1, 1]));
-        assert_eq!(thinning(50 << 20, 10 * gib), Some([1, 160]));
-        assert_eq!(thinning(50 << 20, 1024 * gib), None);
-        assert_eq!(thinning(100 * gib, 1024 * gib), Some([25, 256]));
+        assert_eq!(thinning(&[gib], &[]), None);
+        assert_eq!(thinning(&[50 << 20], &[60 << 20]), Some((1, Some(1))));
+        assert_eq!(thinning(&[50 << 20], &[10 * gib]), Some((1, Some(160))));
+        assert_eq!(thinning(&[50 << 20], &[1024 * gib]), None);
+        assert_eq!(thinning(&[100 * gib], &[1024 * gib]), Some((25, Some(256))));
+        assert_eq!(thinning(&[25 << 20, 25 << 20], &[1024 * gib]), Some((2, None)));
+        assert_eq!(thinning(&[gib, gib], &[]), Some((32, None)));
+        assert_eq!(thinning(&[15 << 20, 15 << 20], &[]), None);
     }
 
     #[test]
     fn lengths_that_add_up_to_more_than_can_be_counted_are_many_bytes() {
         let longest = i64::MAX as u64;
-        let new = [new_file(0, longest), new_file(1, longest), new_file(2, longest)];
-        assert_eq!(samplings(&new, &[listed(longest), listed(longest), listed(longest)]), None);
+        let look = Look::at(&new_files(&[longest; 3]), &[listed(longest), listed(longest), listed(longest)]);
+        assert_eq!(look, Some(Look { there: Sampling::within(MOST_READ, u64::MAX), here: None }));
     }
 
     #[test]
     fn a_new_file_is_made_from_those_that_have_most_of_it() {
-        let files = [4 << 20, 4 << 20, 1 << 40, 4 << 20].map(listed);
         let features = [(0..40).collect(), (30..90).collect(), (0..90).collect(), vec![1000, 1001]];
-        let held = Held::new(&features, &files, 1);
-        assert_eq!(held.bases((0..100).collect()), [1, 0], "the largest is not worth its reading");
-        assert_eq!(held.bases((0..5).collect()), [0; 0], "80 KiB of 4 MiB");
-        assert_eq!(held.bases((500..600).collect()), [0; 0]);
-        let thin = Held::new(&features, &files, 100);
-        assert_eq!(thin.bases((1000..1005).collect()), [3]);
-        assert_eq!(thin.bases(vec![1000]), [0; 0], "one may be by chance");
+        let files: Vec<_> = features.into_iter().zip([4 << 20, 4 << 20, 1 << 40, 4 << 20]).collect();
+        let all = held(&files, 1);
+        assert_eq!(bases(&all, (0..100).collect()), [1, 0], "the largest is not worth its reading");
+        assert_eq!(bases(&all, (0..5).collect()), [0; 0], "80 KiB of 4 MiB");
+        assert_eq!(bases(&all, (500..600).collect()), [0; 0]);
+        let thin = held(&files, 100);
+        assert_eq!(bases(&thin, (1000..1005).collect()), [3]);
+        assert_eq!(bases(&thin, vec![1000]), [0; 0], "one may be by chance");
     }
 
     #[test]
     fn of_a_feature_that_many_have_a_few_are_remembered() {
-        let files: Vec<_> = (0..200).map(|_| listed(2 << 20)).collect();
-        let held = Held::new(&vec![(0..20).collect(); 200], &files, 1);
+        let held = held(&vec![((0..20).collect(), 2 << 20); 200], 1);
         assert_eq!(held.holders(7).len(), MAX_HOLDERS);
-        assert_eq!(held.bases((0..20).collect()), [0]);
+        assert_eq!(bases(&held, (0..20).collect()), [0]);
+    }
+
+    #[test]
+    fn new_files_are_made_from_what_is_there_and_from_those_that_are_not_made_from_others() {
+        let there = held(&[((0..50).collect(), 1 << 20)], 1);
+        let features: [Vec<u64>; 5] = [
+            (100..150).chain(200..250).collect(),
+            (0..50).chain(100..150).collect(),
+            (0..50).chain(200..250).collect(),
+            (200..250).collect(),
+            (0..50).collect(),
+        ];
+        let sizes = [2, 3, 1, 1, 1].map(|size| size << 20);
+        use Chosen::{New, There};
+        let expected = [vec![New(1)], vec![There(0)], vec![There(0)], vec![New(2)], vec![There(0)]];
+        let chosen = choose(&there, &new_files(&sizes), &features, 1);
+        assert_eq!(chosen, expected, "the largest are the first, and nothing waits for what waits itself");
+    }
+
+    #[test]
+    fn the_largest_are_kept_in_the_order_of_their_places() {
+        let files = vec![(5, (2, 0)), (9, (1, 3)), (1, (0, 0)), (7, (3, 1))];
+        assert_eq!(largest(files.clone(), 2, |file| *file), [(9, (1, 3)), (7, (3, 1))]);
+        assert_eq!(largest(files, 9, |file| *file)[0], (1, (0, 0)));
     }
 
     #[test]
     fn files_are_asked_about_by_their_directories() {
-        let new: Vec<_> = (0..7).map(|index| new_file(index, 1)).collect();
-        let groups: Vec<_> = groups(&new).into_iter().map(|group| (group.dir, group.indices)).collect();
+        let groups: Vec<_> =
+            groups(&new_files(&[1; 7])).into_iter().map(|group| (group.dir, group.indices)).collect();
         assert_eq!(groups, [(0, vec![0, 1, 2]), (1, vec![0, 1, 2]), (2, vec![0])]);
     }
 }

@@ -3,7 +3,11 @@
 
 use std::{cmp::Reverse, collections::HashMap, sync::atomic::Ordering::Relaxed};
 
-use super::{alike::Alike, execute::Old, paths::Paths};
+use super::{
+    alike::{Alike, Base},
+    execute::Old,
+    paths::Paths,
+};
 use crate::{
     entry::{Entry, Kind},
     hash::BLOCK_BYTES,
@@ -28,7 +32,7 @@ pub(super) const MIN_RELATIVE_BYTES: u64 = BLOCK_BYTES as u64 + 1;
 pub(super) struct Copies<'a> {
     sink: &'a Tree,
     listed: Option<Listed<'a>>,
-    /// What else new files may be made from, that neither length nor name tell of.
+    /// What else new files may be made from, which neither length nor name tells.
     pub alike: Alike,
 }
 
@@ -65,19 +69,26 @@ impl<'a> Copies<'a> {
         if wanted.len <= MAX_PACKED_BYTES {
             return None;
         }
-        let alike = self.alike.remove(&wanted.from).unwrap_or_default();
-        if let Some((first, others)) = alike.split_first() {
-            let listed = self.listed();
-            let (path, len) = listed.path_at(*first)?;
-            let also = others.iter().filter_map(|place| Some(listed.path_at(*place)?.0)).collect();
-            return Some(Old { path, len, is_guess: false, also });
+        if let Some(bases) = self.alike.remove(&wanted.from) {
+            return self.made_from(bases);
         }
         let (place, is_guess) = self.likely(wanted)?;
         if is_guess && counters.wrong_guesses.load(Relaxed) >= MAX_WRONG_GUESSES {
             return None;
         }
         let (path, len) = self.listed().path_at(place)?;
-        Some(Old { path, len, is_guess, also: Vec::new() })
+        Some(Old { is_guess, ..Old::version(path, len) })
+    }
+
+    fn made_from(&mut self, bases: Vec<Base>) -> Option<Old> {
+        let is_coming = bases.iter().any(|base| matches!(base, Base::New(..)));
+        let mut files = bases.into_iter().filter_map(|base| match base {
+            Base::There(place) => self.listed().path_at(place),
+            Base::New(path, len) => Some((path, len)),
+        });
+        let (path, len) = files.next()?;
+        let also = files.map(|(path, _)| path).collect();
+        Some(Old { is_coming, also, ..Old::version(path, len) })
     }
 
     /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and has no likely one.

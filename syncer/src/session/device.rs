@@ -178,7 +178,7 @@ fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError>
     for (index, part) in (0..).zip(device::parts(device.len())) {
         fetch.fetch(vec![need(&dir, index, part, !device.is_new())])?;
     }
-    fetch.finish()
+    fetch.finish(Vec::new())
 }
 
 /// `replaces` is whether the destination has anything at the place of the part.

@@ -82,12 +82,14 @@ pub(super) struct Old {
     pub is_guess: bool,
     /// Further files that have content of what is needed.
     pub also: Vec<RelPath>,
+    /// It, or one of the further files, is new itself: it is there when what was asked for before has been written.
+    pub is_coming: bool,
 }
 
 impl Old {
     /// An older version of what is needed.
     pub(super) fn version(path: RelPath, len: u64) -> Self {
-        Self { path, len, is_guess: false, also: Vec::new() }
+        Self { path, len, is_guess: false, also: Vec::new(), is_coming: false }
     }
 }
 
@@ -99,7 +101,7 @@ impl Need {
 
 /// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason to leave the
 /// entry out, which is reached by its name in an open directory.
-fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
+pub(super) fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
     dir.join(name).unwrap_or_else(|_| dir.clone())
 }
 
@@ -108,8 +110,8 @@ pub(super) trait Fetch {
     /// Asks for files, all of one directory and no more than some thousands; they are written by other threads. Waits while too many are under way.
     fn fetch(&mut self, needs: Vec<Need>) -> Result<(), SessionError>;
 
-    /// Waits until every file that was asked for has been written or has failed.
-    fn finish(&mut self) -> Result<(), SessionError>;
+    /// Waits until every file that was asked for has been written or has failed; then asks for those that are made from them, and waits for these.
+    fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError>;
 }
 
 /// Whether a root has the metadata that is wanted, as far as it is kept.
@@ -131,6 +133,8 @@ pub(super) struct Executor<'a> {
     /// Which of the planned directories have their files done here; all where several processes do not share the run.
     share: Option<Vec<bool>>,
     copies: Copies<'a>,
+    /// Files that are made from others that are needed.
+    late: Vec<Need>,
     /// Directories whose own metadata is set at the end.
     unfinished: Vec<Unfinished>,
     /// Those of them that were there and whose metadata differs, so that one whose entries change too is not set twice.
@@ -186,6 +190,7 @@ impl<'a> Executor<'a> {
             kept: &compared.kept,
             delete,
             copies: Copies::new(sink),
+            late: Vec::new(),
             share: None,
             unfinished: Vec::new(),
             expected: HashSet::new(),
@@ -236,7 +241,7 @@ impl<'a> Executor<'a> {
     }
 
     /// The new files that no file of the destination is like in length or name, and that are large enough to look further.
-    pub(super) fn unlike_any(&mut self, planned: &[PlannedDir]) -> Vec<NewFile> {
+    pub(super) fn unlike_any<'p>(&mut self, planned: &'p [PlannedDir]) -> Vec<NewFile<'p>> {
         let mut unlike = Vec::new();
         for dir in self.mine(planned) {
             let mut steps = dir.plan.steps.iter().peekable();
@@ -247,7 +252,8 @@ impl<'a> Executor<'a> {
                 {
                     let place = (dir.source, index);
                     let wanted = Wanted { entry: &entry, len: size, from: place, to: dir.sink };
-                    unlike.extend(self.copies.is_unlike_any(&wanted).then_some(NewFile { place, size }));
+                    let file = NewFile { place, size, dir: &dir.path, name: entry.name };
+                    unlike.extend(self.copies.is_unlike_any(&wanted).then_some(file));
                 }
             }
         }
@@ -273,7 +279,7 @@ impl<'a> Executor<'a> {
             self.context.destination.still_held()?;
             self.enter(dir, part, &mut |needs| fetch.fetch(needs))?;
         }
-        fetch.finish()
+        fetch.finish(std::mem::take(&mut self.late))
     }
 
     fn make_links(&mut self) {
@@ -369,7 +375,10 @@ impl<'a> Executor<'a> {
                 (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) => {
                     let wanted = Wanted { entry: &entry, len: size, from: (dir.source, index), to: dir.sink };
                     let old = self.copies.find(&wanted, self.context.counters);
-                    needs.push(need(size, old));
+                    match old.as_ref().is_some_and(|old| old.is_coming) {
+                        true => self.late.push(need(size, old)),
+                        false => needs.push(need(size, old)),
+                    }
                 }
                 (Step::Update, Kind::File { size }) => {
                     let old = there.as_mut().and_then(|there| size_of(there, entry.name));

@@ -268,9 +268,9 @@ impl Fetch for CopyFetch<'_> {
         Ok(())
     }
 
-    /// The workers are waited for when the queue is closed.
-    fn finish(&mut self) -> Result<(), SessionError> {
-        Ok(())
+    /// All that is needed is at the source. The workers are waited for when the queue is closed.
+    fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError> {
+        self.fetch(made_from_others)
     }
 }
 

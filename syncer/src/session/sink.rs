@@ -100,7 +100,7 @@ pub(super) fn run(
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
     let applied = apply(context, &params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
         let unlike = executor.unlike_any(&plan.compared.dirs);
-        executor.make_from(alike::look(destination.root(), &plan.sink, &unlike, control, context.monitor)?);
+        executor.make_from(alike::look(destination.root(), &plan.sink, unlike, control, context.monitor)?);
         if remote::run(context.into(), peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
         }

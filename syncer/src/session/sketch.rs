@@ -25,7 +25,7 @@ const SPANS_PER_JOB: usize = 64;
 /// A span: which file, and from where in it.
 type Span = (usize, u64);
 
-/// The features of each file, on all cores. The files are sampled as if they lay end to end, so a small one may have no span. What cannot be read has none.
+/// The features of each file, on all cores. What cannot be read has none.
 ///
 /// # Errors
 /// When the run was told to stop, or when more is to be looked at than may be.
@@ -63,22 +63,12 @@ pub(super) fn sketch_all(
 }
 
 fn spans(files: &[Listed], sampling: Sampling) -> Result<Vec<Span>, TransportError> {
-    let mut end = 0_u64;
-    let ends: Vec<u64> = files
-        .iter()
-        .map(|file| {
-            end = end.saturating_add(file.size);
-            end
-        })
-        .collect();
-    if sampling.spans(end) > MAX_SPANS {
+    let total = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
+    if sampling.spans(total) > MAX_SPANS {
         return Err(TransportError::Nonsense("more of files was to be looked at than may be"));
     }
-    let place = |start: u64| {
-        let nth = ends.partition_point(|end| *end <= start);
-        files.get(nth).map(|file| (nth, start - (ends[nth] - file.size)))
-    };
-    Ok((0..sampling.spans(end)).filter_map(|nth| place(sampling.start(nth))).collect())
+    let of_file = |(nth, file): (usize, &Listed)| sampling.starts(file.size).map(move |start| (nth, start));
+    Ok(files.iter().enumerate().flat_map(of_file).collect())
 }
 
 fn once_each(features: Mutex<Vec<u64>>) -> Vec<u64> {
@@ -133,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_sampled_as_if_they_lay_end_to_end_and_what_is_gone_has_no_features() {
+    fn files_that_share_bytes_share_features_and_what_is_gone_has_none() {
         let dir = tempfile::tempdir().unwrap();
         let content = noise(5, 3 << 20);
         fs::write(dir.path().join("a"), &content).unwrap();

@@ -204,6 +204,28 @@ fn a_file_is_put_together_from_parts_of_others_of_any_name_and_length() {
 }
 
 #[test]
+fn what_new_files_have_in_common_is_sent_once() {
+    for pair in pairs() {
+        random(&pair, "a", 20 * MIB);
+        let a = fs::read(pair.source.join("a")).unwrap();
+        write(&pair.source.join("later/copy"), &a);
+        let fresh = Rng::new(99).bytes(3 * MIB);
+        write(&pair.source.join("bundle"), &[&fresh[..], &a[MIB + 7..13 * MIB]].concat());
+        let report = pair.sync("the first run");
+        assert_sent(&report, 23 * MIB as u64 + 6 * (128 << 10), "what is new");
+        assert!(report.work.bytes_reused > 31 * MIB as u64, "{:?}", report.work);
+        // From what is there, and goes, and from what is new.
+        fs::remove_dir_all(pair.source.join("later")).unwrap();
+        let fresh = Rng::new(98).bytes(18 * MIB);
+        write(&pair.source.join("more/first"), &fresh);
+        write(&pair.source.join("more/then"), &[&a[2 * MIB..7 * MIB], &fresh[6 * MIB..]].concat());
+        write(&pair.source.join("once more"), &[&Rng::new(97).bytes(MIB), &fresh[..12 * MIB]].concat());
+        let report = pair.sync("what is like old and new files");
+        assert_sent(&report, 19 * MIB as u64 + 8 * (128 << 10), "what is new");
+    }
+}
+
+#[test]
 fn what_is_in_no_other_file_is_sent_once() {
     for pair in pairs() {
         random(&pair, "there", 9 * MIB);

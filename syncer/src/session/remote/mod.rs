@@ -91,7 +91,13 @@ impl Fetch for RemoteFetch<'_, '_> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), SessionError> {
+    fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError> {
+        if !made_from_others.is_empty() {
+            self.wait(0)?;
+        }
+        for needs in made_from_others.chunk_by(|one, next| one.dir.source == next.dir.source) {
+            self.fetch(needs.to_vec())?;
+        }
         self.jobs = None;
         for reader in self.readers.drain(..) {
             let _ = reader.join();

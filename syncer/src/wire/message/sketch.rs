@@ -6,7 +6,7 @@ use crate::{
     delta::features::Sampling,
 };
 
-/// The most spans that all files of one message may have: 5 GiB to read, and with 64 features each an answer of 20 MiB.
+/// The files of one message have at most so many times the bytes that have one span: some 5 GiB to read, and with 64 features each an answer of some 20 MiB.
 pub const MAX_SPANS: u64 = 40 << 10;
 
 /// Files that the sink wants the features of.
