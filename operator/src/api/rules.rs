@@ -246,7 +246,7 @@ pub(super) fn destination() -> [Rule; 5] {
 }
 
 /// What source and destination may be to each other.
-pub(super) fn spec() -> [Rule; 3] {
+pub(super) fn spec() -> [Rule; 2] {
     let claim = |side: &str| format!("self.{side}.persistentVolumeClaim");
     let (from, to) = (claim("source"), claim("destination"));
     let namespace = |claim: &str| format!("(has({claim}.__namespace__) ? {claim}.__namespace__ : '')");
@@ -266,10 +266,6 @@ pub(super) fn spec() -> [Rule; 3] {
                 below(destination, source),
             ),
             "source and destination overlap: name another claim, or folders of which neither holds the other",
-        ),
-        rule(
-            "self.parallelism == 1 || self.files.write == 'Atomic'",
-            "parallelism above 1 goes with files.write: Atomic; set either back to its default",
         ),
     ]
 }

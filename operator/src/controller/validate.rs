@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, MAX_CONNECTIONS, RunParams, Side, WriteMode};
+use contract::{Compression, DeleteLimit, MAX_CONNECTIONS, RunParams, Side};
 use thiserror::Error;
 
 use crate::api::{
@@ -257,12 +257,6 @@ fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {
     let shards: u32 = number("parallelism", spec.parallelism)?;
     if !(1..=MAX_PARALLELISM).contains(&shards) {
         return Err(invalid("parallelism", format!("{shards} is not a number from 1 to {MAX_PARALLELISM}")));
-    }
-    if shards > 1 && spec.files.write != WriteMode::Atomic {
-        return Err(invalid(
-            "parallelism",
-            "above 1 goes with files.write: Atomic; set either back to its default",
-        ));
     }
     if shards > 1 && spec.transfer.placement == Placement::Local {
         return Err(invalid(

@@ -48,12 +48,21 @@ pub enum Stage {
     Dealt,
     /// The content of all its files is there.
     Moved,
-    /// Its links are made, its deletes done, and all of it is durable.
+    /// Its links are made, its deletes done, and all of it is durable; of the first shard: its links are made and its deletes done.
     Applied,
+    /// The metadata of the directories is set, and all of it is durable; of the first shard only.
+    Committed,
 }
 
-const STAGES: [Stage; 6] =
-    [Stage::Absent, Stage::Joined, Stage::Planned, Stage::Dealt, Stage::Moved, Stage::Applied];
+const STAGES: [Stage; 7] = [
+    Stage::Absent,
+    Stage::Joined,
+    Stage::Planned,
+    Stage::Dealt,
+    Stage::Moved,
+    Stage::Applied,
+    Stage::Committed,
+];
 
 /// One shard on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -234,7 +243,9 @@ impl Team {
             return Ok(Sight::All(seats));
         }
         for (index, seat) in (0..).zip(&seats) {
-            let is_in = (Stage::Joined..Stage::Applied).contains(&seat.stage);
+            // Who is done may go, unless more is waited for.
+            let done = if (index as usize) < awaited { stage.max(Stage::Applied) } else { Stage::Applied };
+            let is_in = (Stage::Joined..done).contains(&seat.stage);
             if is_in && index != self.shard.index && !self.is_alive(index)? {
                 return Ok(Sight::Gone(index));
             }
@@ -358,6 +369,22 @@ mod tests {
         drop(second);
         assert!(matches!(first.look(Stage::Planned, true).unwrap(), Sight::All(_)));
         assert_eq!(first.look(Stage::Moved, true).unwrap(), Sight::Gone(1));
+    }
+
+    #[test]
+    fn the_last_that_the_first_does_is_waited_for_but_not_beyond_its_end() {
+        let (_dir, own) = begun();
+        let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
+        [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied, 0).unwrap());
+        assert_eq!(second.look(Stage::Committed, false).unwrap(), Sight::Waiting { absent: None });
+        first.reach(Stage::Committed, 0).unwrap();
+        drop(first);
+        assert!(matches!(second.look(Stage::Committed, false).unwrap(), Sight::All(_)));
+        let (_dir, own) = begun();
+        let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
+        [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied, 0).unwrap());
+        drop(first);
+        assert_eq!(second.look(Stage::Committed, false).unwrap(), Sight::Gone(0));
     }
 
     #[test]

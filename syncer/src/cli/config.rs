@@ -29,8 +29,6 @@ pub(super) enum ConfigError {
         "--shard without --run: give all shards of one run the same name with --run, and each run another"
     )]
     ShardOfNoRun,
-    #[error("{what} is not supported yet: {instead}")]
-    Unsupported { what: &'static str, instead: &'static str },
     #[error(
         "--report {path}: the folder {folder} is not there: make it first, or choose another",
         path = .path.display(), folder = .folder.display()
@@ -194,22 +192,6 @@ impl Output {
     }
 }
 
-/// What flags can ask for and the engine cannot do.
-struct Unsupported {
-    asked: fn(&RunParams) -> bool,
-    what: &'static str,
-    instead: &'static str,
-}
-
-const UNSUPPORTED: &[Unsupported] = &[Unsupported {
-    asked: |params| {
-        let whole_only = params.verify || params.dry_run || params.write == contract::WriteMode::InPlace;
-        params.shard.is_some_and(|shard| shard.count > 1) && whole_only
-    },
-    what: "--shard with --write in-place, --verify or --dry-run",
-    instead: "leave one of them out",
-}];
-
 fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.bandwidth_limit == Some(0) {
         return Err(ConfigError::NoBandwidth);
@@ -220,10 +202,7 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.shard.is_some_and(|shard| shard.count > 1) && params.run.is_empty() {
         return Err(ConfigError::ShardOfNoRun);
     }
-    match UNSUPPORTED.iter().find(|unsupported| (unsupported.asked)(&params)) {
-        Some(Unsupported { what, instead, .. }) => Err(ConfigError::Unsupported { what, instead }),
-        None => Ok(params),
-    }
+    Ok(params)
 }
 
 fn check_report_path(path: &Path) -> Result<(), ConfigError> {
@@ -258,23 +237,6 @@ mod tests {
 
     fn output(args: &[&str], surroundings: Surroundings) -> Output {
         resolve(&[&["sync", "a", "b"], args].concat(), surroundings).unwrap().output
-    }
-
-    #[test]
-    fn what_the_engine_cannot_do_is_refused_by_name() {
-        let examples = [RunParams {
-            run: "r".into(),
-            verify: true,
-            shard: Some(contract::Shard { index: 0, count: 2 }),
-            ..RunParams::default()
-        }];
-        for Unsupported { asked, what, .. } in UNSUPPORTED {
-            let example = examples.iter().find(|params| asked(params)).expect(what).to_args();
-            let args: Vec<&str> =
-                ["sync", "a", "b"].into_iter().chain(example.iter().map(String::as_str)).collect();
-            let error = resolve(&args, PIPE).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{what} is not supported yet: ")), "{args:?}: {error}");
-        }
     }
 
     #[test]

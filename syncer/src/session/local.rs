@@ -12,7 +12,7 @@ use super::{
     device,
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
-    rehearse::{self, Looked},
+    rehearse::{Looked, Rehearsal},
     rewrite::{Zeros, differences},
     shards::Crew,
     sink::{self, Planned, apply, make_report, open_destination, scan_tree},
@@ -86,12 +86,13 @@ pub(super) fn run(
     let destination = match destination {
         Target::Change(destination) => destination,
         Target::Look(looked) => {
-            notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
+            let (looked, failures, counters) = (&looked, &failures, &counters);
+            let rehearsal = Rehearsal { params, head: &head, looked, failures, counters };
+            notes.extend(rehearsal.tell(&plan, changed, &mut |actions| {
                 actions.iter().for_each(|action| monitor.planned(action));
                 Ok(())
             })?);
-            notes.extend(rehearse::verified(params, &head.totals, &plan, changed, &failures));
-            return Ok(report(params, watch, &head.totals, &counters, &failures, looked.volume, notes));
+            return Ok(report(params, watch, &rehearsal.totals(), counters, failures, looked.volume, notes));
         }
     };
     if plan.sink.has_attrs() {

@@ -60,45 +60,59 @@ impl Looked {
     }
 }
 
-/// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged. Returns notes for the report.
-pub(super) fn rehearse(
-    params: &RunParams,
-    head: &TreeHead,
-    plan: &Planned,
-    looked: &Looked,
-    counters: &Counters,
-    tell: &mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
-) -> Result<Vec<String>, SessionError> {
-    let Planned { compared, sink } = plan;
-    let mut teller = Teller { counters, told: Vec::new(), tell };
-    if looked.candidate.is_none() {
-        teller.push(Action::Create, EntryKind::Folder, &RelPath::root(), 0)?;
-    } else if !same_root(head, sink, looked.settings) {
-        teller.push(Action::SetMetadata, EntryKind::Folder, &RelPath::root(), 0)?;
-    }
-    for dir in &compared.dirs {
-        teller.steps(dir, compared)?;
-    }
-    for dir in &compared.dirs {
-        teller.deletes(dir, compared, sink, params.delete)?;
-    }
-    teller.flush()?;
-    guard::check(params, &head.totals, sink, compared)
+/// A dry run whose trees were compared.
+pub(super) struct Rehearsal<'a> {
+    pub params: &'a RunParams,
+    pub head: &'a TreeHead,
+    pub looked: &'a Looked,
+    pub failures: &'a Failures,
+    pub counters: &'a Counters,
 }
 
-/// Takes what differs as failures, where the dry run is to verify. `changed` files of the source are not as they were listed.
-pub(super) fn verified(
-    params: &RunParams,
-    source: &Totals,
-    plan: &Planned,
-    changed: u64,
-    failures: &Failures,
-) -> Vec<String> {
-    if !params.verify {
-        return Vec::new();
+impl Rehearsal<'_> {
+    /// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged, and takes what differs as failures where the run is to verify.
+    /// `changed` files of the source are not as they were listed. Returns notes for the report.
+    pub(super) fn tell(
+        &self,
+        plan: &Planned,
+        changed: u64,
+        tell: &mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
+    ) -> Result<Vec<String>, SessionError> {
+        let Planned { compared, sink } = plan;
+        if !self.tells() {
+            self.failures.forget();
+            return guard::check(self.params, &self.head.totals, sink, compared);
+        }
+        let mut teller = Teller { counters: self.counters, told: Vec::new(), tell };
+        if self.looked.candidate.is_none() {
+            teller.push(Action::Create, EntryKind::Folder, &RelPath::root(), 0)?;
+        } else if !same_root(self.head, sink, self.looked.settings) {
+            teller.push(Action::SetMetadata, EntryKind::Folder, &RelPath::root(), 0)?;
+        }
+        for dir in &compared.dirs {
+            teller.steps(dir, compared)?;
+        }
+        for dir in &compared.dirs {
+            teller.deletes(dir, compared, sink, self.params.delete)?;
+        }
+        teller.flush()?;
+        let mut notes = guard::check(self.params, &self.head.totals, sink, compared)?;
+        if self.params.verify {
+            let differences = verify::report(compared, sink, self.failures);
+            notes.extend(verify::notes(None, self.head.totals.entries, differences, changed));
+        }
+        Ok(notes)
     }
-    let differences = verify::report(&plan.compared, &plan.sink, failures);
-    verify::notes(source.entries, differences, changed)
+
+    /// What is counted of what was scanned.
+    pub(super) fn totals(&self) -> Totals {
+        if self.tells() { self.head.totals } else { Totals::default() }
+    }
+
+    /// Of the processes that share a run, the first says what all of it would do, and the others nothing.
+    fn tells(&self) -> bool {
+        self.params.shard.is_none_or(|shard| shard.index == 0)
+    }
 }
 
 struct Teller<'a> {

@@ -3,13 +3,16 @@
 //! Every sink compares the whole trees, before any of them changes anything, so all come to the same plan and the same verdict of the
 //! guards. Then the first makes and moves the directories, and deals out the planned ones by what is to be done in them. Each does the
 //! files, links and deletes of its directories; no delete before all content is there, since it may come from a file that goes. When all
-//! are done, the first sets the metadata of the directories, whose times nobody moves any more.
+//! are done, the first sets the metadata of the directories, whose times nobody moves any more. To verify, each reads back a part of the tree of its own, when the first is
+//! done as well.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     time::{Duration, Instant},
 };
+
+use contract::Shard;
 
 use super::{SessionError, compare::PlannedDir};
 use crate::{
@@ -107,9 +110,14 @@ impl<'a> Crew<'a> {
         self.wait(Stage::Applied, true).map(drop)
     }
 
-    /// Tells the first shard that this one is done.
+    /// Tells the others that this shard is done.
     pub(super) fn is_done(&self) -> Result<(), SessionError> {
-        self.reach(Stage::Applied, 0)
+        self.reach(if self.destination.own().leads() { Stage::Committed } else { Stage::Applied }, 0)
+    }
+
+    /// Waits until the first shard is done, and with it the run.
+    pub(super) fn await_first(&self) -> Result<(), SessionError> {
+        self.wait(Stage::Committed, false).map(drop)
     }
 
     fn reach(&self, stage: Stage, failures: u64) -> Result<(), SessionError> {
@@ -147,6 +155,11 @@ impl<'a> Crew<'a> {
             pause = (pause * 2).min(longest);
         }
     }
+}
+
+/// Whether a process reads a directory's entries back where a run is verified: which shard does depends on its path alone, as all see the same tree.
+pub(super) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
+    shard.is_none_or(|shard| name_of(dir) % u64::from(shard.count.max(1)) == u64::from(shard.index))
 }
 
 /// How many files, of how many bytes, are moved into a directory.

@@ -15,7 +15,7 @@ use super::{
     execute::{Context, Executor},
     guard,
     read::Origin,
-    rehearse::{self, Looked},
+    rehearse::{Looked, Rehearsal},
     remote, rfc3339,
     shards::{Crew, to_transfer},
     verify::Verifier,
@@ -144,11 +144,8 @@ pub(super) fn open_destination(
     let candidate = Candidate::open(place)?;
     let notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
     let shard = params.shard.filter(|shard| shard.count > 1);
-    if shard.is_some_and(|shard| !shard.is_valid() || settings.in_place || params.verify) {
-        return Err(TransportError::Nonsense(
-            "there is no such shard, or it is to do what only whole runs can",
-        )
-        .into());
+    if shard.is_some_and(|shard| !shard.is_valid()) {
+        return Err(TransportError::Nonsense("there is no such shard").into());
     }
     let shard = shard.map(|shard| (params.run.as_str(), shard));
     Ok((candidate.take(settings, shard)?, notes))
@@ -188,11 +185,11 @@ fn rehearse(
     compared.settle(&sink, policy);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
-    notes.extend(rehearse::rehearse(params, &head, &plan, &looked, &counters, &mut |actions| {
-        control.send(&Message::Planned(actions))
-    })?);
-    notes.extend(rehearse::verified(params, &head.totals, &plan, changed, &failures));
-    let mut report = make_report(params, watch, &head.totals, &counters, &failures, looked.volume, notes);
+    let rehearsal =
+        Rehearsal { params, head: &head, looked: &looked, failures: &failures, counters: &counters };
+    notes.extend(rehearsal.tell(&plan, changed, &mut |actions| control.send(&Message::Planned(actions)))?);
+    let totals = rehearsal.totals();
+    let mut report = make_report(params, watch, &totals, &counters, &failures, looked.volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
     report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..head.source.usage };
     report.fill_rates();
@@ -253,6 +250,9 @@ pub(super) fn apply(
     }
     if let Some(crew) = crew {
         crew.is_done()?;
+        if params.verify {
+            crew.await_first()?;
+        }
     }
     Ok(notes)
 }

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use contract::{RunParams, Side};
+use contract::{RunParams, Shard, Side};
 
 use super::{
     SessionError,
     check::{Checker, Expect, SourceHashes},
     compare::{Compared, PlannedDir, SourceTree, compare},
     read::Origin,
+    shards::verifies,
     sink::{policy, scan_tree},
 };
 use crate::{
@@ -34,8 +35,8 @@ pub(super) struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Compares the destination as it is now with the source as it was listed. What differs is a failure; what the source has changed
-    /// meanwhile is none. Returns notes for the report.
+    /// Compares the destination as it is now with the source as it was listed; of a run that several processes share, this one's part. What differs is a failure; what
+    /// the source has changed meanwhile is none. Returns notes for the report.
     pub(super) fn verify(
         &self,
         source: &mut impl SourceTree,
@@ -45,10 +46,18 @@ impl Verifier<'_> {
         let sink = scan_tree(self.path, self.root, self.params, Side::Sink, self.failures)?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
         let mut compared = compare(source, head, &sink, policy, false)?;
+        let shard = self.params.shard.filter(|shard| shard.count > 1);
+        compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let changed = self.checker().check(&mut compared.dirs, hashes, None)?;
+        // Links may be between directories of any shards.
         compared.settle(&sink, policy);
+        compared.dirs.retain(|dir| verifies(shard, dir));
         let differences = report(&compared, &sink, self.failures);
-        Ok(notes(head.totals.entries, differences, changed))
+        let entries = match shard {
+            Some(_) => compared.dirs.iter().map(|dir| dir.listing.len() as u64).sum(),
+            None => head.totals.entries,
+        };
+        Ok(notes(shard, entries, differences, changed))
     }
 
     fn checker(&self) -> Checker<'_> {
@@ -62,12 +71,13 @@ impl Verifier<'_> {
 }
 
 /// What a verification came to, in sentences.
-pub(super) fn notes(entries: u64, differences: u64, changed: u64) -> Vec<String> {
+pub(super) fn notes(shard: Option<Shard>, entries: u64, differences: u64, changed: u64) -> Vec<String> {
+    let who = shard.map_or_else(String::new, |Shard { index, count }| format!("shard {index}/{count} "));
     let mut notes = vec![format!(
-        "verified: {entries} entries were compared with the source and all contents read back, {differences} differ"
+        "{who}verified: {entries} entries were compared with the source and all contents read back, {differences} differ"
     )];
     if changed > 0 {
-        notes.push(format!("{changed} files changed at the source meanwhile and were not verified"));
+        notes.push(format!("{who}{changed} files changed at the source meanwhile and were not verified"));
     }
     notes
 }

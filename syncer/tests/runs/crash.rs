@@ -36,10 +36,12 @@ struct Stage {
     /// What a failure is told with.
     what: String,
     flags: &'static [&'static str],
+    /// How many processes share a run.
+    shards: u32,
 }
 
 impl Stage {
-    fn new(way: Way, seed: u64, flags: &'static [&'static str]) -> Self {
+    fn new(way: Way, seed: u64, flags: &'static [&'static str], shards: u32) -> Self {
         let mut pair = Pair::new(way);
         let mut rng = Rng::new(seed);
         let versions = ["one", "two"].map(|name| scratch::dir(pair.dir(), name));
@@ -68,6 +70,7 @@ impl Stage {
             span,
             what: format!("{way:?}, seed {seed}"),
             flags,
+            shards,
         }
     }
 
@@ -97,7 +100,8 @@ impl Stage {
     fn start(&self) -> Vec<Running> {
         let pair = &self.pair;
         match pair.way {
-            Way::Local => vec![pair.start_sync(self.flags)],
+            Way::Local if self.shards == 1 => vec![pair.start_sync(self.flags)],
+            Way::Local => (0..self.shards).map(|index| self.start_shard(index)).collect(),
             Way::SinkListens => {
                 let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
                 let address = sink.listening().to_string();
@@ -109,6 +113,11 @@ impl Stage {
                 vec![pair.start_receive(&["--once", "--connect", &address]), source]
             }
         }
+    }
+
+    fn start_shard(&self, index: u32) -> Running {
+        let shard = format!("--shard={index}/{}", self.shards);
+        self.pair.start_sync(&[self.flags, &["--run=shared", &shard]].concat())
     }
 
     /// Panics unless every file is one of its versions with all of its attributes, what both versions have is there, and nothing
@@ -213,7 +222,10 @@ fn fill_large(versions: &[PathBuf; 2], rng: &mut Rng) {
 }
 
 fn kill_often(way: Way, seed: u64, flags: &'static [&'static str]) {
-    let mut stage = Stage::new(way, seed, flags);
+    kill_stage(Stage::new(way, seed, flags, 1));
+}
+
+fn kill_stage(mut stage: Stage) {
     let mut killed = 0;
     for kill in 1..=KILLS {
         let version = stage.rng.below(2) as usize;
@@ -223,7 +235,7 @@ fn kill_often(way: Way, seed: u64, flags: &'static [&'static str]) {
             fs::remove_dir_all(stage.pair.destination.join(".volferry")).unwrap();
         }
         killed += stage.kill_once();
-        if flags == IN_PLACE {
+        if stage.flags == IN_PLACE {
             stage.open();
         }
         stage.judge(&format!("kill {kill}"));
@@ -261,4 +273,9 @@ fn a_local_run_that_writes_in_place_may_be_killed_at_any_moment() {
 #[test]
 fn the_ends_of_a_run_that_writes_in_place_may_be_killed_at_any_moment() {
     kill_often(Way::SinkListens, 45, IN_PLACE);
+}
+
+#[test]
+fn the_shards_of_a_run_that_writes_in_place_may_be_killed_at_any_moment() {
+    kill_stage(Stage::new(Way::Local, 46, IN_PLACE, 2));
 }

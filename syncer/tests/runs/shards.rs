@@ -1,6 +1,12 @@
 //! One run that several pairs of processes share, each a shard of the tree.
 
-use std::{fs, path::Path, thread, time::Instant};
+use std::{
+    fs,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::Path,
+    thread,
+    time::Instant,
+};
 
 use contract::{ExitCode, Report, RunResult, Work};
 
@@ -228,4 +234,83 @@ fn a_shard_that_is_killed_in_the_middle_leaves_the_rest_to_the_next_run() {
     }
     sync(&pair, "after a shard was killed");
     pair.sync_unchanged("after a shard was killed");
+}
+
+#[test]
+fn shards_read_back_together_all_that_is_there() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 900, 700);
+        tree::gallery(&pair.source, Shape::Everything);
+        let shards = run_shards(&pair, "verified", &["--delete", "--verify"]);
+        let verified: Vec<u64> = shards.iter().map(verified).collect();
+        let scanned: u64 = shards.iter().map(|shard| shard.report().work.files_scanned).sum();
+        assert_eq!(verified.iter().sum::<u64>(), scanned, "{verified:?}");
+        assert!(verified.iter().all(|entries| (1..scanned).contains(entries)), "{verified:?}");
+    }
+}
+
+/// How many entries a shard says that it has read back and found to be the source's.
+fn verified(run: &Run) -> u64 {
+    run.assert_exit(ExitCode::Done);
+    let notes = &run.report().notes;
+    let note = notes.iter().find_map(|note| note.split_once(" verified: ")?.1.strip_suffix(" 0 differ"));
+    let entries = note.and_then(|note| note.split_once(' ')?.0.parse().ok());
+    entries.unwrap_or_else(|| panic!("nothing was verified: {notes:?}"))
+}
+
+#[test]
+fn what_shards_find_to_differ_one_of_them_tells() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 300, 700);
+        sync(&pair, "first");
+        // Of the same length and time, so that only reading it tells.
+        let path = pair.destination.join("d0000/f000007");
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let mut content = fs::read(&path).unwrap();
+        content[0] ^= 1;
+        fs::write(&path, content).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        let shards = run_shards(&pair, "verified", &["--delete", "--verify"]);
+        let failed: Vec<u64> = shards.iter().map(|shard| shard.report().work.files_failed).collect();
+        assert_eq!(failed.iter().sum::<u64>(), 1, "{way:?}: {failed:?}");
+    }
+}
+
+#[test]
+fn shards_write_in_place() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        let mut rng = Rng::new(5);
+        let names = ["a/one", "b/two", "c/three", "d/four"];
+        for name in names {
+            fs::create_dir(pair.source.join(&name[..1])).unwrap();
+            tree::file(&pair.source.join(name), &rng.bytes(3 << 20));
+        }
+        sync(&pair, "first");
+        let inodes = names.map(|name| fs::metadata(pair.destination.join(name)).unwrap().ino());
+        for name in names {
+            let file = fs::OpenOptions::new().write(true).open(pair.source.join(name)).unwrap();
+            file.write_all_at(&rng.bytes(20_000), 1_000_000).unwrap();
+        }
+        let shards = run_shards(&pair, "in place", &["--delete", "--write=in-place"]);
+        shards.iter().for_each(|shard| shard.assert_exit(ExitCode::Done));
+        pair.assert_copy("in place, by shards");
+        assert_eq!(names.map(|name| fs::metadata(pair.destination.join(name)).unwrap().ino()), inodes);
+        assert_eq!(fs::read_dir(pair.destination.join(".volferry/journal")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn the_first_shard_says_what_all_would_do() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 300, 700);
+        let shards = run_shards(&pair, "rehearsed", &["--delete", "--dry-run"]);
+        shards.iter().for_each(|shard| shard.assert_exit(ExitCode::Done));
+        let created: Vec<u64> = shards.iter().map(|shard| shard.report().work.files_created).collect();
+        assert!(created[0] > 300 && created[1..] == [0, 0], "{way:?}: {created:?}");
+        assert_eq!(fs::read_dir(&pair.destination).map_or(0, Iterator::count), 0);
+    }
 }

@@ -166,7 +166,6 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
         ("transfer.connections", json!({"transfer": {"connections": -1}})),
         ("parallelism", json!({"parallelism": 0})),
         ("parallelism", json!({"parallelism": 65})),
-        ("parallelism", json!({"parallelism": 2, "files": {"write": "InPlace"}})),
     ] {
         let error = judged(&more).unwrap_err();
         assert_eq!(error.reason(), "InvalidSpec");
