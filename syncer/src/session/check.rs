@@ -24,6 +24,7 @@ use super::{
 use crate::{
     entry::{Entry, Kind, Time},
     hash::{BLOCK_BYTES, BlockHash, BlockHashes},
+    listing::Places,
     monitor::Monitor,
     path::RelPath,
     plan::Step,
@@ -91,8 +92,8 @@ pub(super) trait SourceHashes {
 pub(super) struct Batch {
     groups: Vec<FileGroup>,
     files: Vec<Listed>,
-    /// Of each file, which of the planned directories it is in, and its place in the listing.
-    places: Vec<(usize, u32)>,
+    /// Where each file is.
+    places: Vec<Place>,
     bytes: u64,
 }
 
@@ -153,12 +154,34 @@ impl Checker<'_> {
         source: &mut dyn SourceHashes,
         changed: Option<Step>,
     ) -> Result<u64, SessionError> {
-        let mut cursor = Cursor::default();
+        let unlike = self.compare(dirs, source)?;
+        let mut changed_meanwhile = 0;
+        for ((dir, index), unlike) in unlike {
+            let step = match unlike {
+                Unlike::Content => Some(Step::Update),
+                Unlike::Changed => {
+                    changed_meanwhile += 1;
+                    changed
+                }
+                Unlike::Unreadable => None,
+            };
+            dirs[dir].plan.set_step(index, step);
+        }
+        Ok(changed_meanwhile)
+    }
+
+    /// Which files do not have the same content, in the order of their places.
+    fn compare(
+        &self,
+        dirs: &[PlannedDir],
+        source: &mut dyn SourceHashes,
+    ) -> Result<Vec<(Place, Unlike)>, SessionError> {
+        let mut cursor = Cursor { dirs, dir: 0, check: 0, places: None };
         let mut asked = VecDeque::new();
-        let mut unlike = 0;
+        let mut unlike = Vec::new();
         loop {
             while asked.len() < UNDER_WAY
-                && let Some(batch) = cursor.next(dirs)
+                && let Some(batch) = cursor.next()
             {
                 source.ask(&batch)?;
                 asked.push_back(batch);
@@ -169,45 +192,58 @@ impl Checker<'_> {
             for ((file, place), (here, there)) in
                 batch.files.iter().zip(&batch.places).zip(here.iter().zip(there))
             {
-                let plan = &mut dirs[place.0].plan;
                 match (there, here) {
                     (Hashed::Is(there), Hashed::Is(here)) if there == *here => {}
                     (Hashed::Failed { operation, error }, _) => {
                         self.failures.add(&file.path(), &operation, &error);
-                        plan.set_step(place.1, None);
+                        unlike.push((*place, Unlike::Unreadable));
                     }
-                    (Hashed::Changed, _) => {
-                        unlike += 1;
-                        plan.set_step(place.1, changed);
-                    }
-                    (Hashed::Is(_), _) => plan.set_step(place.1, Some(Step::Update)),
+                    (Hashed::Changed, _) => unlike.push((*place, Unlike::Changed)),
+                    (Hashed::Is(_), _) => unlike.push((*place, Unlike::Content)),
                 }
             }
         }
     }
 }
 
-/// How far the planned directories have been dealt out in batches.
-#[derive(Default)]
-struct Cursor {
-    dir: usize,
-    check: usize,
+/// Which of the planned directories a file is in, and its place in the listing.
+type Place = (usize, u32);
+
+/// Why two files were not found to be the same.
+enum Unlike {
+    /// Their contents differ.
+    Content,
+    /// The source's is no longer as it was listed.
+    Changed,
+    /// The source's cannot be read.
+    Unreadable,
 }
 
-impl Cursor {
-    fn next(&mut self, dirs: &[PlannedDir]) -> Option<Batch> {
+/// How far the planned directories have been dealt out in batches.
+struct Cursor<'d> {
+    dirs: &'d [PlannedDir],
+    dir: usize,
+    check: usize,
+    /// Of the directory that the last batch ended in.
+    places: Option<Places<'d>>,
+}
+
+impl<'d> Cursor<'d> {
+    fn next(&mut self) -> Option<Batch> {
         let mut batch = Batch::default();
-        while let Some(dir) = dirs.get(self.dir).filter(|_| !batch.is_full()) {
+        while let Some(dir) = self.dirs.get(self.dir).filter(|_| !batch.is_full()) {
             self.fill(&mut batch, dir);
         }
         (!batch.files.is_empty()).then_some(batch)
     }
 
     /// Takes the checks of one directory, as many as fit.
-    fn fill(&mut self, batch: &mut Batch, dir: &PlannedDir) {
+    fn fill(&mut self, batch: &mut Batch, dir: &'d PlannedDir) {
         let mut checks = dir.plan.checks[self.check..].iter().copied().peekable();
         let mut indices = Vec::new();
-        for (index, entry) in (0..).zip(&dir.listing) {
+        let first = checks.peek().copied().unwrap_or(0);
+        let entries = self.places.get_or_insert_with(|| Places::of(&dir.listing)).from(first);
+        for (index, entry) in (first..).zip(entries) {
             if batch.is_full() || checks.peek().is_none() {
                 break;
             }
@@ -223,7 +259,7 @@ impl Cursor {
             }
         }
         if checks.peek().is_none() {
-            (self.dir, self.check) = (self.dir + 1, 0);
+            (self.dir, self.check, self.places) = (self.dir + 1, 0, None);
         }
         if !indices.is_empty() {
             batch.groups.push(FileGroup { dir: dir.source, indices });
