@@ -49,6 +49,18 @@ pub enum Edit {
         /// Bytes appended to each.
         bytes: usize,
     },
+    /// A new file, put together from a piece of `bytes` bytes of each of the `count` files that sort first, none from its start.
+    Assemble {
+        /// Files.
+        count: usize,
+        /// Bytes of each.
+        bytes: usize,
+    },
+    /// A new random file, and one more with the same content.
+    AddTwice {
+        /// Bytes of each.
+        bytes: usize,
+    },
     /// A folder of the root is renamed.
     Rename {
         /// Its name before.
@@ -77,6 +89,8 @@ impl Edit {
             Self::Grow { count, bytes } => {
                 files_below(root).and_then(|files| grow(spread(&files, count), bytes, &mut rng))
             }
+            Self::Assemble { count, bytes } => assemble(root, count, bytes),
+            Self::AddTwice { bytes } => add_twice(root, bytes, &mut rng),
             Self::Rename { from, to } => fs::rename(root.join(from), root.join(to)),
         }
         .with_context(|| format!("changing {} by {self:?}", root.display()))
@@ -149,6 +163,23 @@ fn insert(path: &Path, bytes: usize, rng: &mut Rng) -> io::Result<()> {
     [&old[..at], &piece, &old[at..]].iter().try_for_each(|part| file.write_all(part))
 }
 
+fn assemble(root: &Path, count: usize, bytes: usize) -> io::Result<()> {
+    let files = files_below(root)?;
+    let mut assembled = File::create_new(root.join("assembled"))?;
+    let mut piece = vec![0; bytes];
+    for (number, path) in (1..).zip(files.iter().take(count)) {
+        File::open(path)?.read_exact_at(&mut piece, number * 1_000_003)?;
+        assembled.write_all(&piece)?;
+    }
+    Ok(())
+}
+
+fn add_twice(root: &Path, bytes: usize, rng: &mut Rng) -> io::Result<()> {
+    let mut content = vec![0; bytes];
+    rng.fill(&mut content);
+    ["new", "the same"].iter().try_for_each(|name| fs::write(root.join(name), &content))
+}
+
 fn grow<'a>(files: impl Iterator<Item = &'a PathBuf>, bytes: usize, rng: &mut Rng) -> io::Result<()> {
     let words = Words::new(rng);
     for path in files {
@@ -210,6 +241,16 @@ mod tests {
         let sizes: Vec<u64> =
             names.iter().map(|name| fs::metadata(dir.path().join(name)).unwrap().len()).collect();
         assert_eq!(sizes, [24, 10, 10, 10, 10, 24, 10, 10, 10, 10]);
+    }
+
+    #[test]
+    fn a_file_is_put_together_from_pieces_and_another_is_there_twice() {
+        let dir = tree(&[("a", 3_000_000), ("b", 3_000_000), ("c", 3_000_000)]);
+        Edit::Assemble { count: 2, bytes: 1000 }.apply(dir.path()).unwrap();
+        Edit::AddTwice { bytes: 5000 }.apply(dir.path()).unwrap();
+        let read = |name| fs::read(dir.path().join(name)).unwrap();
+        assert_eq!(read("assembled"), [b'x'; 2000]);
+        assert_eq!((read("new").len(), read("new") == read("the same")), (5000, true));
     }
 
     #[test]

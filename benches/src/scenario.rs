@@ -84,6 +84,14 @@ fn network() -> Vec<Scenario> {
                 phase("renamed", Edit::Rename { from: "photos", to: "pictures" }, 15.0),
             ],
         ),
+        scenario(
+            Tree::Parts256m,
+            vec![
+                Phase { reach_ms: None, ..first(0.0) },
+                phase("put together from three", Edit::Assemble { count: 3, bytes: 32 << 20 }, 120.0),
+                phase("a new one twice", Edit::AddTwice { bytes: 64 << 20 }, 150.0),
+            ],
+        ),
     ]
 }
 

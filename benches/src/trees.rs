@@ -34,6 +34,8 @@ pub enum Tree {
     Text,
     /// A folder of 40 files of 8 MiB
     Rename320m,
+    /// Four files of 64 MiB
+    Parts256m,
     /// 1,000 files of 1 to 10 KB
     Local1k,
     /// One random file of 100 MiB
@@ -52,6 +54,7 @@ impl Tree {
             Self::Shift256m => "shift256m",
             Self::Text => "text",
             Self::Rename320m => "rename320m",
+            Self::Parts256m => "parts256m",
             Self::Local1k => "local1k",
             Self::Local100m => "local100m",
             Self::Clone1g => "clone1g",
@@ -68,6 +71,8 @@ impl Tree {
             Self::Shift256m => 257 * MIB,
             Self::Text => 173 * MIB,
             Self::Rename320m => 320 * MIB,
+            // With what is added.
+            Self::Parts256m => 480 * MIB,
             Self::Local1k => 8 * MIB,
             Self::Local100m => 100 * MIB,
         }
@@ -102,6 +107,7 @@ impl Maker {
             Tree::Shift256m => self.random("archive.tar", 256 * MIB),
             Tree::Text => self.text(),
             Tree::Rename320m => self.numbered("photos", "photo", 40, |_| 8 * MIB),
+            Tree::Parts256m => self.numbered("disks", "disk", 4, |_| 64 * MIB),
             Tree::Local1k => self.numbered("files", "file", 1000, |rng| rng.between(1000, 10_000)),
             Tree::Local100m => self.random("disk.img", 100 * MIB),
         }?;

@@ -1,4 +1,4 @@
-//! New large files that no file of the destination is like in name or length: which have content of them all the same, or of each other. Both ends take samples, the
+//! New large files that no file of the destination is like in name or time: which have content of them all the same, or of each other. Both ends take samples, the
 //! source of the new files and the sink of what it has; samples of files that have content in common have features in common.
 
 use std::{

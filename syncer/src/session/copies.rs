@@ -32,7 +32,7 @@ pub(super) const MIN_RELATIVE_BYTES: u64 = BLOCK_BYTES as u64 + 1;
 pub(super) struct Copies<'a> {
     sink: &'a Tree,
     listed: Option<Listed<'a>>,
-    /// What else new files may be made from, which neither length nor name tells.
+    /// What else new files may be made from, which neither name nor time tells.
     pub alike: Alike,
 }
 
@@ -46,6 +46,17 @@ pub(super) struct Wanted<'w> {
     pub from: Place,
     /// Its directory at the sink, if it is there.
     pub to: Option<DirId>,
+}
+
+/// What a file has in common with a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Likeness {
+    /// Its length, and its time or name.
+    TimeOrName,
+    /// The family of its name.
+    Family,
+    /// Its length, and that is all.
+    Length,
 }
 
 /// A file, by its place in a listing.
@@ -72,7 +83,8 @@ impl<'a> Copies<'a> {
         if let Some(bases) = self.alike.remove(&wanted.from) {
             return self.made_from(bases);
         }
-        let (place, is_guess) = self.likely(wanted)?;
+        let (place, likeness) = self.likely(wanted)?;
+        let is_guess = likeness != Likeness::TimeOrName;
         if is_guess && counters.wrong_guesses.load(Relaxed) >= MAX_WRONG_GUESSES {
             return None;
         }
@@ -91,17 +103,18 @@ impl<'a> Copies<'a> {
         Some(Old { is_coming, also, ..Old::version(path, len) })
     }
 
-    /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and has no likely one.
+    /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and nothing but its length is like that of another.
     pub(super) fn is_unlike_any(&mut self, wanted: &Wanted<'_>) -> bool {
-        wanted.len >= MIN_RELATIVE_BYTES && self.likely(wanted).is_none()
+        let likely = self.likely(wanted).filter(|(_, likeness)| *likeness != Likeness::Length);
+        wanted.len >= MIN_RELATIVE_BYTES && likely.is_none()
     }
 
-    /// A file that is like a new one in length or in name, and whether that is a guess.
-    fn likely(&mut self, wanted: &Wanted<'_>) -> Option<(Place, bool)> {
+    /// A file that is like a new one.
+    fn likely(&mut self, wanted: &Wanted<'_>) -> Option<(Place, Likeness)> {
         let listed = self.listed();
         match listed.twin(wanted.entry, wanted.len) {
             Some(twin) => Some(twin),
-            None => Some((listed.relative(wanted.entry, wanted.len, wanted.to)?, true)),
+            None => Some((listed.relative(wanted.entry, wanted.len, wanted.to)?, Likeness::Family)),
         }
     }
 
@@ -129,8 +142,8 @@ impl<'a> Listed<'a> {
         Self { by_len, by_family, files, paths: Paths::new(sink) }
     }
 
-    /// A file with as many bytes: one with the same time or name if there is one, else any, and whether that is all it goes by.
-    fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<(Place, bool)> {
+    /// A file with as many bytes: one with the same time or name if there is one, else any.
+    fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<(Place, Likeness)> {
         let mut best = None;
         for &place in self.by_len.get(&len)? {
             let Some(entry) = self.files.at(place) else { continue };
@@ -140,7 +153,7 @@ impl<'a> Listed<'a> {
                 best = Some((place, like));
             }
         }
-        best.map(|(place, like)| (place, like == 0))
+        best.map(|(place, like)| (place, if like > 0 { Likeness::TimeOrName } else { Likeness::Length }))
     }
 
     /// A file of another length whose name has the same family: with the same name if there is one, else from the same directory, else

@@ -240,7 +240,7 @@ impl<'a> Executor<'a> {
         planned.iter().zip(share).filter_map(|(dir, mine)| mine.then_some(dir))
     }
 
-    /// The new files that no file of the destination is like in length or name, and that are large enough to look further.
+    /// The new files that no file of the destination is like in name or time, and that are large enough to look further.
     pub(super) fn unlike_any<'p>(&mut self, planned: &'p [PlannedDir]) -> Vec<NewFile<'p>> {
         let mut unlike = Vec::new();
         for dir in self.mine(planned) {
