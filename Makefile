@@ -132,3 +132,9 @@ bench-peers: ## Volferry beside rsync, sparsync, tar, cp and sy (some minutes)
 	@.ci/tools build
 	cargo build --release --bin volferry --bin peers --bin relay
 	cargo run --release --bin peers -- --install --json "$(CARGO_TARGET_DIR)/bench-peers.json" $(BENCH)
+
+.PHONY: bench-scale
+bench-scale: ## Time and memory on trees of a million files and of two (a minute)
+	@.ci/tools build
+	cargo build --release --bin volferry --bin scale
+	cargo run --release --bin scale -- $(BENCH)

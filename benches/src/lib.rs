@@ -1,7 +1,7 @@
 //! Side-by-side runs of Volferry and its peers, and what they need: reference trees and their edits, a tree
 //! comparison that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
 //!
-//! `bin/peers` runs them, `bin/relay` is the relay alone.
+//! `bin/peers` runs them, `bin/relay` is the relay alone, `bin/scale` shows what trees of many files take.
 
 pub mod edits;
 pub mod link;

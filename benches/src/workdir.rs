@@ -33,6 +33,8 @@ pub enum FileSystem {
     Btrfs,
     /// A new ext4, likewise
     Ext4,
+    /// A new tmpfs, with as many inodes as memory has room for
+    Tmpfs,
 }
 
 impl FileSystem {
@@ -43,7 +45,7 @@ impl FileSystem {
 
     fn make_command(self) -> Option<(&'static str, &'static [&'static str])> {
         match self {
-            Self::Dir => None,
+            Self::Dir | Self::Tmpfs => None,
             Self::Xfs => Some(("mkfs.xfs", &["-q", "-m", "reflink=1"])),
             Self::Btrfs => Some(("mkfs.btrfs", &["-q"])),
             Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F"])),
@@ -87,9 +89,8 @@ impl WorkDir {
         let trees = dir.path().join("trees");
         fs::create_dir(&trees)?;
         let mut work = Self { mounted: None, trees, dir, _lock: lock };
-        if let Some((program, args)) = file_system.make_command() {
-            work.mount(program, args, bytes)
-                .with_context(|| format!("making a file system with {program}"))?;
+        if file_system != FileSystem::Dir {
+            work.mount(file_system, bytes).with_context(|| format!("mounting {file_system:?}"))?;
         }
         Ok(work)
     }
@@ -120,14 +121,25 @@ impl WorkDir {
         Ok(())
     }
 
-    /// The image is unlinked once it is mounted, so that only the mount keeps it.
-    fn mount(&mut self, program: &str, args: &[&str], bytes: u64) -> anyhow::Result<()> {
+    fn mount(&mut self, file_system: FileSystem, bytes: u64) -> anyhow::Result<()> {
         ensure!(std::env::var_os(NAMESPACE).is_some(), "only in a mount namespace of the bench's own");
+        match file_system.make_command() {
+            Some((program, args)) => self.mount_image(program, args, bytes)?,
+            None => {
+                let args = ["-t", "tmpfs", "-o", "nr_inodes=0,size=100%", "tmpfs"];
+                run(Command::new("mount").args(args).arg(&self.trees))?;
+            }
+        }
+        self.mounted = Some(self.trees.clone());
+        Ok(())
+    }
+
+    /// The image is unlinked once it is mounted, so that only the mount keeps it.
+    fn mount_image(&self, program: &str, args: &[&str], bytes: u64) -> anyhow::Result<()> {
         let image = self.dir.path().join("image");
         File::create_new(&image)?.set_len(bytes)?;
         run(Command::new(program).args(args).arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&self.trees))?;
-        self.mounted = Some(self.trees.clone());
         Ok(fs::remove_file(image)?)
     }
 }

@@ -47,7 +47,8 @@ pub(super) struct RsyncAndSsh {
 }
 
 impl Programs {
-    pub(super) fn volferry(&self) -> Result<PathBuf, Missing> {
+    /// The volferry to measure: the one that was named, else the one beside this program.
+    pub fn volferry(&self) -> Result<PathBuf, Missing> {
         let beside = || Some(std::env::current_exe().ok()?.with_file_name("volferry"));
         let program = self.volferry.clone().or_else(beside).filter(|program| program.is_file());
         program.ok_or_else(|| missing("volferry", Origin::Workspace))

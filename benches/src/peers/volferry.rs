@@ -2,6 +2,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -33,7 +34,8 @@ pub struct Volferry {
 }
 
 impl Volferry {
-    pub(super) fn network(program: PathBuf) -> Self {
+    /// Two processes with loopback between them.
+    pub fn network(program: PathBuf) -> Self {
         Self { program, name: "volferry", mode: Mode::Network(None) }
     }
 
@@ -45,7 +47,15 @@ impl Volferry {
         Self { program, name, mode: Mode::Network(Some(link)) }
     }
 
-    fn send(&self, place: &Place, link: Option<LinkConfig>) -> anyhow::Result<Sample> {
+    /// Runs once over loopback, and returns what the run says of itself.
+    ///
+    /// # Errors
+    /// Where an end fails or has not ended in time.
+    pub fn report(&self, place: &Place) -> anyhow::Result<Report> {
+        self.send(place, None).map(|(_, report)| report)
+    }
+
+    fn send(&self, place: &Place, link: Option<LinkConfig>) -> anyhow::Result<(Duration, Report)> {
         let (receiver, address) = self.receiver(place)?;
         let relay = match link {
             Some(link) => {
@@ -62,7 +72,7 @@ impl Volferry {
         let done = run_timed(command, &place.scratch, place.limit);
         let done = done.with_context(|| format!("the receiving end said: {}", receiver.complaint()))?;
         receiver.finish(place.limit).context("the receiving end")?;
-        Ok(Sample { elapsed: done.elapsed, wire_bytes: Some(read_report(&report)?.work.bytes_on_wire) })
+        Ok((done.elapsed, read_report(&report)?))
     }
 
     /// A receiving end that listens.
@@ -110,7 +120,10 @@ impl Peer for Volferry {
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
         match self.mode {
-            Mode::Network(link) => self.send(place, link),
+            Mode::Network(link) => {
+                let (elapsed, report) = self.send(place, link)?;
+                Ok(Sample { elapsed, wire_bytes: Some(report.work.bytes_on_wire) })
+            }
             Mode::Local => self.sync(place),
         }
     }
