@@ -6,8 +6,12 @@ use std::{
     str::FromStr,
 };
 
+use aws_lc_rs::{
+    digest::{SHA256, digest},
+    rand::SystemRandom,
+    signature::{Ed25519KeyPair, KeyPair as _},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use rustix::process::{getegid, geteuid, getgroups};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -52,7 +56,7 @@ pub struct Fingerprint([u8; 32]);
 impl Fingerprint {
     /// The fingerprint of a raw Ed25519 public key.
     pub fn of(public_key: &[u8]) -> Self {
-        let digest = ring::digest::digest(&ring::digest::SHA256, public_key);
+        let digest = digest(&SHA256, public_key);
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest.as_ref());
         Self(bytes)
@@ -230,7 +234,7 @@ impl FromStr for Identity {
 }
 
 fn generate_key() -> Result<Zeroizing<Vec<u8>>, IdentityError> {
-    let random = ring::rand::SystemRandom::new();
+    let random = SystemRandom::new();
     let document = Ed25519KeyPair::generate_pkcs8(&random).map_err(|_| IdentityError::Random)?;
     Ok(Zeroizing::new(document.as_ref().to_vec()))
 }

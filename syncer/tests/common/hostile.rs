@@ -20,7 +20,7 @@ use rustls::{
         AlwaysResolvesClientRawPublicKeys,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
     sign::CertifiedKey,
 };
@@ -281,10 +281,10 @@ pub fn varints(numbers: &[u64]) -> Vec<u8> {
 }
 
 fn config(identity: &Identity, protocol: &[u8]) -> quinn::ClientConfig {
-    let key = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(identity.pkcs8())).unwrap();
+    let key = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(identity.pkcs8())).unwrap();
     let public = CertificateDer::from(key.public_key().unwrap().to_vec());
     let key = Arc::new(CertifiedKey::new(vec![public], key));
-    let mut crypto = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut crypto = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .dangerous()
