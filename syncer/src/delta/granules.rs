@@ -3,7 +3,7 @@
 use blake3::hazmat::ChainingValue;
 
 use super::name::{Name as _, ShortName};
-use crate::hash::{BLOCK_BYTES, granule_value};
+use crate::hash::{MAX_BLOCK_BYTES, granule_value};
 
 /// The names of a file's granules, all of them or some that follow on each other: the first bytes of what each contributes to the file's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +19,9 @@ impl Granules {
     /// `start`. `None` if they are not those of whole blocks, or go beyond the file.
     #[must_use]
     pub fn new(file_len: u64, bytes: u64, start: u64, names: Vec<ShortName>) -> Option<Self> {
-        let fits = bytes.is_power_of_two() && (1024..=BLOCK_BYTES as u64).contains(&bytes);
+        let fits = bytes.is_power_of_two() && (1024..=MAX_BLOCK_BYTES as u64).contains(&bytes);
         let most = file_len.checked_sub(start)?.div_ceil(bytes.max(1));
-        let is_cut_right = |at: u64| at.is_multiple_of(BLOCK_BYTES as u64);
+        let is_cut_right = |at: u64| at.is_multiple_of(MAX_BLOCK_BYTES as u64);
         let is_right = fits && is_cut_right(start) && names.len() as u64 <= most;
         let granules = is_right.then_some(Self { file_len, bytes: bytes as usize, start, names })?;
         (is_cut_right(granules.end()) || granules.is_to_the_end()).then_some(granules)
@@ -172,12 +172,12 @@ mod tests {
 
     #[test]
     fn names_come_in_parts_that_follow_on_each_other() {
-        let file = noise(7, 2 * BLOCK_BYTES + 100);
+        let file = noise(7, 2 * MAX_BLOCK_BYTES + 100);
         let all = granules(&file);
         let part = |blocks: std::ops::Range<usize>| {
-            let of = |block: usize| (block * BLOCK_BYTES / BYTES).min(all.names.len());
+            let of = |block: usize| (block * MAX_BLOCK_BYTES / BYTES).min(all.names.len());
             let names = all.names[of(blocks.start)..of(blocks.end)].to_vec();
-            Granules::new(file.len() as u64, BYTES as u64, (blocks.start * BLOCK_BYTES) as u64, names)
+            Granules::new(file.len() as u64, BYTES as u64, (blocks.start * MAX_BLOCK_BYTES) as u64, names)
                 .unwrap()
         };
         let [first, second, last, rest] = [0..1, 1..2, 2..3, 1..3].map(part);
@@ -187,9 +187,9 @@ mod tests {
         assert!(
             !first.are_followed_by(&last) && !second.are_followed_by(&second) && !rest.are_followed_by(&last)
         );
-        assert_eq!((first.end(), first.is_to_the_end()), (BLOCK_BYTES as u64, false));
+        assert_eq!((first.end(), first.is_to_the_end()), (MAX_BLOCK_BYTES as u64, false));
         assert_eq!((last.end(), last.is_to_the_end()), (file.len() as u64, true));
-        let (offset, tail) = (2 * BLOCK_BYTES as u64, &file[2 * BLOCK_BYTES..]);
+        let (offset, tail) = (2 * MAX_BLOCK_BYTES as u64, &file[2 * MAX_BLOCK_BYTES..]);
         let kept = |part: &Granules| part.kept(tail, offset, &granule_value(tail, offset));
         assert_eq!([first, second, last, rest].map(|part| kept(&part)), [0, 0, 100, 100]);
     }

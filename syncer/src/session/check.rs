@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     entry::{Entry, Kind, Time},
-    hash::{BLOCK_BYTES, BlockHash, BlockHashes},
+    hash::{BlockHash, BlockHashes, block_bytes},
     listing::Places,
     monitor::Monitor,
     path::RelPath,
@@ -310,7 +310,7 @@ pub(super) fn hash_all(
 /// How many blocks the files up to each one have, the last for all of them.
 fn blocks_before(files: &[Listed]) -> Vec<usize> {
     let mut sum = 0;
-    let blocks = |file: &Listed| file.size.div_ceil(BLOCK_BYTES as u64).max(1) as usize;
+    let blocks = |file: &Listed| file.size.div_ceil(block_bytes(file.size) as u64).max(1) as usize;
     let sums = files.iter().map(|file| {
         sum += blocks(file);
         sum
@@ -366,7 +366,8 @@ impl Work<'_> {
         dir: &mut LastDir,
         buffer: &mut Vec<u8>,
     ) {
-        let offset = (block - own.start) as u64 * BLOCK_BYTES as u64;
+        let block_bytes = block_bytes(work.file.size) as u64;
+        let offset = (block - own.start) as u64 * block_bytes;
         let open = work.open.get_or_init(|| self.open(work.file, dir));
         let open = match open {
             Ok(open) => open,
@@ -377,7 +378,7 @@ impl Work<'_> {
                 return;
             }
         };
-        let len = work.file.size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
+        let len = work.file.size.saturating_sub(offset).min(block_bytes) as usize;
         buffer.resize(len, 0);
         let read = open.file.content().read_exact_at(buffer, offset);
         let hash = read.map(|()| BlockHash::of(buffer, offset, work.file.size));
@@ -412,7 +413,7 @@ impl Work<'_> {
             let content = file.content();
             let _ = fadvise(content.fd, content.start, NonZeroU64::new(file.len()), Advice::DontNeed);
         }
-        let left = listed.size.div_ceil(BLOCK_BYTES as u64).max(1);
+        let left = listed.size.div_ceil(block_bytes(listed.size) as u64).max(1);
         let state = State { hashes: BlockHashes::new(listed.size), left, error: None };
         Ok(Open { file, state: Mutex::new(state) })
     }
@@ -437,7 +438,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        hash::ContentHash,
+        hash::{ContentHash, MIN_BLOCK_BYTES},
         root::{Place, Root},
     };
 
@@ -452,7 +453,8 @@ mod tests {
     #[test]
     fn files_of_every_size_have_the_hash_of_their_content() {
         let dir = tempfile::tempdir().unwrap();
-        let sizes = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 5 * BLOCK_BYTES + 7];
+        let sizes =
+            [0, 1, MIN_BLOCK_BYTES - 1, MIN_BLOCK_BYTES, MIN_BLOCK_BYTES + 1, 5 * MIN_BLOCK_BYTES + 7];
         let contents: Vec<Vec<u8>> = sizes.map(|size| (0..size).map(|i| (i * 7 / 3) as u8).collect()).into();
         for (n, content) in contents.iter().enumerate() {
             fs::write(dir.path().join(n.to_string()), content).unwrap();

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     entry::{Entry, Kind},
-    hash::BLOCK_BYTES,
     listing::Places,
     path::RelPath,
     report::Counters,
@@ -25,7 +24,7 @@ const MAX_WRONG_GUESSES: u64 = 4;
 const MAX_LIKE: usize = 64;
 
 /// Files of other lengths than the needed one are looked for from this length on: their chunks are some tens of KiB.
-pub(super) const MIN_RELATIVE_BYTES: u64 = BLOCK_BYTES as u64 + 1;
+pub(super) const MIN_RELATIVE_BYTES: u64 = (1 << 20) + 1;
 
 /// The large files of the destination, listed when the first is asked for.
 #[derive(Debug)]

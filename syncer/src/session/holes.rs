@@ -7,7 +7,7 @@ use std::{
 
 use rustix::{fs::SeekFrom, io::Errno};
 
-use crate::{hash::BLOCK_BYTES, slice::Slice};
+use crate::slice::Slice;
 
 /// The ranges of a file that have data. The last one that was found is remembered: to find where it ends, some file systems look at every
 /// page of it, and it may be all of the file.
@@ -60,11 +60,6 @@ fn find(Slice { fd, start: begin }: Slice<'_>, at: u64, len: u64) -> Option<Rang
     let end =
         rustix::fs::seek(fd, SeekFrom::Hole(begin + start)).map_or(len, |end| end.saturating_sub(begin));
     Some(start..end.clamp(start + 1, len))
-}
-
-/// Whether a block that is all hole is one in the hash of a file of `len` bytes, too. In a file of a single block its zeros are hashed.
-pub(super) fn is_block_hole(len: u64) -> bool {
-    len > BLOCK_BYTES as u64
 }
 
 #[cfg(test)]

@@ -5,11 +5,9 @@ use std::{io, ops::Range};
 use super::holes::DataMap;
 use crate::{
     apply::Staged,
-    hash::{BLOCK_BYTES, granule_bytes},
+    hash::{block_bytes, granule_bytes},
     slice::{Slice, data_in},
 };
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// How zeros of the source are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +40,9 @@ pub(super) fn differences(from: Slice<'_>, len: u64, staged: &Staged, zeros: Zer
         }
         same += range.start - at;
         at = range.end;
-        for start in range.clone().step_by(BLOCK_BYTES) {
-            same += compare.block(start..range.end.min(start + BLOCK))?;
+        let block = block_bytes(len);
+        for start in range.clone().step_by(block) {
+            same += compare.block(start..range.end.min(start + block as u64))?;
         }
     }
     Ok(same)

@@ -6,7 +6,7 @@ use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
     delta::chunk::MAX_CHUNK,
     entry::{Meta, put_meta, read_meta},
-    hash::{BLOCK_BYTES, ContentHash},
+    hash::{ContentHash, MAX_BLOCK_BYTES, block_bytes},
 };
 
 /// Files up to this many bytes travel in packs, larger ones in blocks.
@@ -19,7 +19,7 @@ pub const PACK_BYTES: usize = 256 << 10;
 pub const PACK_FRAME_BYTES: usize = PACK_BYTES + MAX_PACKED_BYTES as usize;
 
 /// Room for the frame of a whole block.
-pub const BLOCK_FRAME_BYTES: usize = Block::PREFIX_BYTES + BLOCK_BYTES;
+pub const BLOCK_FRAME_BYTES: usize = Block::PREFIX_BYTES + MAX_BLOCK_BYTES;
 
 /// The longest body of a data frame: the longest chunk, and what is said of it.
 pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);
@@ -259,9 +259,9 @@ pub struct Block<'a> {
     pub attempt: u32,
     /// The length of the file in this attempt.
     pub file_len: u64,
-    /// Where it belongs; a multiple of [`BLOCK_BYTES`].
+    /// Where it belongs; a multiple of [`block_bytes`].
     pub offset: u64,
-    /// The content: [`BLOCK_BYTES`], or less at the file's end.
+    /// The content: as many bytes, or less at the file's end.
     pub bytes: &'a [u8],
 }
 
@@ -290,8 +290,9 @@ impl<'a> Block<'a> {
             let file_len = u64::from_le_bytes(reader.array()?);
             let offset = u64::from_le_bytes(reader.array()?);
             let bytes = reader.take(reader.remaining())?;
-            let place = offset % BLOCK_BYTES as u64 == 0 && offset < file_len && file_len <= i64::MAX as u64;
-            if !place || bytes.len() as u64 != (file_len - offset).min(BLOCK_BYTES as u64) {
+            let block = block_bytes(file_len) as u64;
+            let place = offset % block == 0 && offset < file_len && file_len <= i64::MAX as u64;
+            if !place || bytes.len() as u64 != (file_len - offset).min(block) {
                 return Err(DecodeError::Invalid("a block is not at its place or not of its size"));
             }
             Ok(Self { need, attempt, file_len, offset, bytes })
@@ -377,6 +378,7 @@ fn read_whole(reader: &mut Reader<'_>, fresh: Option<Fresh>) -> Result<Whole, De
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::MIN_BLOCK_BYTES;
     use crate::{
         delta::name::{Name as _, ShortName},
         wire::HEADER_BYTES,
@@ -462,12 +464,12 @@ mod tests {
 
     #[test]
     fn blocks_and_ends_survive_the_trip() {
-        let block = block(BLOCK_BYTES as u64);
+        let block = block(MIN_BLOCK_BYTES as u64);
         let expected = Block {
             need: 3,
             attempt: 1,
-            file_len: BLOCK_BYTES as u64 + 4,
-            offset: BLOCK_BYTES as u64,
+            file_len: MIN_BLOCK_BYTES as u64 + 4,
+            offset: MIN_BLOCK_BYTES as u64,
             bytes: b"data",
         };
         assert_eq!(Block::decode(&block[HEADER_BYTES..]), Ok(expected));
@@ -488,12 +490,12 @@ mod tests {
     fn block(offset: u64) -> Vec<u8> {
         let mut frame = vec![0; Block::PREFIX_BYTES];
         frame.extend_from_slice(b"data");
-        Block::seal(frame, 3, 1, BLOCK_BYTES as u64 + 4, offset)
+        Block::seal(frame, 3, 1, MIN_BLOCK_BYTES as u64 + 4, offset)
     }
 
     #[test]
     fn a_block_that_is_not_at_its_place_is_refused() {
-        for offset in [0, 17, 2 * BLOCK_BYTES as u64, u64::MAX] {
+        for offset in [0, 17, 2 * MIN_BLOCK_BYTES as u64, u64::MAX] {
             assert!(Block::decode(&block(offset)[HEADER_BYTES..]).is_err(), "at {offset}");
         }
     }

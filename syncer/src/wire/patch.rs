@@ -5,7 +5,7 @@ use super::{HEADER_BYTES, WireError, begin_frame, end_frame};
 use crate::{
     codec::{DecodeError, Reader, put_signed, put_varint},
     delta::chunk::MAX_CHUNK,
-    hash::BLOCK_BYTES,
+    hash::{MAX_BLOCK_BYTES, block_bytes},
 };
 
 /// Kinds of frames.
@@ -96,7 +96,7 @@ impl Segment<'_> {
 /// A block of a large file in segments; or a hole of several whole blocks, which is the only segment then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch<'a> {
-    /// Its offset is a multiple of [`BLOCK_BYTES`].
+    /// Its offset is a multiple of [`block_bytes`].
     pub place: Place,
     /// End to end; all of the block.
     pub segments: Vec<Segment<'a>>,
@@ -175,7 +175,7 @@ impl<'a> Patch<'a> {
     }
 
     fn check(&self) -> Result<(), DecodeError> {
-        let block = BLOCK_BYTES as u64;
+        let block = block_bytes(self.place.file_len) as u64;
         let len = self.segments.iter().try_fold(0, |sum: u64, segment| sum.checked_add(segment.len()));
         let (len, rest) = (len.ok_or(DecodeError::Overflow)?, self.place.rest());
         let one = len == rest.min(block);
@@ -327,7 +327,7 @@ impl ChunksBuilder {
 
     /// Whether one more chunk of which so much is not copied may be put in.
     pub fn has_room(&self, literal: &[u8]) -> bool {
-        let room = self.literal.len() + literal.len() <= BLOCK_BYTES && self.len < FRAME_LEN;
+        let room = self.literal.len() + literal.len() <= MAX_BLOCK_BYTES && self.len < FRAME_LEN;
         self.is_empty() || self.count < MAX_PARTS && room
     }
 
@@ -380,8 +380,9 @@ fn take<'a>(reader: &mut Reader<'a>, len: u64) -> Result<&'a [u8], DecodeError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::MIN_BLOCK_BYTES;
 
-    const BLOCK: u64 = BLOCK_BYTES as u64;
+    const BLOCK: u64 = MIN_BLOCK_BYTES as u64;
 
     fn place(file_len: u64, offset: u64) -> Place {
         Place { need: 7, attempt: 1, file_len, offset }

@@ -6,7 +6,7 @@ use std::fs;
 use contract::ExitCode;
 use syncer::{
     codec::put_varint,
-    hash::{BLOCK_BYTES, BlockHash, BlockHashes, ContentHash},
+    hash::{BlockHash, BlockHashes, ContentHash, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES},
     wire::{
         Basis, Message, Update,
         compress::COMPRESSED,
@@ -117,7 +117,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             |peer| {
                 offer_new(peer, NEW_LEN);
                 let frames = [
-                    block(0, 2 * BLOCK_LEN, 0, &[1; BLOCK_BYTES]),
+                    block(0, 2 * BLOCK_LEN, 0, &[1; MIN_BLOCK_BYTES]),
                     block(0, BLOCK_LEN + 5, BLOCK_LEN, b"hello"),
                 ];
                 peer.data(&frames.concat());
@@ -130,8 +130,8 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
                 offer_new(peer, NEW_LEN);
                 peer.data(
                     &[
-                        block(0, 2 * BLOCK_LEN, 0, &[1; BLOCK_BYTES]),
-                        block(0, 2 * BLOCK_LEN, 0, &[2; BLOCK_BYTES]),
+                        block(0, 2 * BLOCK_LEN, 0, &[1; MIN_BLOCK_BYTES]),
+                        block(0, 2 * BLOCK_LEN, 0, &[2; MIN_BLOCK_BYTES]),
                     ]
                     .concat(),
                 );
@@ -170,7 +170,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             "a block of a file that comes in chunks",
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&block(0, 2 * BLOCK_LEN, 0, &[1; BLOCK_BYTES]));
+                peer.data(&block(0, 2 * BLOCK_LEN, 0, &[1; MIN_BLOCK_BYTES]));
             },
             "in another way than it was begun",
         ),
@@ -257,9 +257,9 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
         (
             "a file in blocks",
             |peer| {
-                offer_new(peer, 300_000);
+                offer_new(peer, 200_000);
                 peer.data(
-                    &[block(0, 300_000, 0, &[1; 300_000]), end(300_000, ContentHash([1; 32]))].concat(),
+                    &[block(0, 200_000, 0, &[1; 200_000]), end(200_000, ContentHash([1; 32]))].concat(),
                 );
             },
             NO_HASH,
@@ -267,9 +267,9 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
         (
             "the end before the content",
             |peer| {
-                offer_new(peer, 300_000);
+                offer_new(peer, 200_000);
                 peer.data(
-                    &[end(300_000, ContentHash::of(&[2; 300_000])), block(0, 300_000, 0, &[1; 300_000])]
+                    &[end(200_000, ContentHash::of(&[2; 200_000])), block(0, 200_000, 0, &[1; 200_000])]
                         .concat(),
                 );
             },
@@ -332,7 +332,7 @@ fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
     while !matches!(peer.hear().unwrap(), Message::Update(Update { need: 0, basis: Basis::Granules(_), .. }))
     {
     }
-    peer.data(&block(0, LEN, LEN - BLOCK_LEN, &[1; BLOCK_BYTES]));
+    peer.data(&block(0, LEN, LEN - MAX_BLOCK_BYTES as u64, &[1; MAX_BLOCK_BYTES]));
     let (ended, pair) = sink.end();
     ended.assert_exit(ExitCode::PeerLost);
     let message = &ended.report().message;
@@ -343,7 +343,7 @@ fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
 #[test]
 fn a_large_file_that_has_become_empty_arrives_empty() {
     let (sink, mut peer) = Sink::start();
-    offer_new(&mut peer, 300_000);
+    offer_new(&mut peer, 200_000);
     peer.data(&end(0, ContentHash::of(&[])));
     peer.done();
     let (ended, pair) = sink.end();
@@ -396,9 +396,9 @@ fn a_source_by_hand_that_keeps_to_the_rules_is_served() {
     let len = NEW_LEN;
     offer_new(&mut peer, len);
     let mut hashes = BlockHashes::new(len);
-    let content = [8; BLOCK_BYTES];
+    let content = [8; MIN_BLOCK_BYTES];
     assert!(hashes.set(0, BlockHash::of(&content, 0, len)));
-    assert!(hashes.set(BLOCK_LEN, BlockHash::of_hole(4 * BLOCK_LEN)));
+    assert!(hashes.set(BLOCK_LEN, BlockHash::of_hole(4 * BLOCK_LEN, len)));
     let hole = Patch {
         place: Place { offset: BLOCK_LEN, ..place(len) },
         segments: vec![Segment::Hole(4 * BLOCK_LEN)],
@@ -407,6 +407,6 @@ fn a_source_by_hand_that_keeps_to_the_rules_is_served() {
     peer.done();
     let (ended, pair) = sink.end();
     ended.assert_exit(ExitCode::Done);
-    let expected = [&content[..], &vec![0; 4 * BLOCK_BYTES]].concat();
+    let expected = [&content[..], &vec![0; 4 * MIN_BLOCK_BYTES]].concat();
     assert!(fs::read(pair.destination.join("new")).unwrap() == expected);
 }

@@ -27,9 +27,9 @@ fn a_folder_that_becomes_a_link_in_mid_run_leads_nowhere() {
         (5, |peer| {
             peer.data(&pack(0, b"hello"));
         }),
-        (300_000, |peer| {
-            let content = [1; 300_000];
-            peer.data(&[block(0, 300_000, 0, &content), end(300_000, ContentHash::of(&content))].concat());
+        (200_000, |peer| {
+            let content = [1; 200_000];
+            peer.data(&[block(0, 200_000, 0, &content), end(200_000, ContentHash::of(&content))].concat());
         }),
     ];
     for (size, send) in cases {

@@ -10,7 +10,7 @@ use std::{
 use contract::{ExitCode, Report};
 use syncer::{
     entry::{Entry, Kind},
-    hash::BLOCK_BYTES,
+    hash::MIN_BLOCK_BYTES,
     wire::Message,
 };
 
@@ -21,10 +21,13 @@ use crate::common::{
     process::{Ended, Running, program},
 };
 
-pub(super) const BLOCK_LEN: u64 = BLOCK_BYTES as u64;
+pub(super) const BLOCK_LEN: u64 = MIN_BLOCK_BYTES as u64;
 
 /// Of a new file that comes in blocks. Nothing at the destination is as long, so all of it is asked for.
 pub(super) const NEW_LEN: u64 = 5 * BLOCK_LEN;
+
+/// How long the large file of the destination is: long enough for chunks.
+const OLD_BYTES: usize = 12 * MIN_BLOCK_BYTES;
 
 /// What a process may take, in KiB, all its threads' stacks and mapped libraries included.
 const ADDRESS_SPACE_KIB: u32 = 1 << 20;
@@ -54,7 +57,7 @@ impl Sink {
         put(&outside.join("secret"), b"theirs");
         put(&pair.destination.join("kept"), b"kept");
         put(&pair.destination.join("d/kept"), b"kept");
-        put(&pair.destination.join("old"), &vec![7; 3 * BLOCK_BYTES]);
+        put(&pair.destination.join("old"), &vec![7; OLD_BYTES]);
         let before = Snapshot::of(&outside);
         let mut running = Running::start(bounded(&[
             "receive",
@@ -77,7 +80,7 @@ impl Sink {
         for path in ["kept", "d/kept"] {
             assert_eq!(fs::read(self.pair.destination.join(path)).unwrap(), b"kept");
         }
-        assert_eq!(fs::read(self.pair.destination.join("old")).unwrap(), vec![7; 3 * BLOCK_BYTES]);
+        assert_eq!(fs::read(self.pair.destination.join("old")).unwrap(), vec![7; OLD_BYTES]);
         (ended, self.pair)
     }
 }

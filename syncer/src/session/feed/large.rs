@@ -18,10 +18,10 @@ use super::{File, Worker};
 use crate::{
     buffers,
     delta::granules::Granules,
-    hash::{BLOCK_BYTES, BlockHash, BlockHashes, granule_value},
+    hash::{BlockHash, BlockHashes, block_bytes, granule_value, is_one_block},
     path::RelPath,
     session::{
-        holes::{DataMap, is_block_hole},
+        holes::DataMap,
         read::{CHANGED, MAX_ATTEMPTS, Origin, SourceFile},
     },
     slice::data_in,
@@ -31,8 +31,6 @@ use crate::{
         patch::{MAX_PARTS, Patch, Place, Segment},
     },
 };
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Worker<'_> {
     /// Sends blocks of a large file until all are taken by this worker or others. Whoever sends the last one ends the file, or, if
@@ -68,6 +66,8 @@ pub(super) struct Large {
     attempt: u32,
     opened: io::Result<SourceFile>,
     len: u64,
+    /// The length of a block.
+    block: u64,
     data: DataMap,
     /// What the sink has; only a first attempt makes use of it.
     basis: Option<Mutex<Told>>,
@@ -126,6 +126,7 @@ impl Large {
             attempt: 0,
             opened,
             len,
+            block: block_bytes(len) as u64,
             data: DataMap::new(len),
             basis: basis.map(|first| Mutex::new(Told { parts: [Arc::new(first)].into() })),
             next: AtomicU64::new(0),
@@ -185,13 +186,13 @@ impl Large {
     }
 
     fn blocks_at(&self, start: u64, holes: bool) -> Taken {
-        let end = (start + BLOCK).min(self.len.max(1));
+        let end = (start + self.block).min(self.len.max(1));
         let Some(opened) = self.opened.as_ref().ok().filter(|opened| holes && opened.has_holes()) else {
             return Taken { start, end, data: None, basis: None };
         };
         let hole_end = self.data.next(opened.content(), start).map_or(self.len, |data| data.start);
         if hole_end >= end {
-            let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % BLOCK };
+            let whole = if hole_end == self.len { hole_end } else { hole_end - hole_end % self.block };
             return Taken { start, end: whole, data: Some(Vec::new()), basis: None };
         }
         let data = self.data.within(opened.content(), start, end);
@@ -219,9 +220,9 @@ impl Large {
 
     fn hole(&self, taken: &Taken) -> Vec<u8> {
         let len = taken.end - taken.start;
-        let hash = match is_block_hole(self.len) {
-            true => BlockHash::of_hole(len),
-            false => BlockHash::of(&vec![0; len as usize], taken.start, self.len),
+        let hash = match is_one_block(self.len) {
+            false => BlockHash::of_hole(len, self.len),
+            true => BlockHash::of(&vec![0; len as usize], taken.start, self.len),
         };
         self.set_hash(taken.start, hash);
         let place = self.place(taken.start);
@@ -245,14 +246,16 @@ impl Large {
         let ranges = found.as_deref().unwrap_or(ranges);
         let mut segments = Segments::default();
         let hash = match &taken.basis {
-            Some(basis) => segments.compare(bytes, offset, self.len, basis, ranges),
-            None => {
+            Some(basis) if basis.bytes() as u64 <= self.block => {
+                segments.compare(bytes, offset, self.len, basis, ranges)
+            }
+            _ => {
                 segments.literal(bytes, offset, ranges);
                 BlockHash::of(bytes, offset, self.len)
             }
         };
-        let is_hole = matches!(segments.0[..], [Segment::Hole(_)]) && is_block_hole(self.len);
-        let hash = if is_hole { BlockHash::of_hole(bytes.len() as u64) } else { hash };
+        let is_hole = matches!(segments.0[..], [Segment::Hole(_)]) && !is_one_block(self.len);
+        let hash = if is_hole { BlockHash::of_hole(bytes.len() as u64, self.len) } else { hash };
         self.set_hash(offset, hash);
         match segments.are_literal() || segments.0.len() > MAX_PARTS {
             true => Ok(Block::seal(frame, self.file.need, self.attempt, self.len, offset)),

@@ -12,8 +12,8 @@ use super::{joined::Joined, kept::Kept};
 use crate::{
     apply::Staged,
     delta::{chunk::ChunkSizes, list::ListBuilder},
-    hash::{BlockHash, BlockHashes, ContentHash, granule_value},
-    session::{execute::Need, holes::is_block_hole, writing::Writing},
+    hash::{BlockHash, BlockHashes, ContentHash, block_bytes, granule_value, is_one_block},
+    session::{execute::Need, writing::Writing},
     transport::TransportError,
     wire::{
         data::Whole,
@@ -163,10 +163,12 @@ pub(super) fn write_patch(
         }
         at += segment.len();
     }
-    if patch.is_hole() && is_block_hole(file_len) {
-        return Ok((start, BlockHash::of_hole(at - start)));
+    if patch.is_hole() && !is_one_block(file_len) {
+        return Ok((start, BlockHash::of_hole(at - start, file_len)));
     }
     let len = (at - start) as usize;
+    // A file that has become much shorter has blocks that are parts of what was a granule.
+    let kept = kept.filter(|kept| kept.granule_bytes() <= block_bytes(file_len));
     let granules = kept.and_then(|kept| granule_values(staged, kept, patch, len).transpose()).transpose()?;
     let hash = match granules.and_then(|values| BlockHash::of_granules(&values, file_len)) {
         Some(hash) => hash,

@@ -20,17 +20,18 @@ use crate::{
         chunk::ChunkSizes,
         name::{Name as _, ShortName},
     },
-    hash::BLOCK_BYTES,
+    hash::block_bytes,
     session::{
         execute::Need,
         read::{has_holes, regular},
         writing::Writing,
     },
     transport::Control,
-    wire::{Basis, Message, Needs, Prefix, Update},
+    wire::{Basis, Message, Needs, Prefix, Update, data::MAX_PACKED_BYTES},
 };
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Files up to this length are compared in granules only: a chunk would be much of them.
+const MIN_CHUNKED_BYTES: u64 = (1 << 20) + 1;
 
 /// Files beyond this length are compared in granules only: the names of their chunks would be too many.
 const MAX_CHUNKED_BYTES: u64 = 1 << 40;
@@ -78,7 +79,8 @@ impl Reader<'_> {
     /// What there is of a small file; `None` where it cannot be read, and all of it is needed.
     fn prefix(&self, nth: u32, need: &Need) -> Option<Prefix> {
         let (file, stat) = self.open_old(need).ok()?;
-        let mut bytes = vec![0; usize::try_from(stat.st_size).ok().filter(|&len| len <= BLOCK_BYTES)?];
+        let mut bytes =
+            vec![0; usize::try_from(stat.st_size).ok().filter(|&len| len <= MAX_PACKED_BYTES as usize)?];
         read_exact_at(file.as_fd(), &mut bytes, 0).ok()?;
         Some(Prefix { nth, len: bytes.len() as u32, name: ShortName::of(&blake3::hash(&bytes)) })
     }
@@ -99,8 +101,7 @@ impl Reader<'_> {
 
     fn begin(&self, number: u32, need: &Arc<Need>, mut old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(staged) = self.writing.stage_over(need).or_else(|| self.writing.leftover(need)) {
-            self.share(number, need, Kept::what_is_in(staged)?);
-            return Ok(());
+            return self.share(number, need, Kept::what_is_in(staged)?);
         }
         if old.len() > 1 {
             return self.chunks(number, need, joined(old)?);
@@ -108,7 +109,7 @@ impl Reader<'_> {
         let file = old.pop().ok_or(io::ErrorKind::NotFound)?;
         let stat = regular(&file)?;
         let len = stat.st_size as u64;
-        let in_place = len == need.size || len.max(need.size) <= BLOCK || len > MAX_CHUNKED_BYTES;
+        let in_place = len == need.size || len.max(need.size) < MIN_CHUNKED_BYTES || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
             return self.chunks(number, need, Joined::new(vec![(file, len)]));
         }
@@ -117,8 +118,7 @@ impl Reader<'_> {
             true => Kept::what_is_in(staged)?,
             false => Kept::copy_of(file, staged)?,
         };
-        self.share(number, need, kept);
-        Ok(())
+        self.share(number, need, kept)
     }
 
     fn chunks(&self, number: u32, need: &Need, basis: Joined) -> io::Result<()> {
@@ -134,7 +134,12 @@ impl Reader<'_> {
     }
 
     /// Has other threads help with a file of many blocks.
-    fn share(&self, number: u32, need: &Arc<Need>, kept: Kept) {
+    fn share(&self, number: u32, need: &Arc<Need>, kept: Kept) -> io::Result<()> {
+        if kept.granule_bytes() > block_bytes(need.size) {
+            return Err(io::Error::other(
+                "it is so much longer that no block of the new file has a granule of it",
+            ));
+        }
         let kept = Arc::new(kept);
         self.table.set_at_hand(number, AtHand::Granules(Arc::clone(&kept)));
         let reading = Arc::new(Reading { number, need: Arc::clone(need), kept, telling: Mutex::default() });
@@ -144,6 +149,7 @@ impl Reader<'_> {
             let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(Job::Help(Arc::clone(&reading))));
         }
         self.help(&reading);
+        Ok(())
     }
 
     /// Does blocks until all are taken. Who does the last one of a part tells the source.
