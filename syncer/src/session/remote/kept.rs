@@ -19,13 +19,16 @@ use crate::{
         granules::{Granules, named},
         name::{Name as _, ShortName},
     },
-    hash::{block_bytes, granule_bytes, granule_value},
+    hash::{MAX_BLOCK_BYTES, granule_bytes, granule_value},
     session::{
         holes::DataMap,
         read::{has_holes, regular},
     },
     slice::Slice,
 };
+
+/// How much is read and copied at once: more than a block of content has, as each piece has to wait for its turn to be written.
+const BLOCK: u64 = MAX_BLOCK_BYTES as u64;
 
 /// How much of a file is told of at once: 16 KiB of names, and some 20 ms of reading and copying.
 const PART: u64 = 32 << 20;
@@ -39,8 +42,6 @@ pub(super) struct Kept {
     has_holes: bool,
     data: DataMap,
     granule: usize,
-    /// How much is read at once.
-    block: u64,
     /// The first byte that nobody has taken to read.
     next: AtomicU64,
     /// See [`Self::writing`].
@@ -90,7 +91,6 @@ impl Kept {
             has_holes,
             data: DataMap::new(len),
             granule,
-            block: block_bytes(len) as u64,
             next: AtomicU64::new(0),
             writing: Arc::default(),
             is_stopped: AtomicBool::new(false),
@@ -105,7 +105,7 @@ impl Kept {
 
     /// How many blocks there are to be read, one at least.
     pub(super) fn blocks(&self) -> u64 {
-        self.len.div_ceil(self.block).max(1)
+        self.len.div_ceil(BLOCK).max(1)
     }
 
     /// The length of a granule.
@@ -131,7 +131,7 @@ impl Kept {
 
     /// Reads, copies and hashes the next block, in `buffer`; false where none is left. What fails of it is nothing that the source is told of.
     pub(super) fn do_block(&self, buffer: &mut Vec<u8>) -> bool {
-        let offset = self.next.fetch_add(self.block, Relaxed);
+        let offset = self.next.fetch_add(BLOCK, Relaxed);
         if offset >= self.len.max(1) {
             return false;
         }
@@ -144,13 +144,13 @@ impl Kept {
         for (slot, value) in state.values[first..].iter_mut().zip(values) {
             *slot = Some(value);
         }
-        state.left[(offset / PART) as usize] -= (self.len.max(1) - offset).min(self.block);
+        state.left[(offset / PART) as usize] -= (self.len.max(1) - offset).min(BLOCK);
         true
     }
 
     /// The values of a block's granules; none if it is a hole.
     fn block(&self, offset: u64, buffer: &mut Vec<u8>) -> io::Result<Vec<ChainingValue>> {
-        let end = (offset + self.block).min(self.len);
+        let end = (offset + BLOCK).min(self.len);
         let from = self.from.as_ref().map_or(self.staged.basis(), |from| Slice::all_of(from.as_fd()));
         let data: Vec<_> = match self.has_holes {
             true => self.data.within(from, offset, end),
