@@ -32,7 +32,7 @@ const FAST_LINK_LEVEL: i32 = 1;
 const SLOW_LINK_LEVEL: i32 = 3;
 
 /// After a sample that did not shrink, this many frames at most go unsampled.
-const MAX_SKIPPED: u32 = 32;
+const MAX_SKIPPED: u32 = 128;
 
 /// Compresses the frames of one stream.
 pub struct Compressor {
