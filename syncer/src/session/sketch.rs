@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -10,6 +11,7 @@ use std::{
 
 use super::{
     check::Listed,
+    holes::DataMap,
     read::{LastDir, Origin, SourceFile},
 };
 use crate::{
@@ -97,12 +99,21 @@ impl Reader<'_> {
                 self.origin.file_in(&mut self.dir, *id, dir, name)?
             }
         };
-        self.buffer.resize(SPAN_BYTES.min(file.len().saturating_sub(offset)) as usize, 0);
-        let read = file.content().read_at(&mut self.buffer, offset)?;
-        add_features(&self.buffer[..read], features);
+        let len = SPAN_BYTES.min(file.len().saturating_sub(offset));
+        if !is_hole(&file, offset..offset + len) {
+            self.buffer.resize(len as usize, 0);
+            let read = file.content().read_at(&mut self.buffer, offset)?;
+            add_features(&self.buffer[..read], features);
+        }
         self.open = Some((nth, file));
         Ok(())
     }
+}
+
+/// Whether there is nothing to read: what would be read of a hole costs memory, and has no features.
+fn is_hole(file: &SourceFile, span: Range<u64>) -> bool {
+    let data = |file: &SourceFile| DataMap::new(file.len()).next(file.content(), span.start);
+    file.has_holes() && data(file).is_none_or(|data| data.start >= span.end)
 }
 
 #[cfg(test)]
@@ -143,6 +154,26 @@ mod tests {
             fewer[0].len(),
             found[0].len()
         );
+    }
+
+    #[test]
+    fn holes_are_not_read_and_what_is_between_them_is() {
+        use std::os::unix::fs::FileExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let (content, len) = (noise(5, 3 << 20), 1 << 40);
+        fs::write(dir.path().join("dense"), &content).unwrap();
+        let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
+        sparse.set_len(len).unwrap();
+        sparse.write_all_at(&content, 512 << 20).unwrap();
+        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let sketch = |name, len: u64, sampling| {
+            let found =
+                sketch_all(Origin::Tree(&root), &[listed(name, len as usize)], sampling, &Monitor::default());
+            found.unwrap().remove(0)
+        };
+        let all = Sampling::within(1 << 30, 1 << 30);
+        assert_eq!(sketch("sparse", 1 << 30, all), sketch("dense", 3 << 20, all));
+        assert_eq!(sketch("sparse", len, Sampling::within(4 << 30, len)), [0; 0]);
     }
 
     #[test]
