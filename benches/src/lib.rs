@@ -16,3 +16,10 @@ pub mod table;
 pub mod trees;
 pub mod verify;
 pub mod workdir;
+
+/// The status of a bench that says whether its figures are good enough; what went wrong goes to standard error.
+pub fn exit_code(good_enough: anyhow::Result<bool>) -> std::process::ExitCode {
+    good_enough
+        .inspect_err(|error| eprintln!("{error:#}"))
+        .map_or(std::process::ExitCode::FAILURE, |good| std::process::ExitCode::from(u8::from(!good)))
+}

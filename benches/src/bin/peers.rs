@@ -86,14 +86,7 @@ enum Link {
 }
 
 fn main() -> ExitCode {
-    match bench(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    benches::exit_code(bench(&Args::parse()))
 }
 
 /// False when Volferry's figures are not good enough.

@@ -50,14 +50,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match bench(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    benches::exit_code(bench(&Args::parse()))
 }
 
 /// False when an end took more memory than it may.

@@ -87,7 +87,7 @@ pub(super) fn look(
     if new.is_empty() {
         return Ok(Alike::new());
     }
-    let new = largest(new, MAX_HASHES, |file| (file.size, file.place));
+    let new = few(new);
     let (places, files) = candidates(sink);
     let Some(Look { there, here }) = Look::at(&new, &files) else { return Ok(Alike::new()) };
     control.send(&Message::Sketch(Sketch { sampling: there, files: groups(&new) }))?;
@@ -114,6 +114,11 @@ pub(super) fn look(
     };
     let alike = new.iter().zip(chosen).filter(|(_, bases)| !bases.is_empty());
     Ok(alike.map(|(file, bases)| (file.place, bases.into_iter().map(base).collect())).collect())
+}
+
+/// As many of the new files as can be asked about, the largest.
+pub(super) fn few(new: Vec<NewFile<'_>>) -> Vec<NewFile<'_>> {
+    largest(new, MAX_HASHES, |file| (file.size, file.place))
 }
 
 /// The `most` largest, in the order of their places.

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     SessionError,
-    alike::{Alike, NewFile},
+    alike::{Alike, NewFile, few},
     compare::{Compared, Kept, PlannedDir},
     copies::{Copies, Wanted},
     moves::Moved,
@@ -40,6 +40,9 @@ pub(super) struct Context<'a> {
 
 /// Files of one directory are asked for by so many, so that memory does not grow with the directory, and the first are sent while the rest is planned.
 const NEEDS_AT_ONCE: usize = 4096;
+
+/// When so many new files were found that are like none, the largest are kept: memory does not grow with how many there are.
+const UNLIKE_AT_ONCE: usize = 16 << 10;
 
 /// A directory that files are needed for.
 #[derive(Debug)]
@@ -254,6 +257,9 @@ impl<'a> Executor<'a> {
                     let wanted = Wanted { entry: &entry, len: size, from: place, to: dir.sink };
                     let file = NewFile { place, size, dir: &dir.path, name: entry.name };
                     unlike.extend(self.copies.is_unlike_any(&wanted).then_some(file));
+                    if unlike.len() >= UNLIKE_AT_ONCE {
+                        unlike = few(unlike);
+                    }
                 }
             }
         }

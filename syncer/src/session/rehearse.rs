@@ -7,7 +7,7 @@ use contract::{Action, EntryKind, PlannedAction, RunParams, VolumeId};
 use super::{
     SessionError,
     compare::{Compared, PlannedDir},
-    execute::same_meta,
+    execute::{path_in, same_meta},
     guard,
     moves::Moved,
     sink::Planned,
@@ -173,7 +173,7 @@ impl Teller<'_> {
                 Kind::File { size } if *step != Step::Meta => size,
                 _ => 0,
             };
-            let path = path_in(&dir.path, &entry);
+            let path = path_in(&dir.path, entry.name);
             match compared.moves.get(&path).filter(|_| entry.kind == Kind::Dir) {
                 Some(moved) => self.push_move(moved, &path)?,
                 None => self.push(action, kind_of(&entry), &path, bytes)?,
@@ -197,7 +197,7 @@ impl Teller<'_> {
         for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
             let is_dir = entry.kind == Kind::Dir;
             let goes = deletes.next_if(|&&at| at == index).is_some();
-            let path = path_in(&dir.path, &entry);
+            let path = path_in(&dir.path, entry.name);
             let mut empties = true;
             if is_dir && (goes || replaced.contains(entry.name)) {
                 empties = self.deletes_below(child, &path, compared, sink)?;
@@ -223,7 +223,7 @@ impl Teller<'_> {
         let mut child = dir.first_child;
         for (index, entry) in (0..).zip(&dir.listing) {
             let is_dir = entry.kind == Kind::Dir;
-            let path = path_in(path, &entry);
+            let path = path_in(path, entry.name);
             let goes = !compared.kept.contains(&(id, index))
                 && (!is_dir || self.deletes_below(child, &path, compared, sink)?);
             if goes {
@@ -240,10 +240,6 @@ impl Teller<'_> {
 fn same_root(head: &TreeHead, sink: &Tree, settings: Settings) -> bool {
     let same_attrs = head.root_attrs.as_attrs().same(&sink.root_attrs.as_attrs(), settings.attrs);
     same_meta(&head.root_meta, &sink.root_meta, settings) && same_attrs
-}
-
-fn path_in(dir: &RelPath, entry: &Entry<'_>) -> RelPath {
-    dir.join(entry.name).unwrap_or_else(|_| dir.clone())
 }
 
 fn kind_of(entry: &Entry<'_>) -> EntryKind {

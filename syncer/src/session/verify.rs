@@ -8,6 +8,7 @@ use super::{
     SessionError,
     check::{Checker, Expect, SourceHashes},
     compare::{Compared, PlannedDir, SourceTree, compare},
+    execute::path_in,
     read::Origin,
     shards::verifies,
     sink::{policy, scan_tree},
@@ -15,7 +16,6 @@ use super::{
 use crate::{
     apply::Settings,
     monitor::Monitor,
-    path::RelPath,
     plan::{Content, Policy, Step},
     report::Failures,
     root::Root,
@@ -112,8 +112,4 @@ fn surplus(dir: &PlannedDir, sink: &Tree, failures: &Failures) -> u64 {
         }
     }
     dir.plan.deletes.len() as u64
-}
-
-fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
-    dir.join(name).unwrap_or_else(|_| dir.clone())
 }

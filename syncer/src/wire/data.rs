@@ -378,9 +378,9 @@ fn read_whole(reader: &mut Reader<'_>, fresh: Option<Fresh>) -> Result<Whole, De
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::MIN_BLOCK_BYTES;
     use crate::{
         delta::name::{Name as _, ShortName},
+        hash::MIN_BLOCK_BYTES,
         wire::HEADER_BYTES,
     };
 

@@ -30,7 +30,7 @@ use crate::{
     wire::{Basis, Message, Needs, Prefix, Update, data::MAX_PACKED_BYTES},
 };
 
-/// Files up to this length are compared in granules only: a chunk would be much of them.
+/// Shorter files are compared in granules only: a chunk would be much of them.
 const MIN_CHUNKED_BYTES: u64 = (1 << 20) + 1;
 
 /// Files beyond this length are compared in granules only: the names of their chunks would be too many.
