@@ -24,5 +24,6 @@ pub mod rules;
 pub mod scan;
 pub mod session;
 pub mod slice;
+pub mod spool;
 pub mod transport;
 pub mod wire;

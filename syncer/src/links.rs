@@ -2,11 +2,11 @@
 //!
 //! The leader is the name with the smallest path, by bytes, so both ends of a run choose the same one for the same tree.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, io};
 
 use crate::{
     entry::{Entry, Kind},
-    listing::{Listing, ListingBuilder},
+    listing::{Listing, ListingBuilder, SpillingBuilder},
     path::RelPath,
     scan::{Dir, DirId, ROOT},
 };
@@ -51,12 +51,15 @@ impl Group {
 
 /// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. Also returns the bytes of the files that are no
 /// longer listed as such. Memory: about 200 bytes for each name that is in a group, none for other entries.
-pub(crate) fn group(dirs: &mut [Dir], mut shared: Vec<Shared>) -> (Vec<Group>, u64) {
+///
+/// # Errors
+/// When there is no room for the listing of a large directory.
+pub(crate) fn group(dirs: &mut [Dir], mut shared: Vec<Shared>) -> io::Result<(Vec<Group>, u64)> {
     shared.sort_unstable();
     let same = |a: &Shared, b: &Shared| (a.device, a.inode) == (b.device, b.inode);
     shared = shared.chunk_by(same).filter(|names| names.len() > 1).flatten().copied().collect();
     if shared.is_empty() {
-        return (Vec::new(), 0);
+        return Ok((Vec::new(), 0));
     }
     let mut paths = paths(dirs, shared.iter().map(|shared| shared.place));
     let mut groups = Vec::new();
@@ -78,9 +81,9 @@ pub(crate) fn group(dirs: &mut [Dir], mut shared: Vec<Shared>) -> (Vec<Group>, u
     let mut bytes = 0;
     for (dir, mut followers) in followers {
         followers.sort_unstable();
-        bytes += relist(&mut dirs[dir as usize], &followers);
+        bytes += relist(&mut dirs[dir as usize], &followers)?;
     }
-    (groups, bytes)
+    Ok((groups, bytes))
 }
 
 /// The paths of these places; one that is longer than a path can be is left out.
@@ -148,27 +151,27 @@ fn only(listing: &Listing, index: u32) -> Listing {
 }
 
 /// Lists these entries as links. Returns the bytes of those that were listed as files.
-fn relist(dir: &mut Dir, followers: &[(u32, RelPath)]) -> u64 {
-    let mut builder = ListingBuilder::default();
+fn relist(dir: &mut Dir, followers: &[(u32, RelPath)]) -> io::Result<u64> {
+    let mut builder = SpillingBuilder::default();
     let mut followers = followers.iter().peekable();
     let mut bytes = 0;
     for (index, entry) in (0..).zip(&dir.listing) {
         match followers.next_if(|(at, _)| *at == index) {
-            None => builder.push(&entry),
+            None => builder.push(&entry)?,
             Some((_, leader)) => {
                 if let Kind::File { size } = entry.kind {
                     bytes += size;
                 }
-                builder.push(&Entry::hard_link(entry.name, leader.as_bytes()));
+                builder.push(&Entry::hard_link(entry.name, leader.as_bytes()))?;
             }
         }
     }
     if !dir.listing.is_complete() {
         builder.mark_incomplete();
     }
-    dir.listing = builder.finish();
+    dir.listing = builder.finish()?;
     dir.digest = dir.listing.digest();
-    bytes
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -199,7 +202,7 @@ mod tests {
         ];
         // By bytes, "b-" is before "b/f".
         let found = vec![shared(7, 2, 0), shared(7, 1, 1), shared(7, 0, 1), shared(8, 1, 0), shared(9, 0, 3)];
-        let (groups, bytes) = group(&mut dirs, found);
+        let (groups, bytes) = group(&mut dirs, found).unwrap();
         let [found] = groups.as_slice() else { panic!("{groups:?}") };
         assert_eq!((found.leader.as_bytes(), bytes), (&b"b-"[..], 20));
         let places: Vec<_> = found.members.iter().map(|place| (place.dir, place.index)).collect();

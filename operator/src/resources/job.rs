@@ -45,6 +45,9 @@ const DATA: &str = "data";
 const SOURCE_DATA: &str = "source";
 const IDENTITY_DIR: &str = "/identity";
 const SCRATCH_DIR: &str = "/run/volferry";
+/// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: some 80 million entries.
+const TMP_DIR: &str = "/tmp";
+const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
 /// How long a syncer may take to remove its staging and to report when it is told to stop.
 const GRACE_S: i64 = 60;
@@ -293,7 +296,7 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     let folders = sides(of, side).into_iter().filter(|side| !of.job.volume(*side).is_block);
     let data = folders.map(|side| mount(data_name(of, side), data_path(of.job, side), side == Side::Source));
     let identity = (!of.run.local).then(|| mount("identity", IDENTITY_DIR, true));
-    data.chain(identity).chain([mount("scratch", SCRATCH_DIR, false)]).collect()
+    data.chain(identity).chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
@@ -308,15 +311,16 @@ fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    let scratch = Volume {
-        name: "scratch".into(),
+    let empty = |name: &str, size_limit: &str| Volume {
+        name: name.into(),
         empty_dir: Some(EmptyDirVolumeSource {
-            size_limit: Some(Quantity("16Mi".into())),
+            size_limit: Some(Quantity(size_limit.into())),
             ..EmptyDirVolumeSource::default()
         }),
         ..Volume::default()
     };
-    data.chain((!of.run.local).then_some(identity)).chain([scratch]).collect()
+    let own = [empty("scratch", "16Mi"), empty("tmp", TMP_SIZE)];
+    data.chain((!of.run.local).then_some(identity)).chain(own).collect()
 }
 
 fn data_volume(of: &Try<'_>, side: Side) -> Volume {

@@ -1,6 +1,8 @@
 //! Writing a [`Listing`].
 
-use super::{HARD_LINK, Listing, NO_META, SAME_MODE, SAME_SECONDS, SOCKET, WHOLE_SECONDS};
+use std::io;
+
+use super::{HARD_LINK, Listing, NO_META, SAME_MODE, SAME_SECONDS, SOCKET, WHOLE_SECONDS, spill::Parts};
 use crate::{
     attrs::Attrs,
     codec::{put_bytes, put_signed, put_varint},
@@ -97,6 +99,35 @@ impl ListingBuilder {
         bytes.extend_from_slice(&attrs);
         let bytes = bytes.into_boxed_slice().into();
         Listing { len, dirs, complete: !incomplete, bytes, owners_at, attrs_at }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held(&self) -> usize {
+        self.entries.len() + self.owners.len() + self.attrs.len()
+    }
+
+    /// Moves what it holds to where there is more room.
+    pub(super) fn spill(&mut self, to: &mut Parts) -> io::Result<()> {
+        let Parts { entries, owners, attrs } = to;
+        for (held, to) in [(&mut self.entries, entries), (&mut self.owners, owners), (&mut self.attrs, attrs)]
+        {
+            to.append(held)?;
+            held.clear();
+        }
+        Ok(())
+    }
+
+    /// The listing of what it holds, behind what it has spilled.
+    pub(super) fn finish_spilled(mut self, mut parts: Parts) -> io::Result<Listing> {
+        self.end_run();
+        self.spill(&mut parts)?;
+        let Parts { entries: mut bytes, owners, attrs } = parts;
+        let owners_at = bytes.len();
+        let attrs_at = owners_at + owners.len();
+        bytes.append(&owners.finish()?)?;
+        bytes.append(&attrs.finish()?)?;
+        let Self { len, dirs, incomplete, .. } = self;
+        Ok(Listing { len, dirs, complete: !incomplete, bytes: bytes.finish()?, owners_at, attrs_at })
     }
 
     fn push_attrs(&mut self, attrs: Attrs<'_>) {

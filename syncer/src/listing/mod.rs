@@ -6,10 +6,12 @@
 mod build;
 mod places;
 mod read;
+mod spill;
 
 pub use build::ListingBuilder;
 pub use places::Places;
 pub use read::Entries;
+pub use spill::SpillingBuilder;
 
 use bytes::Bytes;
 
@@ -41,7 +43,7 @@ pub struct Listing {
     dirs: u32,
     /// Whether every entry could be read; where not, nothing may be deleted on the strength of this listing.
     complete: bool,
-    /// Entries, owners and attributes, one behind the other; a large listing of the peer's is a part of the frame that it came in.
+    /// Entries, owners and attributes, one behind the other; a large listing of the peer's is a part of what came.
     bytes: Bytes,
     owners_at: usize,
     attrs_at: usize,
@@ -101,15 +103,25 @@ impl Listing {
         self.bytes.len() + 16
     }
 
+    /// The encoding, but for its head.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Appends the encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_head(out);
+        out.extend_from_slice(&self.bytes);
+    }
+
+    /// Appends what goes before [`Self::bytes`].
+    pub fn encode_head(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.len));
         put_varint(out, u64::from(self.dirs));
         out.push(u8::from(self.complete));
         for part in [self.entries(), self.owners(), self.attrs()] {
             put_varint(out, part.len() as u64);
         }
-        out.extend_from_slice(&self.bytes);
     }
 
     /// Reads an encoding and checks all of it: names, order, counts.

@@ -1,7 +1,12 @@
 //! Which file of the destination may have content of one that is needed: what was renamed, copied, or copied and then changed at the source is
 //! made from what is here.
 
-use std::{cmp::Reverse, collections::HashMap, sync::atomic::Ordering::Relaxed};
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    hash::{DefaultHasher, Hasher as _},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use super::{
     alike::{Alike, Base},
@@ -63,8 +68,10 @@ pub(super) type Place = (DirId, u32);
 
 #[derive(Debug)]
 struct Listed<'a> {
-    by_len: HashMap<u64, Vec<Place>>,
-    by_family: HashMap<Vec<u8>, Vec<Place>>,
+    /// By length.
+    by_len: Index,
+    /// By the hash of the family of the name.
+    by_family: Index,
     files: Files<'a>,
     paths: Paths<'a>,
 }
@@ -125,26 +132,26 @@ impl<'a> Copies<'a> {
 
 impl<'a> Listed<'a> {
     fn new(sink: &'a Tree) -> Self {
-        let (mut by_len, mut by_family) = (HashMap::<u64, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        let (mut by_len, mut by_family) = (Vec::new(), Vec::new());
         for (id, dir) in (0..).zip(&sink.dirs) {
             for (index, entry) in (0..).zip(&dir.listing) {
                 let Kind::File { size } = entry.kind else { continue };
                 if size > MAX_PACKED_BYTES {
-                    push_few(by_len.entry(size).or_default(), (id, index));
+                    by_len.push((size, (id, index)));
                 }
                 if size >= MIN_RELATIVE_BYTES {
-                    push_few(by_family.entry(family(entry.name)).or_default(), (id, index));
+                    by_family.push((hash_of(&family(entry.name)), (id, index)));
                 }
             }
         }
         let files = Files { tree: sink, places: HashMap::new() };
-        Self { by_len, by_family, files, paths: Paths::new(sink) }
+        Self { by_len: Index::of(by_len), by_family: Index::of(by_family), files, paths: Paths::new(sink) }
     }
 
     /// A file with as many bytes: one with the same time or name if there is one, else any.
     fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<(Place, Likeness)> {
         let mut best = None;
-        for &place in self.by_len.get(&len)? {
+        for place in self.by_len.few(len) {
             let Some(entry) = self.files.at(place) else { continue };
             let like =
                 u8::from(entry.name == wanted.name) + 2 * u8::from(entry.meta.mtime == wanted.meta.mtime);
@@ -161,11 +168,13 @@ impl<'a> Listed<'a> {
         if len < MIN_RELATIVE_BYTES {
             return None;
         }
-        let likeness = |place: &Place| {
-            let (name, size) = self.files.large_at(*place).unwrap_or_default();
-            (name == wanted.name, Some(place.0) == here, Reverse(size.abs_diff(len)))
-        };
-        self.by_family.get(&family(wanted.name))?.iter().copied().max_by_key(likeness)
+        let wanted_family = family(wanted.name);
+        let relatives = self.by_family.few(hash_of(&wanted_family)).filter_map(|place| {
+            let (name, size) = self.files.large_at(place)?;
+            let likeness = (name == wanted.name, Some(place.0) == here, Reverse(size.abs_diff(len)));
+            (family(name) == wanted_family).then_some((likeness, place))
+        });
+        relatives.max().map(|(_, place)| place)
     }
 
     /// The path and the length of a file.
@@ -198,10 +207,31 @@ impl<'a> Files<'a> {
     }
 }
 
-fn push_few(places: &mut Vec<Place>, place: Place) {
-    if places.len() < MAX_LIKE {
-        places.push(place);
+/// Files by something of theirs that is a number, in 16 bytes each: there may be millions.
+#[derive(Debug)]
+struct Index(Vec<(u64, Place)>);
+
+impl Index {
+    fn of(mut files: Vec<(u64, Place)>) -> Self {
+        files.sort_unstable();
+        Self(files)
     }
+
+    /// The files with this number, or the first [`MAX_LIKE`] of them.
+    fn few(&self, number: u64) -> impl Iterator<Item = Place> {
+        let start = self.0.partition_point(|(other, _)| *other < number);
+        self.0[start..]
+            .iter()
+            .take(MAX_LIKE)
+            .take_while(move |(other, _)| *other == number)
+            .map(|(_, place)| *place)
+    }
+}
+
+fn hash_of(family: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(family);
+    hasher.finish()
 }
 
 /// What the names of versions of a file have in common: `db-2026-11-20.tar` and `db-2026-11-21.tar`, `log` and `log.1`. Each run of digits
@@ -217,7 +247,19 @@ fn family(name: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::family;
+    use super::{Index, MAX_LIKE, family};
+
+    #[test]
+    fn an_index_finds_all_files_of_a_number_but_no_more_than_a_few() {
+        let many = (0..100).map(|nth| (7, (0, nth)));
+        let index = Index::of(many.chain([(9, (1, 0)), (3, (2, 0)), (9, (0, 5))]).collect());
+        assert_eq!(index.few(9).collect::<Vec<_>>(), [(0, 5), (1, 0)]);
+        assert_eq!(
+            index.few(7).collect::<Vec<_>>(),
+            (0..MAX_LIKE as u32).map(|nth| (0, nth)).collect::<Vec<_>>()
+        );
+        assert_eq!([0, 4, 10].map(|absent| index.few(absent).count()), [0; 3]);
+    }
 
     #[test]
     fn versions_of_a_file_are_of_one_family() {

@@ -2,8 +2,10 @@
 
 use async_channel::{Receiver, Sender, bounded};
 
-use super::{Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued};
-use crate::wire::{HEADER_BYTES, Message, data::MAX_FRAME_BYTES, read_header};
+use super::{
+    Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, parts::Parts,
+};
+use crate::wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, data::MAX_FRAME_BYTES, read_header};
 
 /// A source's and a sink's view of one connection.
 pub fn pair() -> (Peer, Peer) {
@@ -33,19 +35,20 @@ fn peer(
 }
 
 fn control_pipe() -> (Sender<Vec<u8>>, Receiver<Queued>) {
-    pipe(Message::max_bytes, |kind, body| Queued {
-        message: Message::decode(kind, body).unwrap(),
-        _room: None,
+    let mut parts = Parts::default();
+    pipe(MAX_MESSAGE_BYTES, move |kind, body| {
+        let message = parts.take(kind, body).unwrap()?;
+        Some(Queued { message, _room: None })
     })
 }
 
 fn data_pipe() -> (Sender<Vec<u8>>, Receiver<Frame>) {
-    pipe(|_| MAX_FRAME_BYTES, |kind, body| Frame { kind, body: body.to_vec() })
+    pipe(MAX_FRAME_BYTES, |kind, body| Some(Frame { kind, body: body.to_vec() }))
 }
 
 fn pipe<T: Send + 'static>(
-    max: fn(u8) -> usize,
-    decode: impl Fn(u8, &[u8]) -> T + Send + 'static,
+    max: usize,
+    mut decode: impl FnMut(u8, &[u8]) -> Option<T> + Send + 'static,
 ) -> (Sender<Vec<u8>>, Receiver<T>) {
     let (sender, encoded) = bounded::<Vec<u8>>(QUEUE_FRAMES);
     let (decoded, receiver) = bounded(QUEUE_FRAMES);
@@ -54,7 +57,7 @@ fn pipe<T: Send + 'static>(
             let (header, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
             let (kind, len) = read_header(*header, max).unwrap();
             assert_eq!(len, body.len());
-            if decoded.send_blocking(decode(kind, body)).is_err() {
+            if decode(kind, body).is_some_and(|it| decoded.send_blocking(it).is_err()) {
                 return;
             }
         }

@@ -7,10 +7,14 @@ mod congestion;
 #[cfg(test)]
 pub mod memory;
 mod pace;
+mod parts;
 pub mod quic;
 mod tls;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use async_channel::{Receiver, Sender};
 use thiserror::Error;
@@ -44,6 +48,9 @@ pub enum TransportError {
     /// The peer answered with something that refers to nothing.
     #[error("the peer broke the protocol: {0}")]
     Nonsense(&'static str),
+    /// A directory of the peer's is too large for this end.
+    #[error("the peer has a directory for which there is no room here: {0}")]
+    NoRoom(Arc<io::Error>),
     /// The peer stopped, and said why.
     #[error("the peer stopped: {}", .0.message)]
     Refused(Box<Refusal>),
@@ -129,9 +136,10 @@ pub struct Control {
 impl Control {
     /// Sends a message; waits while the peer is behind.
     pub fn send(&self, message: &Message) -> Result<(), TransportError> {
-        let mut frame = Vec::new();
-        message.encode(&mut frame);
-        self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
+        message
+            .frames()
+            .try_for_each(|frame| self.outgoing.send_blocking(frame))
+            .map_err(|_| self.fault.get())
     }
 
     /// Waits for the next message. A refusal by the peer is an error.

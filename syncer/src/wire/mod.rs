@@ -14,8 +14,8 @@ use thiserror::Error;
 use crate::codec::DecodeError;
 
 pub use message::{
-    Basis, FileGroup, Hashed, Hello, Listed, MAX_HASHES, MAX_SPANS, Message, Needs, Prefix, Refusal, Sketch,
-    SourceDone, TreeHead, Update, Welcome,
+    Basis, FileGroup, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS, Message, Needs,
+    Prefix, Refusal, Sketch, SourceDone, TreeHead, Update, Welcome,
 };
 
 /// The protocol that this program speaks; also the ALPN name of the connection.
@@ -24,12 +24,11 @@ pub const PROTOCOL: &[u8] = b"volferry/1";
 /// Bytes before a frame's body.
 pub const HEADER_BYTES: usize = 5;
 
-/// The longest body on the control stream, but for a directory's.
+/// The longest body on the control stream.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// The longest description of one directory: about 20 million entries whose names have 25 bytes. It takes memory as it comes, so a peer
-/// has to send what it makes this end hold.
-pub const MAX_LISTED_BYTES: usize = 1 << 30;
+/// The longest description of one directory, which comes in parts: some 300 million entries, more than is of any use.
+pub const MAX_LISTED_BYTES: usize = 16 << 30;
 
 /// Why a peer's bytes are not taken.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -66,13 +65,13 @@ pub enum WireError {
     },
 }
 
-/// The kind and the length of a frame's body, which may have as many bytes as `max` says of its kind.
+/// The kind and the length of a frame's body, which has at most `max` bytes.
 ///
 /// # Errors
 /// [`WireError::TooLong`].
-pub fn read_header(header: [u8; HEADER_BYTES], max: impl Fn(u8) -> usize) -> Result<(u8, usize), WireError> {
+pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<(u8, usize), WireError> {
     let [kind, len @ ..] = header;
-    let (len, max) = (u32::from_le_bytes(len) as usize, max(kind));
+    let len = u32::from_le_bytes(len) as usize;
     if len > max {
         return Err(WireError::TooLong { len, max });
     }

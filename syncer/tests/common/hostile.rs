@@ -32,8 +32,8 @@ use syncer::{
     listing::ListingBuilder,
     scan::Totals,
     wire::{
-        HEADER_BYTES, Hello, Listed, Message, Needs, PROTOCOL, SourceDone, TreeHead, Welcome, begin_frame,
-        code, end_frame, read_header,
+        HEADER_BYTES, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, PROTOCOL, SourceDone, TreeHead,
+        Welcome, begin_frame, code, end_frame, read_header,
     },
 };
 use tokio::{runtime::Runtime, time::timeout};
@@ -96,7 +96,7 @@ impl Hostile {
         let heard = async {
             let mut header = [0; HEADER_BYTES];
             recv.read_exact(&mut header).await.ok()?;
-            let (kind, len) = read_header(header, Message::max_bytes).unwrap();
+            let (kind, len) = read_header(header, MAX_MESSAGE_BYTES).unwrap();
             let mut body = vec![0; len];
             recv.read_exact(&mut body).await.ok()?;
             Some(Message::decode(kind, &body).unwrap())

@@ -40,6 +40,8 @@ pub struct Pair {
     pub user: User,
     /// Who sends, where another process receives.
     pub source_user: User,
+    /// Where the runs put temporary files, if that is not where everybody does.
+    pub tmpdir: Option<PathBuf>,
     program: PathBuf,
     dir: TempDir,
 }
@@ -78,7 +80,8 @@ impl Pair {
         let source = scratch::dir(dir.path(), "source");
         let destination = scratch::dir(dir.path(), "destination");
         IdentityPair::generate().unwrap().write(&dir.path().join("keys")).unwrap();
-        Self { source, destination, way, user: User::Same, source_user: User::Same, program: program(), dir }
+        let (user, source_user) = (User::Same, User::Same);
+        Self { source, destination, way, user, source_user, tmpdir: None, program: program(), dir }
     }
 
     /// The folder that all of it is in.
@@ -97,7 +100,9 @@ impl Pair {
 
     fn start_as(&self, user: User, args: &[&str]) -> Running {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-        Running::start(command(&self.program, user, &args))
+        let mut command = command(&self.program, user, &args);
+        command.envs(self.tmpdir.iter().map(|path| ("TMPDIR", path)));
+        Running::start(command)
     }
 
     /// Starts a local run.

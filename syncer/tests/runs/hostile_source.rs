@@ -245,6 +245,19 @@ fn listings_that_lead_elsewhere_or_lie_end_the_run() {
             "a malformed Listed: the data ends too early",
         ),
         (
+            "a directory in parts that lies",
+            |peer| {
+                peer.hello();
+                peer.write(&frame(12, &varints(&[0, 1, 1, 0, 1])));
+                peer.write(&frame(12, &varints(&[300_000, 0, 0])));
+                for _ in 0..3 {
+                    peer.write(&frame(12, &[0xff; 100_000]));
+                }
+                peer.write(&frame(3, &[0]));
+            },
+            "a malformed Listed: an entry has a flag",
+        ),
+        (
             "a tree without end",
             |peer| {
                 let name = "n".repeat(255);

@@ -29,6 +29,7 @@ mod identities;
 mod in_place;
 mod interrupted;
 mod judge;
+mod large_folders;
 mod library;
 mod mounts;
 mod places;

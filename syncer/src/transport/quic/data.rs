@@ -106,7 +106,7 @@ impl Data {
     }
 
     async fn read(self, mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
-        while let Some((kind, body)) = read_frame(&mut stream, |_| MAX_FRAME_BYTES).await? {
+        while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
             self.count(body.len());
             if frames.send(Frame { kind, body }).await.is_err() {
                 return Ok(());

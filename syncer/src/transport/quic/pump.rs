@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::{connection_error, connections::Connections, read_error, write_error};
 use crate::{
     buffers::{self, Returning},
-    transport::{Fault, Queued, TransportError, pace::Pace},
+    transport::{Fault, Queued, TransportError, pace::Pace, parts::Parts},
     wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
 };
 
@@ -116,13 +116,17 @@ pub(super) async fn write_paced(
     stream.write_chunk(rest).await.map_err(write_error)
 }
 
-/// Queues what the peer says. What waits for the session takes, encoded, no more than one message that is no listing may, or is one
-/// listing; where it would, the peer waits.
+/// Queues what the peer says. What waits for the session takes, encoded, no more than one message may, or is one directory; where it would, the
+/// peer waits.
 async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Result<(), TransportError> {
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
-    while let Some((kind, body)) = read_frame(&mut stream, Message::max_bytes).await? {
-        let taken = Arc::clone(&room).acquire_many_owned(body.len().min(MAX_MESSAGE_BYTES) as u32).await.ok();
-        let message = Message::decode_owned(kind, body)?;
+    let mut parts = Parts::default();
+    while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+        let needed = parts.room_for(kind, &body).min(MAX_MESSAGE_BYTES) as u32;
+        let taken = Arc::clone(&room).acquire_many_owned(needed).await.ok();
+        let message = parts.take(kind, &body)?;
+        buffers::give_back(body);
+        let Some(message) = message else { continue };
         let refusal = match &message {
             Message::Refuse(refusal) => Some(refusal.clone()),
             _ => None,
@@ -143,7 +147,7 @@ const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside 
 /// The next frame, or `None` where the stream ends between two frames.
 pub(super) async fn read_frame(
     stream: &mut RecvStream,
-    max: fn(u8) -> usize,
+    max: usize,
 ) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
     let mut header = [0; HEADER_BYTES];
     match stream.read_exact(&mut header).await {

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use contract::{ExitCode, PlannedAction, Report, RunParams};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, WireError, begin_frame, end_frame};
+use super::{WireError, begin_frame, end_frame};
 use crate::{
     attrs::Classes,
     codec::{DecodeError, Reader, put_varint},
@@ -103,9 +103,6 @@ const MAX_JSON_BYTES: usize = 1 << 20;
 /// Include and exclude patterns together. Each takes about 28 KB once it is compiled.
 const MAX_PATTERNS: usize = 10_000;
 
-/// Below this the body of a directory is copied: the buffer that it came in may have room for much more.
-const MIN_SHARED_BYTES: usize = 1 << 20;
-
 /// Directories or files that one message may ask for. A number of one byte takes four in memory, and more once it is answered.
 const MAX_ASKED: usize = 32 << 10;
 
@@ -113,7 +110,8 @@ const TOO_MUCH_ASKED: DecodeError = DecodeError::Invalid("more is asked for at o
 
 const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
-const LISTED: u8 = 3;
+/// A directory, or the end of one that came in parts.
+pub const LISTED: u8 = 3;
 const TREE: u8 = 4;
 const WANT: u8 = 5;
 const NEED: u8 = 6;
@@ -122,6 +120,8 @@ const SOURCE_DONE: u8 = 8;
 const REPORT: u8 = 9;
 const REFUSE: u8 = 10;
 const UPDATE: u8 = 11;
+/// No message of its own: the next bytes of the body of the `Listed` that follows.
+pub const LISTED_PART: u8 = 12;
 const PLANNED: u8 = 16;
 const HASH: u8 = 17;
 const HASHED: u8 = 18;
@@ -151,18 +151,29 @@ impl Message {
         }
     }
 
-    /// The longest body of a message of this kind.
-    pub fn max_bytes(kind: u8) -> usize {
-        match kind {
-            LISTED => MAX_LISTED_BYTES,
-            _ => MAX_MESSAGE_BYTES,
-        }
+    /// The message as frames: one, and before it the parts of a directory that is too large for one.
+    pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
+        let large = match self {
+            Self::Listed(listed) if tree::is_large(listed) => Some(listed),
+            _ => None,
+        };
+        let parts = large.into_iter().flat_map(tree::parts);
+        let last = move || match large {
+            Some(listed) => frame(LISTED, |out| tree::put_rest(out, listed)),
+            None => frame(self.kind(), |out| self.put_body(out)),
+        };
+        parts.chain(std::iter::once_with(last))
     }
 
     /// Appends the message as one frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         begin_frame(out, self.kind());
+        self.put_body(out);
+        end_frame(out, start);
+    }
+
+    fn put_body(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => put_json(out, hello),
             Self::Welcome(welcome) => put_json(out, welcome),
@@ -181,7 +192,6 @@ impl Message {
             Self::Sketched(files) => files.iter().for_each(|features| sketch::put_features(out, features)),
             Self::NeedsEnd => {}
         }
-        end_frame(out, start);
     }
 
     /// Reads the body of a frame of this kind.
@@ -213,16 +223,12 @@ impl Message {
         }
     }
 
-    /// The same, of a body that is given away: a large directory is not copied.
+    /// Reads the body of a directory that came in parts, and keeps it as it is.
     ///
     /// # Errors
     /// As [`Self::decode`].
-    pub fn decode_owned(kind: u8, body: Vec<u8>) -> Result<Self, WireError> {
-        if kind != LISTED || body.len() < MIN_SHARED_BYTES {
-            return Self::decode(kind, &body);
-        }
-        let body = Bytes::from(body.into_boxed_slice());
-        read_all(Reader::sharing(&body), tree::read_listed)
+    pub fn decode_parts(body: &Bytes) -> Result<Self, WireError> {
+        read_all(Reader::sharing(body), tree::read_listed)
             .map(Self::Listed)
             .map_err(|source| WireError::Malformed { what: "Listed", source })
     }
@@ -247,6 +253,14 @@ impl Message {
             Self::Sketched(_) => SKETCHED,
         }
     }
+}
+
+fn frame(kind: u8, put_body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    begin_frame(&mut out, kind);
+    put_body(&mut out);
+    end_frame(&mut out, 0);
+    out
 }
 
 fn put_json(out: &mut Vec<u8>, value: &impl Serialize) {

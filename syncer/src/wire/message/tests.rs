@@ -15,7 +15,7 @@ use crate::{
     listing::ListingBuilder,
     rules::MAX_RULES_BYTES,
     scan::Totals,
-    wire::{HEADER_BYTES, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, read_header},
+    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
 };
 
 fn listed() -> Listed {
@@ -113,7 +113,7 @@ fn a_prefix_of_no_need_is_refused() {
 
 fn split(frame: &[u8]) -> (u8, &[u8]) {
     let (header, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
-    let (kind, len) = read_header(*header, Message::max_bytes).unwrap();
+    let (kind, len) = read_header(*header, MAX_MESSAGE_BYTES).unwrap();
     assert_eq!(len, body.len());
     (kind, body)
 }
@@ -141,15 +141,13 @@ fn a_message_with_data_after_its_end_is_refused() {
 
 #[test]
 fn a_frame_longer_than_the_limit_is_refused_by_its_header() {
-    for (kind, max) in [(LISTED, MAX_LISTED_BYTES), (NEED, MAX_MESSAGE_BYTES)] {
-        let header = |len: usize| {
-            let [a, b, c, d] = (len as u32).to_le_bytes();
-            [kind, a, b, c, d]
-        };
-        assert_eq!(read_header(header(max), Message::max_bytes), Ok((kind, max)));
-        let refused = read_header(header(max + 1), Message::max_bytes);
-        assert_eq!(refused, Err(WireError::TooLong { len: max + 1, max }));
-    }
+    let header = |len: usize| {
+        let [a, b, c, d] = (len as u32).to_le_bytes();
+        [NEED, a, b, c, d]
+    };
+    let max = MAX_MESSAGE_BYTES;
+    assert_eq!(read_header(header(max), max), Ok((NEED, max)));
+    assert_eq!(read_header(header(max + 1), max), Err(WireError::TooLong { len: max + 1, max }));
 }
 
 #[test]
@@ -239,26 +237,6 @@ fn a_listed_directory_is_these_bytes() {
     golden.extend(*b"\x04*.o\n"); // the rules
     golden[1] = (golden.len() - HEADER_BYTES) as u8;
     assert_eq!(frame, golden);
-}
-
-#[test]
-fn a_large_directory_is_the_same_whether_it_is_copied_or_not() {
-    let mut builder = ListingBuilder::default();
-    for size in 0..80_000 {
-        let name = format!("{size:09}");
-        let (kind, meta, attrs) = (Kind::File { size }, Meta::default(), Attrs::default());
-        builder.push(&Entry { name: name.as_bytes(), kind, meta, attrs });
-    }
-    let message = Message::Listed(Listed { listing: builder.finish(), children: vec![], ..listed() });
-    let mut frame = Vec::new();
-    message.encode(&mut frame);
-    let body = &frame[HEADER_BYTES..];
-    assert!(body.len() >= MIN_SHARED_BYTES);
-    assert_eq!(Message::decode_owned(LISTED, body.to_vec()).as_ref(), Ok(&message));
-    assert_eq!(Message::decode(LISTED, body), Ok(message));
-    for damaged in [&body[..body.len() - 1], &[body, &[0]].concat()] {
-        assert!(Message::decode_owned(LISTED, damaged.to_vec()).is_err());
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use contract::{Failure, Usage};
 use serde::{Deserialize, Serialize};
 
-use super::{json, put_json};
+use super::{LISTED_PART, frame, json, put_json};
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
     codec::{DecodeError, Reader, put_bytes, put_varint},
@@ -66,17 +66,40 @@ fn read_digest(reader: &mut Reader<'_>) -> Result<TreeDigest, DecodeError> {
     Ok(TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? })
 }
 
+/// A listing of more bytes goes in parts of so many, each a frame: neither end then needs memory for all of it at once.
+const PART_BYTES: usize = 256 << 10;
+
+pub(super) fn is_large(listed: &Listed) -> bool {
+    listed.listing.bytes().len() > PART_BYTES
+}
+
+/// The frames that go before the one with the rest of a large directory.
+pub(super) fn parts(listed: &Listed) -> impl Iterator<Item = Vec<u8>> {
+    listed.listing.bytes().chunks(PART_BYTES).enumerate().map(|(nth, part)| {
+        frame(LISTED_PART, |out| {
+            out.reserve(part.len() + 64);
+            if nth == 0 {
+                put_start(out, listed);
+            }
+            out.extend_from_slice(part);
+        })
+    })
+}
+
 pub(super) fn put_listed(out: &mut Vec<u8>, listed: &Listed) {
-    // Growing by doubling would hold a large one twice.
-    out.reserve(
-        listed.listing.encoded_len()
-            + listed.children.len() * size_of::<TreeDigest>()
-            + listed.rules.len()
-            + 64,
-    );
+    put_start(out, listed);
+    out.extend_from_slice(listed.listing.bytes());
+    put_rest(out, listed);
+}
+
+fn put_start(out: &mut Vec<u8>, listed: &Listed) {
     put_varint(out, u64::from(listed.dir));
     put_varint(out, u64::from(listed.first_child));
-    listed.listing.encode(out);
+    listed.listing.encode_head(out);
+}
+
+/// What comes after the listing.
+pub(super) fn put_rest(out: &mut Vec<u8>, listed: &Listed) {
     listed.children.iter().for_each(|digest| put_digest(out, digest));
     put_bytes(out, &listed.rules);
 }

@@ -3,6 +3,8 @@
 //! Directories are read by descriptors (`openat`, `getdents64`, `statx` with only the fields needed); an entry that cannot
 //! be read is reported and does not stop the walk.
 
+mod names;
+
 use std::{
     ffi::CStr,
     fs::File,
@@ -13,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags},
     io::Errno,
 };
 
@@ -23,12 +25,13 @@ use crate::{
     filter::{Filter, SizeLimits},
     hash::TreeDigest,
     links::{Group, Place, Shared, group},
-    listing::{Listing, ListingBuilder},
+    listing::{Listing, ListingBuilder, SpillingBuilder},
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},
     rules::{IGNORE_FILES, MAX_RULES_BYTES, Rules},
 };
+use names::Names;
 
 const DIRENTS_BYTES: usize = 32 << 10;
 
@@ -150,7 +153,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
     if let Some(error) = walk.queue.lock().root_error.take() {
         return Err(error);
     }
-    let mut tree = assemble(parts);
+    let mut tree = assemble(parts)?;
     tree.root_meta = root_meta;
     tree.root_attrs = root_attrs?;
     Ok(tree)
@@ -164,7 +167,7 @@ struct Part {
     shared: Vec<Shared>,
 }
 
-fn assemble(parts: Vec<Part>) -> Tree {
+fn assemble(parts: Vec<Part>) -> io::Result<Tree> {
     let count = parts.iter().map(|part| part.dirs.len()).sum();
     let mut tree = Tree::default();
     tree.dirs.resize_with(count, Dir::default);
@@ -178,11 +181,11 @@ fn assemble(parts: Vec<Part>) -> Tree {
             tree.dirs[id as usize] = dir;
         }
     }
-    let (groups, bytes) = group(&mut tree.dirs, shared);
+    let (groups, bytes) = group(&mut tree.dirs, shared)?;
     tree.groups = groups;
     tree.totals.bytes -= bytes;
     digest_upwards(&mut tree.dirs);
-    tree
+    Ok(tree)
 }
 
 /// Folds the digests of children into their parents'. Children have greater numbers, so from the end every child is ready in time.
@@ -318,7 +321,10 @@ impl Walk<'_> {
             Ok(book) => book,
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
-        let (listing, leaves_out) = self.list(work, &fd, names, rules.as_deref(), attrs, part);
+        let (listing, leaves_out) = match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
+            Ok(listed) => listed,
+            Err(error) => return self.give_up(work, error, part),
+        };
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
         let fd = Arc::new(fd);
@@ -353,7 +359,7 @@ impl Walk<'_> {
     ) -> Result<Rulebook, (&'static [u8], io::Error)> {
         let mut text = Vec::new();
         if self.options.ignore_files {
-            for name in IGNORE_FILES.into_iter().filter(|name| names.contains(name)) {
+            for name in IGNORE_FILES.into_iter().filter(|name| names.may_contain(name)) {
                 read_rules(fd, name, &mut text).map_err(|error| (name, error))?;
             }
         }
@@ -381,8 +387,8 @@ impl Walk<'_> {
         rules: Option<&Rules>,
         attrs: &mut AttrReader,
         part: &mut Part,
-    ) -> (Listing, bool) {
-        let mut builder = ListingBuilder::default();
+    ) -> io::Result<(Listing, bool)> {
+        let mut builder = SpillingBuilder::default();
         let mut scratch = Scratch::default();
         let mut leaves_out = false;
         for name in names.iter() {
@@ -398,7 +404,7 @@ impl Walk<'_> {
                     if let Kind::File { size } = entry.kind {
                         part.totals.bytes += size;
                     }
-                    builder.push(&entry);
+                    builder.push(&entry)?;
                 }
                 Ok(Found::Socket) => part.totals.skipped += 1,
                 Ok(Found::Excluded) => leaves_out = true,
@@ -409,7 +415,7 @@ impl Walk<'_> {
                 }
             }
         }
-        (builder.finish(), leaves_out)
+        Ok((builder.finish()?, leaves_out))
     }
 
     fn entry<'b>(
@@ -566,45 +572,4 @@ fn read_link(fd: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {
         return Err(Errno::NAMETOOLONG.into());
     }
     Ok(target)
-}
-
-/// The names in one directory, sorted. Kept from directory to directory, so that reading one allocates nothing.
-#[derive(Default)]
-struct Names {
-    arena: Vec<u8>,
-    spans: Vec<(u32, u32)>,
-}
-
-impl Names {
-    fn read(&mut self, fd: &OwnedFd, buffer: &mut [MaybeUninit<u8>]) -> io::Result<()> {
-        self.arena.clear();
-        self.spans.clear();
-        let mut entries = RawDir::new(fd, buffer);
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes_with_nul();
-            if name != b".\0" && name != b"..\0" {
-                self.spans.push((self.arena.len() as u32, name.len() as u32));
-                self.arena.extend_from_slice(name);
-            }
-        }
-        let arena = &self.arena;
-        self.spans.sort_unstable_by(|a, b| span(arena, *a).cmp(span(arena, *b)));
-        Ok(())
-    }
-
-    fn contains(&self, name: &[u8]) -> bool {
-        let found = self
-            .spans
-            .binary_search_by(|&at| span(&self.arena, at).strip_suffix(b"\0").unwrap_or_default().cmp(name));
-        found.is_ok()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &CStr> {
-        self.spans.iter().filter_map(|&at| CStr::from_bytes_with_nul(span(&self.arena, at)).ok())
-    }
-}
-
-fn span(arena: &[u8], (start, len): (u32, u32)) -> &[u8] {
-    &arena[start as usize..][..len as usize]
 }

@@ -1,0 +1,131 @@
+//! Bytes that may be more than memory should hold, such as the names in one directory: few of them are kept in memory, many in a file
+//! without a name, which is mapped to be read, so that the kernel can take its memory back at any time.
+
+use std::{
+    env,
+    fs::File,
+    io::{self, Write as _},
+};
+
+use bytes::Bytes;
+use memmap2::Mmap;
+
+/// From so many bytes on they are in a file: some 500,000 entries of a directory. More would be felt beside the 64 MiB that an end of a
+/// run is to do with, less would trouble the disk for nothing.
+pub const SPILL_BYTES: usize = 16 << 20;
+
+/// Gathers bytes, one behind the other.
+#[derive(Debug)]
+pub struct Spool {
+    /// All of them, as long as there is no file.
+    memory: Vec<u8>,
+    file: Option<File>,
+    len: usize,
+    most_in_memory: usize,
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self { memory: Vec::new(), file: None, len: 0, most_in_memory: SPILL_BYTES }
+    }
+}
+
+impl Spool {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends `bytes`. Where no temporary file can be made, as in a container that may write nowhere, all stays in memory.
+    ///
+    /// # Errors
+    /// When the file cannot take them, which names the folder that it is in.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.len += bytes.len();
+        if self.file.is_none() && self.len > self.most_in_memory {
+            self.leave_memory()?;
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(bytes).map_err(no_room),
+            None => {
+                self.memory.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn leave_memory(&mut self) -> io::Result<()> {
+        match tempfile::tempfile() {
+            Ok(mut file) => {
+                file.write_all(&std::mem::take(&mut self.memory)).map_err(no_room)?;
+                self.file = Some(file);
+            }
+            Err(error) => {
+                let folder = env::temp_dir();
+                let folder = folder.display();
+                tracing::warn!(%folder, %error, "a large directory stays in memory: TMPDIR can name a folder for it");
+                self.most_in_memory = usize::MAX;
+            }
+        }
+        Ok(())
+    }
+
+    /// All bytes in a row.
+    ///
+    /// # Errors
+    /// When the file cannot be mapped.
+    pub fn finish(self) -> io::Result<Bytes> {
+        match self.file {
+            Some(file) => map(&file),
+            None => Ok(self.memory.into_boxed_slice().into()),
+        }
+    }
+}
+
+#[allow(unsafe_code)] // the one place: what a large directory takes is the kernel's to take back
+fn map(file: &File) -> io::Result<Bytes> {
+    // SAFETY: a mapping is unsound where the file is written to or cut while it is read. This one has no name, its only descriptor is
+    // closed when this returns, and nothing writes to it any more.
+    let mapping = unsafe { Mmap::map(file) }?;
+    Ok(Bytes::from_owner(mapping))
+}
+
+#[allow(clippy::needless_pass_by_value)] // for `map_err`
+fn no_room(error: io::Error) -> io::Error {
+    let folder = env::temp_dir();
+    let folder = folder.display();
+    let what =
+        format!("a directory too large for memory cannot be kept in {folder}, which TMPDIR names: {error}");
+    io::Error::new(error.kind(), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_wherever_they_were_kept() {
+        for most_in_memory in [0, 1, 10, 11, 99, 100, usize::MAX] {
+            let mut spool = Spool { most_in_memory, ..Spool::default() };
+            let all: Vec<u8> = (0..100).collect();
+            all.chunks(11).for_each(|some| spool.append(some).unwrap());
+            assert_eq!((spool.len(), spool.file.is_some()), (100, most_in_memory < 100));
+            assert_eq!(spool.finish().unwrap(), all, "{most_in_memory}");
+        }
+        assert!(Spool::default().finish().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_takes_no_more_is_an_error_that_names_its_folder() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut spool = Spool { file: Some(full), ..Spool::default() };
+        let error = spool.append(b"more").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().contains(&*env::temp_dir().to_string_lossy()), "{error}");
+    }
+}

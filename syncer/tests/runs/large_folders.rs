@@ -1,0 +1,99 @@
+//! Folders whose names are more than memory should hold.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+};
+
+use contract::ExitCode;
+
+use crate::common::{
+    disk::Disk,
+    pair::{Pair, Run, Way},
+    scratch,
+};
+
+/// So many names of [`NAME_BYTES`] are more than an end of a run holds in memory of one folder, which is 16 MiB.
+const FILES: usize = 75_000;
+const NAME_BYTES: usize = 240;
+
+fn name(number: usize) -> String {
+    format!("{number:0NAME_BYTES$}")
+}
+
+/// A pair whose source has one large folder.
+fn large(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    let folder = scratch::dir(&pair.source, "folder");
+    (0..FILES).for_each(|number| drop(File::create(folder.join(name(number))).unwrap()));
+    pair
+}
+
+/// The names in a folder; all files in it are empty.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn assert_same_names(pair: &Pair) {
+    assert!(names(&pair.source.join("folder")) == names(&pair.destination.join("folder")), "other names");
+}
+
+fn outputs(run: &Run) -> impl Iterator<Item = &str> {
+    run.ends().map(|end| end.stderr.as_str())
+}
+
+#[test]
+fn a_folder_of_more_names_than_memory_holds_is_synced_and_kept_in_sync() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = large(way);
+        let folder = pair.source.join("folder");
+        let first = pair.run(&["--delete"]);
+        first.assert_exit(ExitCode::Done);
+        assert_eq!(first.report().work.files_created, FILES as u64 + 1);
+        assert_same_names(&pair);
+
+        (0..FILES).step_by(1000).for_each(|number| fs::remove_file(folder.join(name(number))).unwrap());
+        (0..10).for_each(|number| fs::write(folder.join(name(number * 7001 + 3)), "changed").unwrap());
+        File::create(folder.join("new")).unwrap();
+        let second = pair.run(&["--delete"]);
+        second.assert_exit(ExitCode::Done);
+        let work = &second.report().work;
+        // The folder itself gets another time.
+        assert_eq!((work.files_created, work.files_updated, work.files_deleted), (1, 11, 75), "{way:?}");
+        assert_same_names(&pair);
+        assert_eq!(fs::read(pair.destination.join("folder").join(name(3))).unwrap(), b"changed");
+        assert!(outputs(&second).all(|output| !output.contains("TMPDIR")));
+    }
+}
+
+#[test]
+fn a_folder_stays_in_memory_where_nothing_temporary_can_be_written() {
+    let mut pair = large(Way::SinkListens);
+    pair.tmpdir = Some(pair.dir().join("missing"));
+    let run = pair.run(&[]);
+    run.assert_exit(ExitCode::Done);
+    assert_same_names(&pair);
+    assert!(outputs(&run).all(|output| output.contains("TMPDIR can name a folder for it")), "{run:?}");
+}
+
+#[test]
+fn a_full_place_for_temporary_files_is_named_and_nothing_is_deleted() {
+    let Some(small) = Disk::new("ext4", 16 << 20, "") else { return };
+    let mut pair = large(Way::Local);
+    let kept = scratch::dir(&pair.destination, "folder").join("kept");
+    File::create(&kept).unwrap();
+    pair.tmpdir = Some(small.path());
+    let run = pair.run(&["--delete"]);
+    run.assert_exit(ExitCode::Partial);
+    let failure = &run.report().failures[0];
+    let says = |what: &str| failure.error.contains(what);
+    assert!(
+        failure.path == "folder" && says("TMPDIR") && says(small.path().to_str().unwrap()),
+        "{failure:?}"
+    );
+    assert!(kept.exists());
+}
