@@ -10,9 +10,9 @@ use std::{
 use bytes::Bytes;
 use memmap2::Mmap;
 
-/// From so many bytes on they are in a file: some 500,000 entries of a directory. More would be felt beside the 64 MiB that an end of a
+/// From so many bytes on they are in a file: some 250,000 entries of a directory. More would be felt beside the 64 MiB that an end of a
 /// run is to do with, less would trouble the disk for nothing.
-pub const SPILL_BYTES: usize = 16 << 20;
+pub const SPILL_BYTES: usize = 8 << 20;
 
 /// Gathers bytes, one behind the other.
 #[derive(Debug)]
@@ -31,6 +31,11 @@ impl Default for Spool {
 }
 
 impl Spool {
+    /// One for bytes that are known to be many.
+    pub fn in_file() -> Self {
+        Self { most_in_memory: 0, ..Self::default() }
+    }
+
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.len

@@ -50,7 +50,9 @@ impl Names {
             self.spans.push((self.arena.len() as u32, name.len() as u32));
             self.arena.extend_from_slice(name);
             if self.arena.len() + self.spans.len() * size_of::<Span>() >= most {
-                self.spill(spilled.get_or_insert_default())?;
+                self.spill(
+                    spilled.get_or_insert_with(|| Spilled { names: Spool::in_file(), ends: Vec::new() }),
+                )?;
             }
         }
         match spilled {
@@ -102,7 +104,6 @@ fn c_str(name: &[u8]) -> Option<&CStr> {
 }
 
 /// Runs that are being written.
-#[derive(Default)]
 struct Spilled {
     names: Spool,
     ends: Vec<usize>,

@@ -13,8 +13,8 @@ use crate::common::{
     scratch,
 };
 
-/// So many names of [`NAME_BYTES`] are more than an end of a run holds in memory of one folder, which is 16 MiB.
-const FILES: usize = 75_000;
+/// So many names of [`NAME_BYTES`] are more than an end of a run holds in memory of one folder, which is 8 MiB.
+const FILES: usize = 40_000;
 const NAME_BYTES: usize = 240;
 
 fn name(number: usize) -> String {
@@ -56,14 +56,14 @@ fn a_folder_of_more_names_than_memory_holds_is_synced_and_kept_in_sync() {
         assert_eq!(first.report().work.files_created, FILES as u64 + 1);
         assert_same_names(&pair);
 
-        (0..FILES).step_by(1000).for_each(|number| fs::remove_file(folder.join(name(number))).unwrap());
-        (0..10).for_each(|number| fs::write(folder.join(name(number * 7001 + 3)), "changed").unwrap());
+        (0..FILES).step_by(500).for_each(|number| fs::remove_file(folder.join(name(number))).unwrap());
+        (0..10).for_each(|number| fs::write(folder.join(name(number * 3701 + 3)), "changed").unwrap());
         File::create(folder.join("new")).unwrap();
         let second = pair.run(&["--delete"]);
         second.assert_exit(ExitCode::Done);
         let work = &second.report().work;
         // The folder itself gets another time.
-        assert_eq!((work.files_created, work.files_updated, work.files_deleted), (1, 11, 75), "{way:?}");
+        assert_eq!((work.files_created, work.files_updated, work.files_deleted), (1, 11, 80), "{way:?}");
         assert_same_names(&pair);
         assert_eq!(fs::read(pair.destination.join("folder").join(name(3))).unwrap(), b"changed");
         assert!(outputs(&second).all(|output| !output.contains("TMPDIR")));
@@ -82,7 +82,7 @@ fn a_folder_stays_in_memory_where_nothing_temporary_can_be_written() {
 
 #[test]
 fn a_full_place_for_temporary_files_is_named_and_nothing_is_deleted() {
-    let Some(small) = Disk::new("ext4", 16 << 20, "") else { return };
+    let Some(small) = Disk::new("ext4", 8 << 20, "") else { return };
     let mut pair = large(Way::Local);
     let kept = scratch::dir(&pair.destination, "folder").join("kept");
     File::create(&kept).unwrap();
