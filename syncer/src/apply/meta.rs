@@ -154,9 +154,14 @@ pub(super) fn file_mode(
     }
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok((stat.st_mode & 0o7777) as u16),
-        Ok(_) | Err(Errno::NOENT) => Ok(DEFAULT_FILE_MODE),
+        Ok(_) | Err(Errno::NOENT) => Ok(new_file_mode(settings, wanted)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The mode that a file gets where nothing was.
+pub(super) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
+    if settings.permissions { wanted.mode } else { DEFAULT_FILE_MODE }
 }
 
 /// Sets the metadata of a directory, its attributes only where there are `wanted_attrs`. Where permissions are not kept, a mode of 0

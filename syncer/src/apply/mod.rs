@@ -7,6 +7,7 @@ mod attrs;
 mod copy;
 mod device;
 mod epoch;
+mod hidden;
 mod meta;
 mod node;
 mod over;
@@ -22,7 +23,10 @@ use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd},
     path::PathBuf,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use contract::{Ownership, Preserve, Shard, VolumeId};
@@ -43,12 +47,14 @@ use crate::{
 pub use attrs::visible_attrs;
 pub use copy::read_exact_at;
 pub use device::Device;
+pub use hidden::HiddenDir;
 pub use meta::may_change_owners;
 pub use own::OwnDir;
 pub use redo::{Redo, RedoError};
 pub use staged::{Staged, let_go};
 pub use team::{Seat, Sight, Stage, Team};
 
+use hidden::HiddenCount;
 use over::Over;
 
 /// Why a destination cannot be written to at all.
@@ -207,6 +213,7 @@ impl Candidate {
             owners_not_kept: AtomicU64::new(0),
             attrs_not_kept: Default::default(),
             has_attrs: AtomicBool::new(false),
+            hidden: HiddenCount::default(),
         })
     }
 }
@@ -224,6 +231,8 @@ pub struct Destination {
     attrs_not_kept: [AtomicU64; Classes::EACH.len()],
     /// Whether an entry of the destination may have extended attributes that it shall not have.
     has_attrs: AtomicBool,
+    /// The directories that are out of sight.
+    hidden: HiddenCount,
 }
 
 impl Destination {
@@ -291,6 +300,18 @@ impl Destination {
         Ok(moved?)
     }
 
+    /// Takes the new directory at `path` out of sight, to be filled.
+    pub fn hide_dir(&self, path: &RelPath) -> io::Result<HiddenDir> {
+        self.own.check()?;
+        HiddenDir::take(&self.own, &self.root, path, &self.hidden)
+    }
+
+    /// Puts a directory that was taken out of sight at its place again.
+    pub fn show_dir(&self, hidden: &HiddenDir, path: &RelPath) -> io::Result<()> {
+        self.own.check()?;
+        hidden.show(&self.own, &self.root, path, &self.hidden)
+    }
+
     /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this
     /// sets the directory's metadata at the end of the run, or gives the mode back.
     pub fn unlock_dir(&self, path: &RelPath) -> io::Result<u16> {
@@ -348,6 +369,11 @@ impl Destination {
         Staged::create(&self.own, dir, replaces, mode)
     }
 
+    /// Begins the new file `name` in a directory that is out of sight, whose content is written as a whole.
+    pub fn create_inside(&self, dir: &Arc<HiddenDir>, name: &[u8], mode: u16) -> io::Result<Staged> {
+        Staged::inside(dir, name, mode)
+    }
+
     /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the file cannot be
     /// written so; [`Self::stage_file`] always can.
     pub fn stage_over(&self, path: &RelPath) -> Option<Staged> {
@@ -394,7 +420,10 @@ impl Destination {
     ) -> io::Result<()> {
         self.own.check()?;
         self.count_not_kept(wanted.owner, attrs);
-        let mode = meta::file_mode(self.settings, dir, name, wanted)?;
+        let mode = match staged.is_inside() {
+            true => meta::new_file_mode(self.settings, wanted),
+            false => meta::file_mode(self.settings, dir, name, wanted)?,
+        };
         if let Some(over) = staged.below() {
             return self.rewrite(staged, over, dir, name, &Meta { mode, ..*wanted }, attrs);
         }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -280,16 +281,26 @@ fn key_of(name: &str) -> Option<&str> {
     (key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(key)
 }
 
-/// Removes the files whose names `go`.
+/// Removes the files, and the directories of files, whose names `go`.
 fn empty(staging: &OwnedFd, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
     for entry in Dir::read_from(staging)? {
         let entry = entry?;
         let name = entry.file_name();
         if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
-            rustix::fs::unlinkat(staging, name, AtFlags::empty())?;
+            match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
+                Err(Errno::ISDIR) => remove_dir(staging, name)?,
+                result => result?,
+            }
         }
     }
     Ok(())
+}
+
+/// Removes a directory that has files alone, as hidden ones do.
+fn remove_dir(staging: &OwnedFd, name: &CStr) -> io::Result<()> {
+    let dir = open_child(staging, name.to_bytes(), OFlags::RDONLY)?;
+    empty(&dir, |_| true)?;
+    Ok(rustix::fs::unlinkat(staging, name, AtFlags::REMOVEDIR)?)
 }
 
 fn unlink(staging: &OwnedFd, name: &str) -> io::Result<()> {
@@ -356,6 +367,8 @@ mod tests {
         let place = Place::new();
         drop(place.open().unwrap());
         fs::write(place.own("staging/0"), "left").unwrap();
+        fs::create_dir(place.own("staging/1")).unwrap();
+        fs::write(place.own("staging/1/file"), "of a hidden directory").unwrap();
         let _own = place.open().unwrap();
         assert_eq!(place.staged(), 0);
     }

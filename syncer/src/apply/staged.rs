@@ -2,13 +2,16 @@
 //!
 //! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
 //! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
-//! named in `.volferry/staging/` and renamed into place. One that is to be written in place has only what changes in it ([`Over`]). A part of
+//! named in `.volferry/staging/` and renamed into place. One in a directory that nobody sees has its name from the start ([`Inside`]). One that is to be written in place has only what changes in it ([`Over`]). A part of
 //! a device is nothing of all that: what is written to it is there at once ([`Part`]).
 
 use std::{
     io,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use rustix::{
@@ -16,7 +19,14 @@ use rustix::{
     io::Errno,
 };
 
-use super::{copy, device::Part, over::Over, own::OwnDir, ranges::Change};
+use super::{
+    copy,
+    device::Part,
+    hidden::{HiddenDir, Inside},
+    over::Over,
+    own::OwnDir,
+    ranges::Change,
+};
 use crate::{hash::digest, path::RelPath, root::Root, slice::Slice};
 
 /// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
@@ -24,6 +34,8 @@ use crate::{hash::digest, path::RelPath, root::Root, slice::Slice};
 pub struct Staged {
     fd: OwnedFd,
     name: Option<String>,
+    /// Its name in a directory that nobody sees, if it is in one.
+    inside: Option<Inside>,
     /// What it lies over, if it only has what changes.
     over: Option<Over>,
     /// What it is of a device, if it is that.
@@ -34,6 +46,10 @@ pub struct Staged {
 static LINK_BY_DESCRIPTOR: AtomicBool = AtomicBool::new(true);
 
 impl Staged {
+    fn bare(fd: OwnedFd) -> Self {
+        Self { fd, name: None, inside: None, over: None, part: None }
+    }
+
     /// A file for a place in `dir`, which is to have these permission bits in the end.
     pub fn create(own: &OwnDir, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Self> {
         let mode = first_mode(mode);
@@ -42,7 +58,7 @@ impl Staged {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, c".", flags, mode) {
-            Ok(fd) => Ok(Self { fd, name: None, over: None, part: None }),
+            Ok(fd) => Ok(Self::bare(fd)),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own, mode),
             Err(error) => Err(error.into()),
         }
@@ -53,7 +69,13 @@ impl Staged {
         let name = own.fresh_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, mode)?;
-        Ok(Self { fd, name: Some(name), over: None, part: None })
+        Ok(Self { name: Some(name), ..Self::bare(fd) })
+    }
+
+    /// A new file in a directory that nobody sees.
+    pub fn inside(dir: &Arc<HiddenDir>, name: &[u8], mode: u16) -> io::Result<Self> {
+        let (fd, inside) = Inside::create(dir, name, first_mode(mode))?;
+        Ok(Self { inside: Some(inside), ..Self::bare(fd) })
     }
 
     /// A file in staging for content that arrives in pieces, to be found again by the path that it is for.
@@ -61,7 +83,7 @@ impl Staged {
         let name = own.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, OWNERS)?;
-        Ok(Self { fd, name: Some(name), over: None, part: None })
+        Ok(Self { name: Some(name), ..Self::bare(fd) })
     }
 
     /// What a run that was cut off left of the file for this path.
@@ -69,7 +91,7 @@ impl Staged {
         let name = own.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
-        Some(Self { fd, name: Some(name), over: None, part: None })
+        Some(Self { name: Some(name), ..Self::bare(fd) })
     }
 
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
@@ -80,7 +102,7 @@ impl Staged {
 
     /// A part of an open device, or of an image.
     pub(super) fn part_of(fd: OwnedFd, part: Part) -> Self {
-        Self { fd, name: None, over: None, part: Some(part) }
+        Self { part: Some(part), ..Self::bare(fd) }
     }
 
     /// What it is of a device, if it is that.
@@ -110,6 +132,11 @@ impl Staged {
             (None, Some(over)) => Slice::all_of(over.basis()),
             (None, None) => Slice::all_of(self.fd.as_fd()),
         }
+    }
+
+    /// Whether it has its name already.
+    pub(super) fn is_inside(&self) -> bool {
+        self.inside.is_some()
     }
 
     /// The name in staging.
@@ -193,6 +220,7 @@ impl Staged {
 
     /// Removes the file. Who still writes to it writes to what nobody will see.
     pub(super) fn unlink(&self, own: &OwnDir) {
+        self.inside.iter().for_each(Inside::remove);
         if let Some(name) = &self.name {
             let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
         }
@@ -200,6 +228,10 @@ impl Staged {
 
     /// Makes the file visible as `name` in `dir`, in place of any file there.
     pub(super) fn publish(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        if let Some(inside) = &self.inside {
+            inside.keep();
+            return Ok(());
+        }
         if self.name.is_none() {
             match self.link(dir, name) {
                 Err(Errno::EXIST) => {}

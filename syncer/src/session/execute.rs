@@ -13,10 +13,11 @@ use super::{
     alike::{Alike, NewFile, few},
     compare::{Compared, Kept, PlannedDir},
     copies::{Copies, Wanted},
+    filling::Filling,
     moves::Moved,
 };
 use crate::{
-    apply::{Destination, Settings, open_dir_in},
+    apply::{Destination, HiddenDir, Settings, open_dir_in},
     attrs::{Attrs, AttrsBuf},
     entry::{Entry, Kind, Meta},
     listing::Entries,
@@ -51,6 +52,15 @@ pub(super) struct Target {
     pub source: DirId,
     /// Where it is, at both ends.
     pub path: RelPath,
+    /// Where it is filled out of sight.
+    pub filling: Option<Filling>,
+}
+
+impl Target {
+    /// The directory, while nobody sees it.
+    pub(super) fn hidden(&self, destination: &Destination) -> Option<&Arc<HiddenDir>> {
+        self.filling.as_ref()?.dir(destination, &self.path)
+    }
 }
 
 /// A file whose content is needed.
@@ -357,7 +367,8 @@ impl<'a> Executor<'a> {
                 return Ok(());
             }
         };
-        let target = Arc::new(Target { source: dir.source, path: dir.path.clone() });
+        let filling = Filling::of(dir);
+        let target = Arc::new(Target { source: dir.source, path: dir.path.clone(), filling });
         let mut needs = Vec::new();
         let mut steps = dir.plan.steps.iter().peekable();
         let mut there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());

@@ -292,6 +292,7 @@ impl Copier<'_> {
                 if let Err(error) = self.copy(&need) {
                     self.writing.failures.add(&need.path(), "copy", &error);
                 }
+                self.writing.has_done(&need);
             }
         }
     }
@@ -333,9 +334,7 @@ impl Copier<'_> {
     }
 
     fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
-        let tree = self.writing.tree()?;
-        let dir = self.to.open(tree.root(), need.dir.source, &need.dir.path)?;
-        let staged = tree.create_file(dir, need.replaces, need.meta.mode)?;
+        let staged = self.writing.create(need, &mut self.to, need.meta.mode)?;
         staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes)?;
         Ok(staged)
     }

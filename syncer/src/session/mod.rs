@@ -13,6 +13,7 @@ mod device;
 mod error;
 mod execute;
 mod feed;
+mod filling;
 mod guard;
 mod holes;
 mod links;

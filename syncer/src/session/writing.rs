@@ -3,7 +3,7 @@
 use std::{io, os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
 
 use super::{
-    execute::{Context, Need},
+    execute::{Context, Need, Target},
     read::LastDir,
 };
 use crate::{
@@ -99,6 +99,18 @@ impl<'a> Writing<'a> {
         }
     }
 
+    /// Begins a file whose content is written as a whole, and which shall have this `mode` in the end. `dir` has the directory that was used last.
+    pub(super) fn create(&self, need: &Need, dir: &mut LastDir, mode: u16) -> io::Result<Staged> {
+        let tree = self.tree()?;
+        match need.dir.hidden(tree).filter(|_| !need.replaces) {
+            Some(hidden) => tree.create_inside(hidden, &need.name, mode),
+            None => {
+                let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
+                tree.create_file(dir, need.replaces, mode)
+            }
+        }
+    }
+
     /// Gives up what was staged. What was written to a device is there.
     pub(super) fn unstage(&self, staged: &Staged) {
         if let Ok(tree) = self.tree() {
@@ -117,7 +129,10 @@ impl<'a> Writing<'a> {
     ) -> io::Result<()> {
         let changed = match self.store {
             Store::Tree(tree) => {
-                let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
+                let dir = match need.dir.hidden(tree) {
+                    Some(hidden) => hidden.fd(),
+                    None => dir.open(tree.root(), need.dir.source, &need.dir.path)?,
+                };
                 tree.publish(staged, dir, &need.name, meta, need.attrs.as_attrs())?;
                 self.counters.count(need.replaces);
                 self.monitor.add_files(1);
@@ -127,6 +142,15 @@ impl<'a> Writing<'a> {
         };
         self.counters.bytes_changed.fetch_add(changed, Relaxed);
         Ok(())
+    }
+
+    /// Takes note that a file has been written or has failed.
+    pub(super) fn has_done(&self, need: &Need) {
+        let Target { path, filling: Some(filling), .. } = &*need.dir else { return };
+        let done = self.tree().and_then(|tree| filling.one_done(tree, path));
+        if let Err(error) = done {
+            self.failures.add(path, "move into place", &error);
+        }
     }
 
     /// Counts bytes of a file that were here already.

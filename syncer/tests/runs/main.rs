@@ -32,6 +32,7 @@ mod judge;
 mod large_folders;
 mod library;
 mod mounts;
+mod new_folders;
 mod places;
 mod refusals;
 mod rehearsals;

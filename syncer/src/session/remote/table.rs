@@ -36,6 +36,7 @@ struct TableState {
 pub(super) struct Slot {
     need: Arc<Need>,
     is_update: bool,
+    is_ending: bool,
     at_hand: Option<AtHand>,
     assembly: Option<Arc<Mutex<Assembly>>>,
 }
@@ -55,7 +56,8 @@ impl Table {
         state.next += needs.len() as u32;
         state.updates += if is_update { needs.len() } else { 0 };
         for (number, need) in (first..).zip(needs) {
-            let slot = Slot { need: Arc::clone(need), is_update, at_hand: None, assembly: None };
+            let slot =
+                Slot { need: Arc::clone(need), is_update, is_ending: false, at_hand: None, assembly: None };
             state.slots.insert(number, slot);
         }
         first
@@ -110,6 +112,14 @@ impl Table {
             let assembly = assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin(need, at_hand.take()))));
             (Arc::clone(need), Arc::clone(assembly))
         })
+    }
+
+    /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as under way.
+    pub(super) fn end(&self, number: u32) -> Option<Arc<Need>> {
+        let mut state = self.lock();
+        let slot = state.slots.get_mut(&number).filter(|slot| !slot.is_ending)?;
+        slot.is_ending = true;
+        Some(Arc::clone(&slot.need))
     }
 
     /// Has done with a file. What was held for it, if anything large was.

@@ -117,9 +117,7 @@ impl<'a> Worker<'a> {
     fn write(&mut self, need: &Need, content: &Content<'_>, bytes: &[u8]) -> io::Result<()> {
         let meta = content.fresh.map_or(need.meta, |fresh| fresh.meta);
         let (writing, len) = (self.writing, bytes.len() as u64);
-        let tree = writing.tree()?;
-        let dir = self.dir.open(tree.root(), need.dir.source, &need.dir.path)?;
-        let staged = tree.create_file(dir, need.replaces, meta.mode)?;
+        let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
         writing.publish(need, &mut self.dir, &staged, &meta, len)?;
         writing.monitor.add_bytes(len);
@@ -284,6 +282,8 @@ impl<'a> Worker<'a> {
     /// Has done with a file, and lets go of the one that it replaces, if it was made from that. That of a device is closed at once: the device is free
     /// when the run is over.
     fn done(&self, number: u32) {
+        let Some(need) = self.table.end(number) else { return };
+        self.writing.has_done(&need);
         let held = self.table.done(number);
         if held.is_some() && !self.writing.is_device() {
             let_go(held);

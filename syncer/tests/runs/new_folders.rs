@@ -1,0 +1,96 @@
+//! New folders of small files: they come into sight when all of their files are there.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+use contract::ExitCode;
+
+use crate::common::{
+    pair::{Pair, Way},
+    process::User,
+    relay::Relay,
+    rng::Rng,
+    scratch, tree,
+};
+
+const FOLDERS: usize = 40;
+const FILES: usize = 25;
+
+/// Folders of small files, one of which is in another.
+fn folders(pair: &Pair) -> Vec<PathBuf> {
+    let mut rng = Rng::new(7);
+    let all: Vec<PathBuf> = (0..FOLDERS).map(|number| format!("above/f{number:02}").into()).collect();
+    for folder in &all {
+        for file in 0..FILES {
+            let path = pair.source.join(folder).join(format!("{file:02}"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            tree::file(&path, &rng.bytes(3000));
+        }
+    }
+    all
+}
+
+fn entries(folder: &Path) -> usize {
+    fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_folder_has_none_of_its_files_or_all_whenever_a_run_is_killed() {
+    for cut in [400_000, 1_000_000, 2_000_000] {
+        let pair = Pair::new(Way::SinkListens);
+        let folders = folders(&pair);
+        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+        let relay = Relay::start(sink.listening(), cut);
+        let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
+        relay.wait_holding();
+        sink.kill();
+        source.kill();
+        let there: Vec<usize> =
+            folders.iter().map(|folder| entries(&pair.destination.join(folder))).collect();
+        assert!(there.iter().all(|&files| files == 0 || files == FILES), "{there:?}");
+        assert!(there.contains(&0) && there.contains(&FILES), "{there:?}");
+        pair.sync("after a run that was killed");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_do_not_keep_the_others_of_a_new_folder_out_of_sight() {
+    for way in Way::ALL.into_iter().filter(|_| scratch::is_root()) {
+        let mut pair = Pair::unprivileged(way);
+        pair.user = if way == Way::Local { User::Nobody } else { User::Same };
+        let folder = pair.source.join("folder");
+        fs::create_dir(&folder).unwrap();
+        (0..FILES).for_each(|number| tree::file(&folder.join(number.to_string()), b"content"));
+        scratch::give_to_nobody(&pair.source);
+        for name in ["3", "17"] {
+            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        let run = pair.run(&[]);
+        run.assert_exit(ExitCode::Partial);
+        assert_eq!(run.report().work.files_failed, 2, "{way:?}");
+        assert_eq!(entries(&pair.destination.join("folder")), FILES - 2, "{way:?}");
+        pair.assert_staging_empty();
+    }
+}
+
+#[test]
+fn a_new_folder_inherits_what_folders_at_its_place_do() {
+    if !scratch::is_root() {
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        folders(&pair);
+        let above = scratch::dir(&pair.destination, "above");
+        chown(&above, None, Some(4321)).unwrap();
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o2770)).unwrap();
+        pair.run(&["--ownership=never", "--no-permissions"]).assert_exit(ExitCode::Done);
+        let folder = fs::metadata(above.join("f03")).unwrap();
+        let file = fs::metadata(above.join("f03/07")).unwrap();
+        assert_eq!((folder.gid(), folder.mode() & 0o7777), (4321, 0o2755), "{way:?}");
+        assert_eq!((file.gid(), file.mode() & 0o7777), (4321, 0o644), "{way:?}");
+    }
+}
