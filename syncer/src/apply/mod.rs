@@ -6,6 +6,7 @@
 mod attrs;
 mod copy;
 mod device;
+mod durable;
 mod epoch;
 mod hidden;
 mod meta;
@@ -54,6 +55,7 @@ pub use redo::{Redo, RedoError};
 pub use staged::{Staged, let_go};
 pub use team::{Seat, Sight, Stage, Team};
 
+use durable::FirstError;
 use hidden::HiddenCount;
 use over::Over;
 
@@ -214,6 +216,7 @@ impl Candidate {
             attrs_not_kept: Default::default(),
             has_attrs: AtomicBool::new(false),
             hidden: HiddenCount::default(),
+            not_durable: FirstError::default(),
         })
     }
 }
@@ -233,6 +236,7 @@ pub struct Destination {
     has_attrs: AtomicBool,
     /// The directories that are out of sight.
     hidden: HiddenCount,
+    not_durable: FirstError,
 }
 
 impl Destination {
@@ -493,11 +497,6 @@ impl Destination {
     pub fn remove_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         self.own.check()?;
         remove::dir(dir, name)
-    }
-
-    /// Makes everything written so far durable: one `syncfs` of the volume.
-    pub fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(&self.root)?)
     }
 
     /// Empties staging and gives the lock back.

@@ -232,7 +232,7 @@ pub(super) fn apply(
     let (files, bytes) =
         executor.mine(&compared.dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     context.monitor.set_totals(files, bytes);
-    let moved = transfer(&mut executor);
+    let moved = context.destination.sync_during(|| transfer(&mut executor));
     context.destination.still_held()?;
     moved?;
     watch.enter(Phase::Apply);
