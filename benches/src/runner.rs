@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
@@ -26,6 +26,8 @@ pub struct Settings {
     pub rounds: u64,
     /// A run that takes longer has failed.
     pub limit: Duration,
+    /// A run has ended when its copy is durable, whatever tool made it.
+    pub durable: bool,
     /// Set when the bench is to stop early.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -138,7 +140,7 @@ fn run_round(
             }
             ensure!(!settings.interrupted.load(Ordering::Relaxed), "interrupted");
             work.settle(scenario.tree.bytes() * 5 / 4)?;
-            match measure(entrant) {
+            match measure(entrant, work, settings) {
                 Ok(sample) => cell.samples.push(sample),
                 Err(failure) => cell.failure = Some(failure),
             }
@@ -150,11 +152,16 @@ fn run_round(
 
 /// One run, and the check of what it left. After a failure the tool is out until the next round: it no longer starts from the
 /// state that the others start from.
-fn measure(entrant: &mut Entrant<'_>) -> Result<Sample, String> {
+fn measure(entrant: &mut Entrant<'_>, work: &WorkDir, settings: &Settings) -> Result<Sample, String> {
     if let Some(out) = &entrant.out {
         return Err(out.clone());
     }
-    let result = entrant.peer.run(&entrant.place).and_then(|sample| {
+    let result = entrant.peer.run(&entrant.place).and_then(|mut sample| {
+        if settings.durable {
+            let ended = Instant::now();
+            work.sync()?;
+            sample.elapsed += ended.elapsed();
+        }
         let (peer, place) = (&entrant.peer, &entrant.place);
         compare(&place.source, &place.destination, peer.fidelity(), peer.own_entries())
             .context("the result is wrong")
@@ -235,7 +242,8 @@ mod tests {
         // In memory: on a disk, writing what is dirty waits for all other writers of the machine.
         let parent = tempfile::tempdir_in("/dev/shm").unwrap();
         let work = WorkDir::make(parent.path(), FileSystem::Dir, 0).unwrap();
-        let settings = Settings { rounds: 2, limit: Duration::from_secs(10), interrupted: Arc::default() };
+        let limit = Duration::from_secs(10);
+        let settings = Settings { rounds: 2, limit, durable: true, interrupted: Arc::default() };
         let phase = |edit| Phase { name: "step", edit, reach_ms: None, allowance: 1.0 };
         let scenario = Scenario {
             tree: Tree::Local1k,

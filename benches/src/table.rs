@@ -23,6 +23,8 @@ pub struct Results {
     pub machine: Machine,
     /// Rounds that each median is of.
     pub rounds: u64,
+    /// Whether each run ended when its copy was durable.
+    pub durable: bool,
     /// One for each set of scenarios.
     pub tables: Vec<Table>,
     /// Tools that are not on this machine.

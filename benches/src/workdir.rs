@@ -103,8 +103,13 @@ impl WorkDir {
     /// Has every tool begin alike, before one that has to do with `bytes` of data: writes what is dirty, so that no tool's clock runs while another's
     /// data is written, and warms the memory.
     pub fn settle(&self, bytes: u64) -> anyhow::Result<()> {
-        rustix::fs::syncfs(File::open(&self.trees)?)?;
+        self.sync()?;
         self.warm(bytes).context("warming the memory")
+    }
+
+    /// Makes all that was written durable.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.trees)?)?)
     }
 
     /// Takes memory and frees it. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same update of

@@ -49,6 +49,9 @@ struct Args {
     /// What the trees are kept on; a file system of its own is made in a file in --dir, mounted for the time of the bench
     #[arg(long, value_enum, default_value = "dir")]
     fs: FileSystem,
+    /// Stop each tool's clock when its copy is durable (`syncfs`), as Volferry's always is
+    #[arg(long)]
+    durable: bool,
     /// Write all figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -106,8 +109,12 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
 }
 
 fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
-    let settings =
-        Settings { rounds: args.rounds, limit: Duration::from_secs(args.limit), interrupted: Arc::default() };
+    let settings = Settings {
+        rounds: args.rounds,
+        limit: Duration::from_secs(args.limit),
+        durable: args.durable,
+        interrupted: Arc::default(),
+    };
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&settings.interrupted))?;
     }
@@ -126,7 +133,7 @@ fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
         tables.push(plan.run(&work, &settings)?);
     }
     missing.dedup();
-    Ok(Results { machine, rounds: args.rounds, tables, missing })
+    Ok(Results { machine, rounds: args.rounds, durable: args.durable, tables, missing })
 }
 
 /// One table to be.
@@ -210,7 +217,8 @@ fn peers_root(args: &Args) -> anyhow::Result<PathBuf> {
 }
 
 fn print(results: &Results) {
-    println!("{}; medians of {} rounds\n", results.machine, results.rounds);
+    let until = if results.durable { ", until each copy is durable" } else { "" };
+    println!("{}; medians of {} rounds{until}\n", results.machine, results.rounds);
     for table in &results.tables {
         println!("{}", table.to_markdown());
     }
