@@ -4,7 +4,7 @@
 use std::{
     env,
     fs::File,
-    io::{self, Write as _},
+    io::{self, BufWriter, Write as _},
 };
 
 use bytes::Bytes;
@@ -14,12 +14,15 @@ use memmap2::Mmap;
 /// run is to do with, less would trouble the disk for nothing.
 pub const SPILL_BYTES: usize = 8 << 20;
 
+/// The file is written to by so many: what is appended may be a name.
+const WRITE_BYTES: usize = 64 << 10;
+
 /// Gathers bytes, one behind the other.
 #[derive(Debug)]
 pub struct Spool {
     /// All of them, as long as there is no file.
     memory: Vec<u8>,
-    file: Option<File>,
+    file: Option<BufWriter<File>>,
     len: usize,
     most_in_memory: usize,
 }
@@ -66,7 +69,8 @@ impl Spool {
 
     fn leave_memory(&mut self) -> io::Result<()> {
         match tempfile::tempfile() {
-            Ok(mut file) => {
+            Ok(file) => {
+                let mut file = BufWriter::with_capacity(WRITE_BYTES, file);
                 file.write_all(&std::mem::take(&mut self.memory)).map_err(no_room)?;
                 self.file = Some(file);
             }
@@ -83,10 +87,10 @@ impl Spool {
     /// All bytes in a row.
     ///
     /// # Errors
-    /// When the file cannot be mapped.
+    /// When the file cannot take the last of them, or not be mapped.
     pub fn finish(self) -> io::Result<Bytes> {
         match self.file {
-            Some(file) => map(&file),
+            Some(file) => map(&file.into_inner().map_err(|error| no_room(error.into_error()))?),
             None => Ok(self.memory.into_boxed_slice().into()),
         }
     }
@@ -128,7 +132,7 @@ mod tests {
     #[test]
     fn a_file_that_takes_no_more_is_an_error_that_names_its_folder() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut spool = Spool { file: Some(full), ..Spool::default() };
+        let mut spool = Spool { file: Some(BufWriter::with_capacity(0, full)), ..Spool::default() };
         let error = spool.append(b"more").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(error.to_string().contains(&*env::temp_dir().to_string_lossy()), "{error}");

@@ -45,7 +45,7 @@ const DATA: &str = "data";
 const SOURCE_DATA: &str = "source";
 const IDENTITY_DIR: &str = "/identity";
 const SCRATCH_DIR: &str = "/run/volferry";
-/// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: some 80 million entries.
+/// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: 80 million entries of 50 bytes.
 const TMP_DIR: &str = "/tmp";
 const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";

@@ -24,8 +24,9 @@ use crate::{
     root::{Root, open_child},
 };
 
-/// So many may be out of sight at once: each is held open.
-const MAX_HIDDEN: u32 = 64;
+/// So many may be out of sight at once: each is held open, and is lost with a run that is cut off. With 1 MiB at most in each, that is less
+/// than the 24 MiB that a peer may have under way.
+const MAX_HIDDEN: u32 = 16;
 
 /// How many directories are out of sight.
 #[derive(Debug, Default)]

@@ -321,9 +321,15 @@ impl Walk<'_> {
             Ok(book) => book,
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
+        let (totals, shared) = (part.totals, part.shared.len());
         let (listing, leaves_out) = match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
             Ok(listed) => listed,
-            Err(error) => return self.give_up(work, error, part),
+            Err(error) => {
+                // What was found in it is not listed, and so not counted.
+                part.totals = totals;
+                part.shared.truncate(shared);
+                return self.give_up(work, error, part);
+            }
         };
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();

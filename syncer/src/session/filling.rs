@@ -19,7 +19,7 @@ use crate::{
 /// With fewer files the two moves of the directory cost more than they save.
 const MIN_FILES: usize = 4;
 
-/// A run that is killed loses what it was filling, so that is no more than crosses in one window.
+/// A run that is cut off loses what it was filling, so that is no more, in all that are filled at once, than crosses in one window.
 const MAX_FILES: usize = 4096;
 const MAX_BYTES: u64 = 1 << 20;
 

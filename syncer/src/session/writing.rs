@@ -102,7 +102,7 @@ impl<'a> Writing<'a> {
     /// Begins a file whose content is written as a whole, and which shall have this `mode` in the end. `dir` has the directory that was used last.
     pub(super) fn create(&self, need: &Need, dir: &mut LastDir, mode: u16) -> io::Result<Staged> {
         let tree = self.tree()?;
-        match need.dir.hidden(tree).filter(|_| !need.replaces) {
+        match need.dir.hidden(tree) {
             Some(hidden) => tree.create_inside(hidden, &need.name, mode),
             None => {
                 let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;

@@ -27,7 +27,7 @@ pub const HEADER_BYTES: usize = 5;
 /// The longest body on the control stream.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// The longest description of one directory, which comes in parts: some 300 million entries, more than is of any use.
+/// The longest description of one directory, which comes in parts: 300 million entries of 50 bytes.
 pub const MAX_LISTED_BYTES: usize = 16 << 30;
 
 /// Why a peer's bytes are not taken.
