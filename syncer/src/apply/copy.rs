@@ -105,6 +105,43 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Resu
     Ok(())
 }
 
+/// Has a file share blocks with another that is on the same file system, which shares: a range of that is `at` this offset then, too. False where
+/// blocks would not come to lie upon blocks.
+pub(super) fn share(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    range: Range<u64>,
+    at: u64,
+) -> io::Result<bool> {
+    let block = rustix::fs::fstatvfs(to)?.f_bsize.max(1);
+    let first = range.start.next_multiple_of(block);
+    let last = range.end - range.end % block;
+    if range.start % block != at % block || first >= last {
+        return Ok(false);
+    }
+    let place = |offset: u64| at + (offset - range.start);
+    shift(from, to, first..last, place(first))?;
+    for edge in [range.start..first, last..range.end] {
+        let mut bytes = vec![0; (edge.end - edge.start) as usize];
+        Slice::all_of(from).read_exact_at(&mut bytes, edge.start)?;
+        write_all(to, &bytes, place(edge.start))?;
+    }
+    Ok(true)
+}
+
+/// `copy_file_range` to another place.
+fn shift(from: BorrowedFd<'_>, to: BorrowedFd<'_>, mut range: Range<u64>, mut at: u64) -> io::Result<()> {
+    while !range.is_empty() {
+        let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut range.start), to, Some(&mut at), left) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Copies a range of a file to the same place of another, sharing its blocks where the file system can.
 pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     match in_kernel(from, to, range.clone())? {

@@ -413,6 +413,11 @@ impl Destination {
         self.root.file(path)
     }
 
+    /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not clone.
+    pub fn private_clone(&self, from: BorrowedFd<'_>) -> Option<OwnedFd> {
+        staged::private_clone(&self.own, from)
+    }
+
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
     pub fn publish(
         &self,

@@ -250,17 +250,31 @@ pub(super) fn make_and_open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Owne
     open_child(dir, name, OFlags::RDONLY)
 }
 
-/// Removes all files but one part for each key. The parts' names, by their keys.
+/// Removes all files but one part for each key, the one that has most in it. The parts' names, by their keys.
 fn sweep(staging: &OwnedFd) -> io::Result<HashMap<String, String>> {
-    let mut parts = HashMap::new();
-    empty(staging, |name| match key_of(name) {
-        Some(key) => parts.insert(key.to_owned(), name.to_owned()).is_some_and(|older| {
-            // Removed under its own name, so that this one stays.
-            unlink(staging, &older).is_err()
-        }),
-        None => true,
+    let mut parts: HashMap<String, String> = HashMap::new();
+    empty(staging, |name| {
+        let Some(key) = key_of(name) else { return true };
+        let Some(other) = parts.get(key) else {
+            parts.insert(key.to_owned(), name.to_owned());
+            return false;
+        };
+        if blocks(staging, name) < blocks(staging, other) {
+            return true;
+        }
+        // Removed under its own name, so that this one stays.
+        if unlink(staging, other).is_err() {
+            return true;
+        }
+        parts.insert(key.to_owned(), name.to_owned());
+        false
     })?;
     Ok(parts)
+}
+
+/// How much is allocated for a file.
+fn blocks(staging: &OwnedFd, name: &str) -> u64 {
+    rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_blocks as u64)
 }
 
 /// The names of the parts that earlier runs left, by their keys, while other processes of the run of this `word` work in `staging`.

@@ -7,6 +7,7 @@
 
 use std::{
     io,
+    ops::Range,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     sync::{
         Arc,
@@ -213,6 +214,12 @@ impl Staged {
         rustix::fs::ioctl_ficlone(&self.fd, from).is_ok()
     }
 
+    /// Has a range of another file of which a clone can be made `at` this offset, sharing its blocks. False where blocks would not come to lie upon blocks: nothing was
+    /// done then.
+    pub fn share(&self, from: BorrowedFd<'_>, range: Range<u64>, at: u64) -> io::Result<bool> {
+        copy::share(from, self.fd(), range, at)
+    }
+
     /// Takes over `len` bytes of another file; with `holes`, those stay holes.
     pub fn copy_from(&self, from: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
         copy::content(from, self.fd(), len, holes)
@@ -279,6 +286,13 @@ impl Staged {
         let own_path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         rustix::fs::linkat(CWD, own_path, dir, name, AtFlags::SYMLINK_FOLLOW)
     }
+}
+
+/// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
+pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let clone = rustix::fs::openat(own.staging(), c".", flags, OWNERS).ok()?;
+    rustix::fs::ioctl_ficlone(&clone, from).is_ok().then_some(clone)
 }
 
 /// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and nobody has to wait for it.

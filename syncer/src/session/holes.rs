@@ -48,6 +48,16 @@ impl DataMap {
     }
 }
 
+/// Where the last data of a file of `len` bytes ends.
+pub(super) fn data_end(file: Slice<'_>, len: u64) -> u64 {
+    let map = DataMap::new(len);
+    let mut end = 0;
+    while let Some(data) = map.next(file, end).filter(|_| end < len) {
+        end = data.end;
+    }
+    end
+}
+
 fn find(Slice { fd, start: begin }: Slice<'_>, at: u64, len: u64) -> Option<Range<u64>> {
     let start = match rustix::fs::seek(fd, SeekFrom::Data(begin + at)) {
         Ok(start) => start.saturating_sub(begin),
@@ -86,6 +96,13 @@ mod tests {
         let inside = 66 << 10..67 << 10;
         assert_eq!(map.within(whole, inside.start, inside.end).first(), Some(&inside));
         assert_eq!(map.next(whole, 66 << 10).map(|data| data.start), Some(66 << 10));
+        assert_eq!(data_end(whole, LEN), LEN);
+        file.set_len(LEN - 100).unwrap();
+        let end = data_end(whole, LEN - 100);
+        assert!(((64 << 10) + 4096..=LEN - 100).contains(&end), "{end}");
+        file.set_len(0).unwrap();
+        file.set_len(LEN).unwrap();
+        assert!([0, LEN].contains(&data_end(whole, LEN)), "some file systems do not tell");
     }
 
     #[test]

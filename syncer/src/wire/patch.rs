@@ -118,6 +118,12 @@ impl<'a> Patch<'a> {
         self.len() == 0
     }
 
+    /// Bytes that are not in holes.
+    pub fn data(&self) -> u64 {
+        let data = |segment: &&Segment<'_>| !matches!(segment, Segment::Hole(_));
+        self.segments.iter().filter(data).map(Segment::len).sum()
+    }
+
     /// Bytes that are kept.
     pub fn kept(&self) -> u64 {
         let kept = |segment: &Segment<'_>| if let Segment::Kept(len) = segment { *len } else { 0 };

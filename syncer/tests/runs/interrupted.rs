@@ -295,6 +295,28 @@ fn what_has_arrived_of_a_large_file_is_not_sent_again() {
     }
 }
 
+/// What had not arrived, and what the old version has of it, is not sent either.
+#[test]
+fn an_update_that_was_cut_off_costs_no_more_than_what_is_left_of_it() {
+    const CROSSED: u64 = 50_000_000;
+    for (way, old_len) in Way::NETWORK.into_iter().flat_map(|way| [(way, 48_000_000), (way, 112_000_000)]) {
+        let pair = Pair::new(way);
+        let content = Rng::new(3).bytes(112_000_000);
+        // One grows at its start, the other changes there.
+        let old = [vec![7; old_len - 48_000_000], content[64_000_000..].to_vec()].concat();
+        tree::file(&pair.source.join("large"), &old);
+        pair.sync("the old version");
+        tree::file(&pair.source.join("large"), &content);
+        let (source, sink, relay) = start_over(&pair, CROSSED);
+        relay.wait_holding();
+        [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
+        drop([source.wait(), sink.wait()]);
+        let sent = pair.sync("the run after the one that was cut off").work.bytes_on_wire;
+        assert!(sent < 64_000_000 - CROSSED + WINDOW + 2_000_000, "{way:?}: {sent} bytes sent");
+        pair.assert_staging_empty();
+    }
+}
+
 #[test]
 fn what_is_left_of_another_version_is_never_spliced() {
     let pair = Pair::new(Way::SinkListens);

@@ -1,10 +1,16 @@
 //! What the destination has is not sent again: it is kept, cloned, moved or put together anew, and is the source's byte for byte.
 
-use std::{fs, io::Write as _, os::unix::fs::FileExt as _, path::Path};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
 
 use contract::Report;
 
 use crate::common::{
+    mount::FileSystem,
     pair::{Pair, Way},
     rng::Rng,
     scratch,
@@ -86,6 +92,48 @@ fn an_insertion_sends_itself_and_about_a_chunk() {
         assert_sent(&pair.sync("after the insertion"), 300_000 + (192 << 10), "an insertion");
         fs::write(&path, &old[3_000_000..]).unwrap();
         assert_sent(&pair.sync("after the removal"), 192 << 10, "a removal");
+    }
+}
+
+/// Bytes that may be written to the file system.
+fn room(path: &Path) -> u64 {
+    let stat = rustix::fs::statvfs(path).unwrap();
+    stat.f_bavail * stat.f_frsize
+}
+
+#[test]
+fn where_blocks_can_be_shared_what_stayed_or_moved_by_blocks_is_not_written_again() {
+    for kind in [FileSystem::Xfs, FileSystem::Btrfs] {
+        let Ok(mounted) = kind.mount().inspect_err(|error| eprintln!("skipped: {kind:?}: {error}")) else {
+            continue;
+        };
+        for way in Way::NETWORK {
+            let pair = Pair::in_dir(mounted.folder(), way);
+            random(&pair, "file", 48 * MIB);
+            pair.sync("the first run");
+            let (source, copy) = (pair.source.join("file"), pair.destination.join("file"));
+            let old = fs::read(&source).unwrap();
+            let inserted = Rng::new(1).bytes(MIB);
+            let versions = [
+                ("appended", [&old[..], b"one line more"].concat(), true),
+                ("inserted by blocks", [&old[..MIB + 77], &inserted, &old[MIB + 77..]].concat(), true),
+                ("removed by blocks", old[3 * MIB..].to_vec(), true),
+                ("cut short", old[..40 * MIB + 5].to_vec(), true),
+                ("inserted", [&old[..MIB], &inserted[..1000], &old[MIB..]].concat(), false),
+                ("as it was", old.clone(), false),
+            ];
+            for (what, version, shares) in versions {
+                fs::write(&source, &version).unwrap();
+                let held = File::create(pair.dir().join("held")).unwrap();
+                rustix::fs::ioctl_ficlone(&held, File::open(&copy).unwrap()).unwrap();
+                rustix::fs::syncfs(&held).unwrap();
+                let before = room(&copy);
+                pair.sync(what);
+                let taken = before.saturating_sub(room(&copy));
+                assert!(!shares || taken < 12 * MIB as u64, "{kind:?}, {what}: {taken} bytes were taken");
+                assert!(fs::read(&copy).unwrap() == version, "{kind:?}, {what}");
+            }
+        }
     }
 }
 

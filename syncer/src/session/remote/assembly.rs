@@ -8,16 +8,16 @@ use std::{
 
 use blake3::{Hash, hazmat::ChainingValue};
 
-use super::{joined::Joined, kept::Kept};
+use super::{kept::Kept, old_chunks::OldChunks};
 use crate::{
     apply::Staged,
-    delta::{chunk::ChunkSizes, list::ListBuilder},
+    delta::list::ListBuilder,
     hash::{BlockHash, BlockHashes, ContentHash, block_bytes, granule_value, is_one_block},
     session::{execute::Need, writing::Writing},
     transport::TransportError,
     wire::{
         data::Whole,
-        patch::{Chunks, Patch, Segment},
+        patch::{Patch, Segment},
     },
 };
 
@@ -25,8 +25,8 @@ use crate::{
 pub(super) enum AtHand {
     /// A staged file, and what is in it.
     Granules(Arc<Kept>),
-    /// Files that are cut to chunks of these sizes.
-    Chunks(Arc<Joined>, ChunkSizes),
+    /// Files that were cut to chunks.
+    Chunks(Arc<OldChunks>),
 }
 
 /// A large file that is arriving.
@@ -50,8 +50,7 @@ pub(super) enum Made {
 
 /// What the chunks of a file are, by their places.
 pub(super) struct MadeChunks {
-    pub basis: Arc<Joined>,
-    sizes: ChunkSizes,
+    pub old: Arc<OldChunks>,
     parts: BTreeMap<u64, Vec<(Hash, u32)>>,
     len: u64,
 }
@@ -70,8 +69,8 @@ impl Assembly {
             Some(AtHand::Granules(kept)) => {
                 (Some(Arc::clone(kept.staged())), Made::Blocks { hashes: hashes(), kept: Some(kept) })
             }
-            Some(AtHand::Chunks(basis, sizes)) => {
-                (None, Made::Chunks(MadeChunks { basis, sizes, parts: BTreeMap::new(), len: 0 }))
+            Some(AtHand::Chunks(old)) => {
+                (None, Made::Chunks(MadeChunks { old, parts: BTreeMap::new(), len: 0 }))
             }
             None => (None, Made::Blocks { hashes: hashes(), kept: None }),
         };
@@ -102,6 +101,14 @@ impl Assembly {
             staged.set_len(self.file_len)?;
         }
         Ok(staged)
+    }
+
+    /// What a run that was cut off left of the file, if it was made from that.
+    pub(super) fn leftover(&self) -> Option<&Staged> {
+        match &self.made {
+            Made::Chunks(made) => made.old.leftover(),
+            Made::Blocks { .. } => None,
+        }
     }
 
     /// Gives the file up because it could not be written, and its room on the volume back.
@@ -139,7 +146,7 @@ impl MadeChunks {
     }
 
     fn root(&self) -> ContentHash {
-        let mut list = ListBuilder::new(self.sizes);
+        let mut list = ListBuilder::new(self.old.sizes());
         self.parts.values().flatten().for_each(|(hash, len)| list.push(hash, *len));
         let (_, root) = list.finish();
         ContentHash(*root.0.as_bytes())
@@ -222,28 +229,4 @@ fn read_back(staged: &Staged, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     staged.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
-}
-
-/// Writes chunks, each made in `buffer`. What they are, in their order.
-pub(super) fn write_chunks(
-    staged: &Staged,
-    basis: &Joined,
-    chunks: &Chunks<'_>,
-    buffer: &mut Vec<u8>,
-) -> io::Result<Vec<(Hash, u32)>> {
-    let mut at = chunks.place.offset;
-    let mut made = Vec::with_capacity(chunks.chunks.len());
-    for chunk in &chunks.chunks {
-        buffer.clear();
-        if let Some((offset, len)) = chunk.copied {
-            buffer.resize(len as usize, 0);
-            basis.read_exact_at(buffer, offset)?;
-        }
-        buffer.extend_from_slice(chunk.literal);
-        staged.write_at(buffer, at)?;
-        made.push((blake3::hash(buffer), buffer.len() as u32));
-        at += buffer.len() as u64;
-    }
-    staged.begin_write_back(chunks.place.offset, chunks.len());
-    Ok(made)
 }

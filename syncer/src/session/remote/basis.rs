@@ -13,16 +13,14 @@ use std::{
 use async_channel::{Receiver, WeakSender};
 use rustix::fs::Stat;
 
-use super::{assembly::AtHand, cutting::list_chunks, joined::Joined, kept::Kept, table::Table};
+use super::{assembly::AtHand, kept::Kept, old_chunks::OldChunks, table::Table, worth::Worth};
 use crate::{
-    apply::read_exact_at,
-    delta::{
-        chunk::ChunkSizes,
-        name::{Name as _, ShortName},
-    },
+    apply::{Staged, read_exact_at},
+    delta::name::{Name as _, ShortName},
     hash::block_bytes,
     session::{
         execute::Need,
+        holes::data_end,
         read::{has_holes, regular},
         writing::Writing,
     },
@@ -51,6 +49,7 @@ pub(super) struct Reader<'a> {
     pub writing: Writing<'a>,
     pub control: &'a Control,
     pub table: &'a Table,
+    pub worth: &'a Worth,
     /// Weak, so that the queue ends with who fills it.
     pub jobs: WeakSender<Job>,
 }
@@ -100,41 +99,71 @@ impl Reader<'_> {
     }
 
     fn begin(&self, number: u32, need: &Arc<Need>, mut old: Vec<OwnedFd>) -> io::Result<()> {
-        if let Some(staged) = self.writing.stage_over(need).or_else(|| self.writing.leftover(need)) {
-            return self.share(number, need, Kept::what_is_in(staged)?);
+        if let Some(staged) = self.writing.stage_over(need) {
+            return self.share(number, need, Kept::what_is_in(staged)?, true);
+        }
+        if let Some(leftover) = self.writing.leftover(need) {
+            return self.go_on(number, need, leftover, old);
         }
         if old.len() > 1 {
-            return self.chunks(number, need, joined(old)?);
+            return self.worth_chunks(number, need, with_lengths(old)?);
         }
         let file = old.pop().ok_or(io::ErrorKind::NotFound)?;
         let stat = regular(&file)?;
         let len = stat.st_size as u64;
         let in_place = len == need.size || len.max(need.size) < MIN_CHUNKED_BYTES || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
-            return self.chunks(number, need, Joined::new(vec![(file, len)]));
+            return self.worth_chunks(number, need, vec![(file, len)]);
         }
         let staged = self.writing.tree()?.stage_file(&need.path())?;
         let kept = match staged.clone_of(file.as_fd()) {
             true => Kept::what_is_in(staged)?,
             false => Kept::copy_of(file, staged)?,
         };
-        self.share(number, need, kept)
+        self.share(number, need, kept, true)
     }
 
-    fn chunks(&self, number: u32, need: &Need, basis: Joined) -> io::Result<()> {
-        let sizes = ChunkSizes::for_len(basis.len());
-        let list = list_chunks(&basis, sizes)?;
-        self.table.set_at_hand(number, AtHand::Chunks(Arc::new(basis), sizes));
-        self.update(number, need, Basis::Chunks(list.short()));
+    /// Goes on from what a run that was cut off left of a file, all of which is read. What it had not come to is in the old version.
+    fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
+        let left = regular(leftover.fd())?;
+        let old_stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
+        let is_whole = !has_holes(&left) && old_stats.iter().all(|old| old.st_size == left.st_size);
+        if old.is_empty() || is_whole || old_stats.iter().any(has_holes) {
+            return self.share(number, need, Kept::what_is_in(leftover)?, false);
+        }
+        let len = data_end(leftover.basis(), left.st_size as u64);
+        let files = std::iter::once((leftover.fd().try_clone_to_owned()?, len));
+        self.chunks(number, need, files.chain(with_lengths(old)?).collect(), Some(leftover))
+    }
+
+    fn chunks(
+        &self,
+        number: u32,
+        need: &Need,
+        files: Vec<(OwnedFd, u64)>,
+        leftover: Option<Staged>,
+    ) -> io::Result<()> {
+        let tree = self.writing.tree()?;
+        let (old, list) = OldChunks::cut(tree, files, leftover, self.worth)?;
+        self.table.set_at_hand(number, AtHand::Chunks(Arc::new(old)));
+        self.update(number, need, Basis::Chunks(list));
         Ok(())
+    }
+
+    /// The same, if reading all of it pays.
+    fn worth_chunks(&self, number: u32, need: &Need, files: Vec<(OwnedFd, u64)>) -> io::Result<()> {
+        match self.worth.pays(files.iter().map(|(_, len)| len).sum()) {
+            true => self.chunks(number, need, files, None),
+            false => Err(io::Error::other("to read what is there costs more than to send what is needed")),
+        }
     }
 
     fn update(&self, number: u32, need: &Need, basis: Basis) {
         self.tell(&Message::Update(Update { need: number, dir: need.dir.source, index: need.index, basis }));
     }
 
-    /// Has other threads help with a file of many blocks.
-    fn share(&self, number: u32, need: &Arc<Need>, kept: Kept) -> io::Result<()> {
+    /// Has other threads help with a file of many blocks. Unless it `is_judged`, all of it is read.
+    fn share(&self, number: u32, need: &Arc<Need>, kept: Kept, is_judged: bool) -> io::Result<()> {
         if kept.granule_bytes() > block_bytes(need.size) {
             return Err(io::Error::other(
                 "it is so much longer that no block of the new file has a granule of it",
@@ -142,7 +171,8 @@ impl Reader<'_> {
         }
         let kept = Arc::new(kept);
         self.table.set_at_hand(number, AtHand::Granules(Arc::clone(&kept)));
-        let reading = Arc::new(Reading { number, need: Arc::clone(need), kept, telling: Mutex::default() });
+        let telling = Mutex::default();
+        let reading = Arc::new(Reading { number, need: Arc::clone(need), kept, is_judged, telling });
         let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         for _ in 1..threads.min(reading.kept.blocks()) {
             // Where the queue is full, the others have enough to do.
@@ -154,8 +184,9 @@ impl Reader<'_> {
 
     /// Does blocks until all are taken. Who does the last one of a part tells the source.
     fn help(&self, reading: &Reading) {
+        let worth = reading.is_judged.then_some(self.worth);
         let mut buffer = Vec::new();
-        while reading.kept.do_block(&mut buffer) {
+        while reading.kept.do_block(&mut buffer, worth) {
             let _in_order = reading.telling.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some(part) = reading.kept.next_part() {
                 self.update(reading.number, &reading.need, Basis::Granules(part));
@@ -169,6 +200,8 @@ pub(super) struct Reading {
     number: u32,
     need: Arc<Need>,
     kept: Arc<Kept>,
+    /// Only what pays is read.
+    is_judged: bool,
     /// Held while the source is told: a part before the next.
     telling: Mutex<()>,
 }
@@ -185,8 +218,8 @@ pub(super) fn open_all(writing: Writing<'_>, need: &Need) -> Vec<OwnedFd> {
     paths.filter_map(|path| writing.open_file(path).ok()).collect()
 }
 
-/// Files one behind the other, as many as are not too long together.
-fn joined(files: Vec<OwnedFd>) -> io::Result<Joined> {
+/// Files and their lengths: as many as are not too long together.
+fn with_lengths(files: Vec<OwnedFd>) -> io::Result<Vec<(OwnedFd, u64)>> {
     let (mut chosen, mut total) = (Vec::new(), 0);
     for file in files {
         let len = regular(&file)?.st_size as u64;
@@ -195,5 +228,5 @@ fn joined(files: Vec<OwnedFd>) -> io::Result<Joined> {
             chosen.push((file, len));
         }
     }
-    Ok(Joined::new(chosen))
+    Ok(chosen)
 }

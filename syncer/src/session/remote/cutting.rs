@@ -13,46 +13,54 @@ use std::{
 
 use blake3::Hash;
 
-use super::joined::Joined;
+use super::{joined::Joined, worth::Worth};
 use crate::delta::{
     chunk::{ChunkSizes, Chunker},
-    list::{ChunkList, ListBuilder},
     window::Window,
 };
 
 /// What a thread takes at a time: a few chunks in hundreds are cut twice.
 const PIECE: u64 = 32 << 20;
 
+/// A disk reads so much ahead of a thread. Left to itself the system does not: it takes one file that is read at several places for one that is read at random.
+const AHEAD: u64 = 4 << 20;
+
 /// As many threads help with one file at most; other files have theirs.
 const MAX_THREADS: usize = 8;
 
+/// A chunk: its hash and its length.
+pub(super) type Cut = (Hash, u32);
+
 /// The chunks of `basis`, in order.
-pub(super) fn list_chunks(basis: &Joined, sizes: ChunkSizes) -> io::Result<ChunkList> {
-    list_in_pieces(basis, sizes, PIECE)
+pub(super) fn cut(basis: &Joined, sizes: ChunkSizes, worth: &Worth) -> io::Result<Vec<Cut>> {
+    cut_in_pieces(basis, sizes, PIECE, worth)
 }
 
-fn list_in_pieces(basis: &Joined, sizes: ChunkSizes, piece: u64) -> io::Result<ChunkList> {
+fn cut_in_pieces(basis: &Joined, sizes: ChunkSizes, piece: u64, worth: &Worth) -> io::Result<Vec<Cut>> {
     let starts: Vec<u64> = (0..basis.len()).step_by(piece as usize).collect();
-    let mut joining = Joining { basis, sizes, list: ListBuilder::new(sizes), at: 0 };
-    for (start, chunks) in starts.iter().zip(cut_all(basis, sizes, &starts, piece)?) {
+    let mut joining = Joining { basis, sizes, chunks: Vec::new(), at: 0 };
+    for (start, chunks) in starts.iter().zip(cut_all(basis, sizes, &starts, piece, worth)?) {
         joining.add(*start, &chunks)?;
     }
     joining.finish()
 }
 
-/// A chunk: its hash and its length.
-type Cut = (Hash, u32);
-
 /// The chunks of each piece, to the first cut at its end or behind it.
-fn cut_all(basis: &Joined, sizes: ChunkSizes, starts: &[u64], piece: u64) -> io::Result<Vec<Vec<Cut>>> {
+fn cut_all(
+    basis: &Joined,
+    sizes: ChunkSizes,
+    starts: &[u64],
+    piece: u64,
+    worth: &Worth,
+) -> io::Result<Vec<Vec<Cut>>> {
     let cut: Vec<Mutex<io::Result<Vec<Cut>>>> = starts.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some((start, cut)) =
             Some(next.fetch_add(1, Relaxed)).and_then(|nth| starts.get(nth).zip(cut.get(nth)))
         {
-            *cut.lock().unwrap_or_else(PoisonError::into_inner) =
-                cut_piece(basis, sizes, *start, start + piece);
+            *cut.lock().unwrap_or_else(PoisonError::into_inner) = worth
+                .reading(piece.min(basis.len() - start), || cut_piece(basis, sizes, *start, start + piece));
         }
     };
     let threads =
@@ -79,15 +87,15 @@ fn cut_piece(basis: &Joined, sizes: ChunkSizes, start: u64, end: u64) -> io::Res
 struct Joining<'a> {
     basis: &'a Joined,
     sizes: ChunkSizes,
-    list: ListBuilder,
+    chunks: Vec<Cut>,
     /// The last cut.
     at: u64,
 }
 
 impl Joining<'_> {
-    fn push(&mut self, (hash, len): &Cut) {
-        self.list.push(hash, *len);
-        self.at += u64::from(*len);
+    fn push(&mut self, chunk: Cut) {
+        self.at += u64::from(chunk.1);
+        self.chunks.push(chunk);
     }
 
     /// Adds a piece from the first cut on that it has in common with what is there. Up to that, what is there is cut on.
@@ -100,19 +108,19 @@ impl Joining<'_> {
                 cut += u64::from(*len);
             } else {
                 let chunk = cutter.next()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-                self.push(&chunk);
+                self.push(chunk);
             }
         }
-        chunks.for_each(|chunk| self.push(chunk));
+        chunks.for_each(|chunk| self.push(*chunk));
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<ChunkList> {
+    fn finish(mut self) -> io::Result<Vec<Cut>> {
         let mut cutter = Cutter::new(self.basis, self.sizes, self.at);
         while let Some(chunk) = cutter.next()? {
-            self.push(&chunk);
+            self.push(chunk);
         }
-        Ok(self.list.finish().0)
+        Ok(self.chunks)
     }
 }
 
@@ -122,11 +130,13 @@ struct Cutter<'a> {
     chunker: Chunker,
     window: Option<Window>,
     read: u64,
+    /// The system was asked to read up to here.
+    asked: u64,
 }
 
 impl<'a> Cutter<'a> {
     fn new(basis: &'a Joined, sizes: ChunkSizes, start: u64) -> Self {
-        Self { basis, chunker: Chunker::new(sizes), window: None, read: start }
+        Self { basis, chunker: Chunker::new(sizes), window: None, read: start, asked: start }
     }
 
     fn next(&mut self) -> io::Result<Option<Cut>> {
@@ -144,6 +154,10 @@ impl<'a> Cutter<'a> {
             }
             let spare = window.spare();
             let most = usize::try_from(len - self.read).map_or(spare.len(), |rest| rest.min(spare.len()));
+            if self.asked < self.read + AHEAD / 2 {
+                self.basis.will_need(self.asked, AHEAD);
+                self.asked += AHEAD;
+            }
             self.basis.read_exact_at(&mut spare[..most], self.read)?;
             window.filled(most);
             self.read += most as u64;
@@ -157,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::delta::{
-        list::list,
+        list::{ListBuilder, list},
         testing::{noise, text},
     };
 
@@ -180,8 +194,10 @@ mod tests {
             for piece in [5_000, 20_000, 99_999, 500_000, 10_000_000] {
                 let halves = content.split_at(content.len() / 3);
                 for basis in [joined(&[content]), joined(&[halves.0, halves.1])] {
-                    let found = list_in_pieces(&basis, sizes, piece).unwrap();
-                    assert!(found == expected, "{} bytes in pieces of {piece}", content.len());
+                    let mut found = ListBuilder::new(sizes);
+                    let chunks = cut_in_pieces(&basis, sizes, piece, &Worth::new()).unwrap();
+                    chunks.iter().for_each(|(hash, len)| found.push(hash, *len));
+                    assert!(found.finish().0 == expected, "{} bytes in pieces of {piece}", content.len());
                 }
             }
         }
@@ -192,6 +208,6 @@ mod tests {
         let mut short = tempfile::tempfile().unwrap();
         short.write_all(&noise(6, 100_000)).unwrap();
         let basis = Joined::new(vec![(short.into(), 200_000)]);
-        assert!(list_in_pieces(&basis, ChunkSizes::FINE, 30_000).is_err());
+        assert!(cut_in_pieces(&basis, ChunkSizes::FINE, 30_000, &Worth::new()).is_err());
     }
 }

@@ -2,8 +2,12 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    num::NonZeroU64,
+    ops::Range,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
+
+use rustix::fs::Advice;
 
 use crate::slice::Slice;
 
@@ -12,6 +16,14 @@ pub(super) struct Joined {
     files: Vec<OwnedFd>,
     /// Where each ends.
     ends: Vec<u64>,
+}
+
+/// Where a range of the whole is.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub file: BorrowedFd<'a>,
+    /// Where in the file it begins.
+    pub offset: u64,
 }
 
 impl Joined {
@@ -31,6 +43,21 @@ impl Joined {
     /// The length of all.
     pub(super) fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Where a range is, if it is in one file.
+    pub(super) fn place(&self, range: Range<u64>) -> Option<Place<'_>> {
+        let nth = self.ends.partition_point(|end| *end <= range.start);
+        let start = nth.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let file = self.files.get(nth).filter(|_| range.end <= self.ends[nth])?.as_fd();
+        Some(Place { file, offset: range.start - start })
+    }
+
+    /// Has the system read a range of one file soon.
+    pub(super) fn will_need(&self, offset: u64, len: u64) {
+        if let Some(Place { file, offset }) = self.place(offset..offset + 1) {
+            let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::WillNeed);
+        }
     }
 
     /// Fills `bytes` from `offset` on, which may be in more than one of the files.

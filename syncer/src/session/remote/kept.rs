@@ -13,6 +13,7 @@ use std::{
 
 use blake3::hazmat::ChainingValue;
 
+use super::worth::Worth;
 use crate::{
     apply::Staged,
     delta::{
@@ -30,8 +31,8 @@ use crate::{
 /// How much is read and copied at once: more than a block of content has, as each piece has to wait for its turn to be written.
 const BLOCK: u64 = MAX_BLOCK_BYTES as u64;
 
-/// How much of a file is told of at once: 16 KiB of names, and some 20 ms of reading and copying.
-const PART: u64 = 32 << 20;
+/// How much of a file is read or passed over, and told of, at once: 4 KiB of names, and some 5 ms of reading and copying.
+const PART: u64 = 8 << 20;
 
 /// A staged file, what was in it before anything came, and how much of that the source knows.
 pub(super) struct Kept {
@@ -51,12 +52,18 @@ pub(super) struct Kept {
 }
 
 struct State {
-    /// Of granules that are in a hole, or could not be read or copied, there is none.
+    /// Of granules that are in a hole, were not read, or could not be read or copied, there is none.
     values: Vec<Option<ChainingValue>>,
-    /// How many bytes of each part are not done with.
-    left: Vec<u64>,
+    parts: Vec<Part>,
     /// How many parts the source was told of.
     told: usize,
+}
+
+struct Part {
+    /// How many bytes are not done with.
+    left: u64,
+    /// Whether it is read, once that was decided.
+    is_read: Option<bool>,
 }
 
 impl Kept {
@@ -83,7 +90,7 @@ impl Kept {
         let granule = granule_bytes(len);
         let values = vec![None; len.div_ceil(granule as u64) as usize];
         let parts = (0..len.max(1)).step_by(PART as usize);
-        let left = parts.map(|start| (len.max(1) - start).min(PART)).collect();
+        let parts = parts.map(|start| Part { left: (len.max(1) - start).min(PART), is_read: None }).collect();
         Self {
             staged: Arc::new(staged),
             from,
@@ -94,7 +101,7 @@ impl Kept {
             next: AtomicU64::new(0),
             writing: Arc::default(),
             is_stopped: AtomicBool::new(false),
-            state: Mutex::new(State { values, left, told: 0 }),
+            state: Mutex::new(State { values, parts, told: 0 }),
         }
     }
 
@@ -129,23 +136,46 @@ impl Kept {
         self.next.fetch_max(self.len.max(1), Relaxed);
     }
 
-    /// Reads, copies and hashes the next block, in `buffer`; false where none is left. What fails of it is nothing that the source is told of.
-    pub(super) fn do_block(&self, buffer: &mut Vec<u8>) -> bool {
+    /// Reads, copies and hashes the next block, in `buffer`, or passes over it where reading its part does not pay; false where none is left. What
+    /// fails of it is nothing that the source is told of.
+    pub(super) fn do_block(&self, buffer: &mut Vec<u8>, worth: Option<&Worth>) -> bool {
         let offset = self.next.fetch_add(BLOCK, Relaxed);
         if offset >= self.len.max(1) {
             return false;
         }
-        let values = self.block(offset, buffer).unwrap_or_else(|error| {
-            tracing::debug!(offset, %error, "nothing is made use of of a block");
-            Vec::new()
-        });
+        let values = match self.is_to_be_read(offset, worth) {
+            true => self.read_block(offset, buffer, worth),
+            false => Vec::new(),
+        };
         let mut state = lock(&self.state);
         let first = (offset / self.granule as u64) as usize;
         for (slot, value) in state.values[first..].iter_mut().zip(values) {
             *slot = Some(value);
         }
-        state.left[(offset / PART) as usize] -= (self.len.max(1) - offset).min(BLOCK);
+        state.parts[(offset / PART) as usize].left -= (self.len.max(1) - offset).min(BLOCK);
         true
+    }
+
+    fn is_to_be_read(&self, offset: u64, worth: Option<&Worth>) -> bool {
+        let Part { left, is_read } = &mut lock(&self.state).parts[(offset / PART) as usize];
+        *is_read.get_or_insert_with(|| worth.is_none_or(|worth| worth.pays(*left)))
+    }
+
+    /// Whether what is at `offset` was read.
+    pub(super) fn was_read(&self, offset: u64) -> bool {
+        lock(&self.state).parts.get((offset / PART) as usize).is_some_and(|part| part.is_read == Some(true))
+    }
+
+    fn read_block(&self, offset: u64, buffer: &mut Vec<u8>, worth: Option<&Worth>) -> Vec<ChainingValue> {
+        let mut read = || self.block(offset, buffer);
+        let values = match worth {
+            Some(worth) => worth.reading(BLOCK.min(self.len - offset), read),
+            None => read(),
+        };
+        values.unwrap_or_else(|error| {
+            tracing::debug!(offset, %error, "nothing is made use of of a block");
+            Vec::new()
+        })
     }
 
     /// The values of a block's granules; none if it is a hole.
@@ -185,7 +215,7 @@ impl Kept {
     pub(super) fn next_part(&self) -> Option<Granules> {
         let mut state = lock(&self.state);
         let start = state.told as u64 * PART;
-        if *state.left.get(state.told)? > 0 {
+        if state.parts.get(state.told)?.left > 0 {
             return None;
         }
         state.told += 1;
@@ -201,7 +231,7 @@ impl Kept {
     /// Whether the source may send what the file has before `end`: it was told of all that is there.
     pub(super) fn is_told(&self, end: u64) -> bool {
         let state = lock(&self.state);
-        state.told == state.left.len() || end <= state.told as u64 * PART
+        state.told == state.parts.len() || end <= state.told as u64 * PART
     }
 
     /// What the granule at `offset` contributes to the file's hash, if it is one of `len` bytes and all of it is there.
@@ -261,10 +291,10 @@ mod tests {
             assert!(kept.next_part().is_none());
             let known = told.last().map_or(0, Granules::end);
             assert!((known == 0 || kept.is_told(known)) && !kept.is_told(known + 1));
-            assert!(kept.do_block(&mut buffer));
+            assert!(kept.do_block(&mut buffer, None));
             told.extend(kept.next_part());
         }
-        assert!(!kept.do_block(&mut buffer) && kept.is_told(u64::MAX));
+        assert!(!kept.do_block(&mut buffer, None) && kept.is_told(u64::MAX));
         assert_eq!(
             told.iter().map(|part| (part.start(), part.end())).collect::<Vec<_>>(),
             [(0, PART), (PART, 2 * PART), (2 * PART, 2 * PART + 100)]
@@ -282,10 +312,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (_destination, kept) = copy_of(dir.path(), &[7; 3 << 20]);
         let mut buffer = Vec::new();
-        assert!(kept.do_block(&mut buffer));
+        assert!(kept.do_block(&mut buffer, None));
         kept.stop();
         kept.staged().set_len(100).unwrap();
-        while kept.do_block(&mut buffer) {}
+        while kept.do_block(&mut buffer, None) {}
         assert_eq!(staged(&kept), [7; 100]);
     }
 
@@ -295,7 +325,7 @@ mod tests {
         let (_destination, kept) = copy_of(dir.path(), &[7; 2 << 20]);
         fs::File::options().write(true).open(dir.path().join("old")).unwrap().set_len(1 << 20).unwrap();
         let mut buffer = Vec::new();
-        while kept.do_block(&mut buffer) {}
+        while kept.do_block(&mut buffer, None) {}
         let part = kept.next_part().unwrap();
         let value = |at| granule_value(&[7; 16 << 10], at);
         assert_eq!(part.kept(&[7; 16 << 10], 0, &value(0)), 16 << 10);
@@ -304,10 +334,30 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_pay_is_neither_read_nor_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_destination, kept) = copy_of(dir.path(), &[7; 8 * PART as usize + 100]);
+        let worth = Worth::nothing_found();
+        let mut buffer = Vec::new();
+        while kept.do_block(&mut buffer, Some(&worth)) {}
+        let told: Vec<_> = std::iter::from_fn(|| kept.next_part()).collect();
+        let value = |at| granule_value(&[7; 16 << 10], at);
+        for (part, start) in told.iter().zip((0..).step_by(PART as usize)) {
+            let is_read = start == 7 * PART;
+            assert_eq!((part.start(), kept.was_read(start)), (start, is_read));
+            assert_eq!(part.kept(&[7; 16 << 10], start, &value(start)) > 0, is_read);
+        }
+        let staged = staged(&kept);
+        assert!(staged[..7 * PART as usize].iter().all(|&byte| byte == 0));
+        assert!(staged[7 * PART as usize..8 * PART as usize].iter().all(|&byte| byte == 7));
+        assert_eq!(told.len(), 9);
+    }
+
+    #[test]
     fn who_is_given_up_reads_no_more() {
         let dir = tempfile::tempdir().unwrap();
         let (_destination, kept) = copy_of(dir.path(), &[7; 2 << 20]);
         kept.give_up();
-        assert!(!kept.do_block(&mut Vec::new()) && kept.next_part().is_none());
+        assert!(!kept.do_block(&mut Vec::new(), None) && kept.next_part().is_none());
     }
 }

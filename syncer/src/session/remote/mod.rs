@@ -6,8 +6,10 @@ mod basis;
 mod cutting;
 mod joined;
 mod kept;
+mod old_chunks;
 mod table;
 mod worker;
+mod worth;
 
 use std::{sync::Arc, thread::ScopedJoinHandle};
 
@@ -17,6 +19,7 @@ use self::{
     basis::{Job, Reader, open_all, request},
     table::{MAX_UNDER_WAY, Table},
     worker::Worker,
+    worth::Worth,
 };
 use super::{
     SessionError,
@@ -38,15 +41,16 @@ pub(super) fn run(
     peer: &Peer,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<bool, SessionError> {
-    let table = Table::default();
+    let (table, worth) = (Table::default(), Worth::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         let (jobs, queue) = async_channel::bounded(16 * threads);
         let mut readers = Vec::new();
         for _ in 0..threads {
-            scope.spawn(|| Worker::new(writing, &table).run(peer));
+            scope.spawn(|| Worker::new(writing, &table, &worth).run(peer));
             let queue = queue.clone();
-            let reader = Reader { writing, control: &peer.control, table: &table, jobs: jobs.downgrade() };
+            let (control, jobs) = (&peer.control, jobs.downgrade());
+            let reader = Reader { writing, control, table: &table, worth: &worth, jobs };
             readers.push(scope.spawn(move || reader.run(&queue)));
         }
         let mut fetch = RemoteFetch { writing, table: &table, peer, jobs: Some(jobs), readers };

@@ -7,9 +7,10 @@ use std::{
 };
 
 use super::{
-    assembly::{Assembly, AtHand, Made, write_chunks, write_patch},
+    assembly::{Assembly, AtHand, Made, write_patch},
     kept::Kept,
     table::{Arriving, Table},
+    worth::Worth,
 };
 use crate::{
     apply::{Staged, let_go, read_exact_at},
@@ -28,13 +29,14 @@ use crate::{
 pub(super) struct Worker<'a> {
     writing: Writing<'a>,
     table: &'a Table,
+    worth: &'a Worth,
     dir: LastDir,
     buffer: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(writing: Writing<'a>, table: &'a Table) -> Self {
-        Self { writing, table, dir: LastDir::default(), buffer: Vec::new() }
+    pub(super) fn new(writing: Writing<'a>, table: &'a Table, worth: &'a Worth) -> Self {
+        Self { writing, table, worth, dir: LastDir::default(), buffer: Vec::new() }
     }
 
     pub(super) fn run(mut self, peer: &Peer) {
@@ -128,18 +130,20 @@ impl<'a> Worker<'a> {
         let Some((need, assembly)) = self.assembly(block.need, block.attempt, block.file_len)? else {
             return Ok(());
         };
-        kept_before(&assembly, block.attempt, block.offset + block.bytes.len() as u64)?;
+        let len = block.bytes.len() as u64;
+        let kept = kept_before(&assembly, block.attempt, block.offset + len)?;
+        self.worth.came(len, kept.filter(|kept| kept.was_read(block.offset)).map(|_| 0));
         let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
         let Some((staged, writing)) = staged(&assembly, block.attempt) else { return Ok(()) };
         let written = {
             let _alone = lock(&writing);
             staged.write_at(block.bytes, block.offset)
         };
-        staged.begin_write_back(block.offset, block.bytes.len() as u64);
+        staged.begin_write_back(block.offset, len);
         drop(staged);
         let written = written.map(|()| (block.offset, hash));
         self.take_hashes(&assembly, block.attempt, written, 0)?;
-        self.writing.monitor.add_bytes(block.bytes.len() as u64);
+        self.writing.monitor.add_bytes(len);
         self.complete(block.need, &need, &assembly);
         Ok(())
     }
@@ -151,6 +155,8 @@ impl<'a> Worker<'a> {
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
         }
+        let was_read = kept.as_ref().is_some_and(|kept| kept.was_read(patch.place.offset));
+        self.worth.came(patch.data(), was_read.then(|| patch.kept()));
         let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
         let written = write_patch(&staged, kept.as_deref(), patch);
         drop(staged);
@@ -185,13 +191,14 @@ impl<'a> Worker<'a> {
     fn take_chunks(&mut self, chunks: &Chunks<'_>) -> Result<(), TransportError> {
         let Place { need: number, attempt, file_len, offset } = chunks.place;
         let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
-        let basis = match lock_attempt(&assembly, attempt).as_deref() {
-            Some(Assembly { made: Made::Chunks(made), .. }) => Arc::clone(&made.basis),
+        let old = match lock_attempt(&assembly, attempt).as_deref() {
+            Some(Assembly { made: Made::Chunks(made), .. }) => Arc::clone(&made.old),
             Some(_) => return Err(MIXED),
             None => return Ok(()),
         };
+        self.worth.came(chunks.len(), Some(chunks.copied()));
         let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
-        let written = write_chunks(&staged, &basis, chunks, &mut self.buffer);
+        let written = old.write(&staged, chunks, &mut self.buffer);
         drop(staged);
         if let Some(mut assembly) = lock_attempt(&assembly, attempt) {
             assembly.reused += chunks.copied();
@@ -273,6 +280,7 @@ impl<'a> Worker<'a> {
         match published {
             Ok(()) => {
                 self.writing.count_reused(need, assembly.reused);
+                assembly.leftover().iter().for_each(|leftover| self.writing.unstage(leftover));
                 self.done(number);
             }
             Err(error) => self.give_up(number, need, "write", &error),

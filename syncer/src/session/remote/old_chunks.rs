@@ -1,0 +1,150 @@
+//! What the destination has of a file in which bytes may have moved, cut into chunks; and the new file made from them.
+//!
+//! Where the file system clones, what was cut is a private clone, so nobody can have changed what was read and hashed. Then chunks that stayed where they were, or moved by whole blocks, are shared and
+//! not copied: a file that has grown is not written anew.
+
+use std::{
+    io,
+    ops::Range,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use super::{
+    cutting::{Cut, cut},
+    joined::{Joined, Place},
+    worth::Worth,
+};
+use crate::{
+    apply::{Destination, Staged},
+    delta::{
+        chunk::ChunkSizes,
+        list::{ChunkList, ListBuilder},
+        name::ShortName,
+    },
+    wire::patch::{ChunkPart, Chunks},
+};
+
+/// Chunks in a row are shared from so many bytes on. Fewer are written sooner than their blocks are mapped.
+const MIN_SHARED_BYTES: u64 = 256 << 10;
+
+/// Old files, cut into chunks.
+pub(super) struct OldChunks {
+    files: Joined,
+    sizes: ChunkSizes,
+    /// What was read, if nobody else can write to the files: where each chunk begins, and what it is.
+    read: Option<Vec<(u64, Cut)>>,
+    /// One of the files, left by a run that was cut off.
+    leftover: Option<Staged>,
+}
+
+impl OldChunks {
+    /// Cuts files of these lengths; one of them may be a `leftover`. The names of the chunks, too.
+    pub(super) fn cut(
+        tree: &Destination,
+        files: Vec<(OwnedFd, u64)>,
+        leftover: Option<Staged>,
+        worth: &Worth,
+    ) -> io::Result<(Self, ChunkList<ShortName>)> {
+        // Parts of several files do not lie block upon block, unless one of them is this file.
+        let may_share = files.len() == 1 || leftover.is_some();
+        let clones = files
+            .iter()
+            .filter(|_| may_share)
+            .map(|(file, len)| Some((tree.private_clone(file.as_fd())?, *len)));
+        let clones = clones.collect::<Option<Vec<_>>>().filter(|clones| clones.len() == files.len());
+        let (are_private, files) = (clones.is_some(), Joined::new(clones.unwrap_or(files)));
+        let sizes = ChunkSizes::for_len(files.len());
+        let chunks = cut(&files, sizes, worth)?;
+        let mut list = ListBuilder::new(sizes);
+        chunks.iter().for_each(|(hash, len)| list.push(hash, *len));
+        let read = are_private.then(|| with_starts(chunks));
+        Ok((Self { files, sizes, read, leftover }, list.finish().0.short()))
+    }
+
+    /// What the files were cut to.
+    pub(super) fn sizes(&self) -> ChunkSizes {
+        self.sizes
+    }
+
+    /// What a run that was cut off left, of no more use when the file is there.
+    pub(super) fn leftover(&self) -> Option<&Staged> {
+        self.leftover.as_ref()
+    }
+
+    /// Puts chunks at their place in `staged`. What they are, in their order. Those that are written are made in `buffer`.
+    pub(super) fn write(
+        &self,
+        staged: &Staged,
+        chunks: &Chunks<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Vec<Cut>> {
+        let (mut at, mut rest) = (chunks.place.offset, &chunks.chunks[..]);
+        let mut made = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            let known = self.known(rest);
+            let (run, behind) = rest.split_at(known.len().max(1));
+            let len = run.iter().map(ChunkPart::len).sum::<u64>();
+            match known.first() {
+                Some((from, _)) if self.share(staged, *from..from + len, at)? => {
+                    made.extend(known.iter().map(|(_, cut)| *cut));
+                }
+                _ => self.copy(staged, run, at, buffer, &mut made)?,
+            }
+            (at, rest) = (at + len, behind);
+        }
+        Ok(made)
+    }
+
+    /// What was read of as many of the first chunks as follow each other here, too.
+    fn known(&self, chunks: &[ChunkPart<'_>]) -> &[(u64, Cut)] {
+        let read = self.read.as_deref().unwrap_or_default();
+        let from = chunks.first().and_then(|first| first.copied).map(|(from, _)| from);
+        let first = from.and_then(|from| read.binary_search_by_key(&from, |(start, _)| *start).ok());
+        let read = first.map_or(&[][..], |first| &read[first..]);
+        let is_here = |((start, (_, len)), chunk): &(&(u64, Cut), &ChunkPart<'_>)| {
+            chunk.copied == Some((*start, *len)) && chunk.literal.is_empty()
+        };
+        &read[..read.iter().zip(chunks).take_while(is_here).count()]
+    }
+
+    /// Has `staged` share a range of the old files `at` this offset; false where that has to be copied.
+    fn share(&self, staged: &Staged, range: Range<u64>, at: u64) -> io::Result<bool> {
+        let len = range.end - range.start;
+        match self.files.place(range) {
+            Some(Place { file, offset }) if len >= MIN_SHARED_BYTES => {
+                staged.share(file, offset..offset + len, at)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn copy(
+        &self,
+        staged: &Staged,
+        chunks: &[ChunkPart<'_>],
+        start: u64,
+        buffer: &mut Vec<u8>,
+        made: &mut Vec<Cut>,
+    ) -> io::Result<()> {
+        let mut at = start;
+        for chunk in chunks {
+            buffer.clear();
+            if let Some((offset, len)) = chunk.copied {
+                buffer.resize(len as usize, 0);
+                self.files.read_exact_at(buffer, offset)?;
+            }
+            buffer.extend_from_slice(chunk.literal);
+            staged.write_at(buffer, at)?;
+            made.push((blake3::hash(buffer), buffer.len() as u32));
+            at += buffer.len() as u64;
+        }
+        staged.begin_write_back(start, at - start);
+        Ok(())
+    }
+}
+
+/// Where each chunk begins, and what it is.
+fn with_starts(chunks: Vec<Cut>) -> Vec<(u64, Cut)> {
+    let start = |at: &mut u64, chunk: Cut| Some((std::mem::replace(at, *at + u64::from(chunk.1)), chunk));
+    chunks.into_iter().scan(0, start).collect()
+}
