@@ -100,7 +100,8 @@ impl Reader<'_> {
 
     fn begin(&self, number: u32, need: &Arc<Need>, mut old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(staged) = self.writing.stage_over(need) {
-            return self.share(number, need, Kept::what_is_in(staged)?, true);
+            // What is not read is written, and here that costs room in the journal, or in snapshots below a device.
+            return self.share(number, need, Kept::what_is_in(staged)?, false);
         }
         if let Some(leftover) = self.writing.leftover(need) {
             return self.go_on(number, need, leftover, old);
