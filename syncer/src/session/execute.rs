@@ -110,6 +110,11 @@ impl Need {
     pub(super) fn path(&self) -> RelPath {
         path_in(&self.dir.path, &self.name)
     }
+
+    /// Whether the destination has an older version of it, and not only something that is like it.
+    pub(super) fn is_version(&self) -> bool {
+        self.old.as_ref().is_some_and(|old| old.path == self.path())
+    }
 }
 
 /// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason to leave the

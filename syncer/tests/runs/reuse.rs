@@ -138,6 +138,21 @@ fn where_blocks_can_be_shared_what_stayed_or_moved_by_blocks_is_not_written_agai
 }
 
 #[test]
+fn a_file_that_is_new_twice_crosses_once_whatever_else_it_was_compared_with() {
+    const LEN: usize = 24 * MIB;
+    for pair in pairs() {
+        for seed in 0..3 {
+            write(&pair.source.join(format!("of the same length {seed}")), &Rng::new(seed).bytes(LEN));
+        }
+        pair.sync("the first run");
+        for name in ["new", "folder/other"] {
+            write(&pair.source.join(name), &Rng::new(7).bytes(LEN));
+        }
+        assert_sent(&pair.sync("after the new ones"), LEN as u64, "one of the new ones");
+    }
+}
+
+#[test]
 fn a_file_that_shrank_is_what_it_is_now() {
     for pair in pairs() {
         random(&pair, "large", 8 * MIB);

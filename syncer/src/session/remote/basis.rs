@@ -121,7 +121,7 @@ impl Reader<'_> {
             true => Kept::what_is_in(staged)?,
             false => Kept::copy_of(file, staged)?,
         };
-        self.share(number, need, kept, true)
+        self.share(number, need, kept, need.is_version())
     }
 
     /// Goes on from what a run that was cut off left of a file, all of which is read. What it had not come to is in the old version.
@@ -153,7 +153,7 @@ impl Reader<'_> {
 
     /// The same, if reading all of it pays.
     fn worth_chunks(&self, number: u32, need: &Need, files: Vec<(OwnedFd, u64)>) -> io::Result<()> {
-        match self.worth.pays(files.iter().map(|(_, len)| len).sum()) {
+        match !need.is_version() || self.worth.pays(files.iter().map(|(_, len)| len).sum()) {
             true => self.chunks(number, need, files, None),
             false => Err(io::Error::other("to read what is there costs more than to send what is needed")),
         }

@@ -132,7 +132,8 @@ impl<'a> Worker<'a> {
         };
         let len = block.bytes.len() as u64;
         let kept = kept_before(&assembly, block.attempt, block.offset + len)?;
-        self.worth.came(len, kept.filter(|kept| kept.was_read(block.offset)).map(|_| 0));
+        let was_read = need.is_version() && kept.is_some_and(|kept| kept.was_read(block.offset));
+        self.worth.came(len, was_read.then_some(0));
         let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
         let Some((staged, writing)) = staged(&assembly, block.attempt) else { return Ok(()) };
         let written = {
@@ -155,7 +156,8 @@ impl<'a> Worker<'a> {
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
         }
-        let was_read = kept.as_ref().is_some_and(|kept| kept.was_read(patch.place.offset));
+        let was_read =
+            need.is_version() && kept.as_ref().is_some_and(|kept| kept.was_read(patch.place.offset));
         self.worth.came(patch.data(), was_read.then(|| patch.kept()));
         let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
         let written = write_patch(&staged, kept.as_deref(), patch);
@@ -196,7 +198,7 @@ impl<'a> Worker<'a> {
             Some(_) => return Err(MIXED),
             None => return Ok(()),
         };
-        self.worth.came(chunks.len(), Some(chunks.copied()));
+        self.worth.came(chunks.len(), need.is_version().then(|| chunks.copied()));
         let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
         let written = old.write(&staged, chunks, &mut self.buffer);
         drop(staged);
