@@ -112,18 +112,20 @@ impl WorkDir {
         Ok(rustix::fs::syncfs(File::open(&self.trees)?)?)
     }
 
-    /// Takes memory and frees it. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same update of
-    /// 1 GiB took 0.7 s or 3.3 s.
+    /// Takes memory and frees it, as the trees' file system does: some take it by the page, others in large pieces. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same update of
+    /// 1 GiB took 0.7 s or 3.3 s, and 256 MiB to XFS 0.25 or 0.95 s.
     fn warm(&self, bytes: u64) -> anyhow::Result<()> {
         if rustix::fs::statfs(self.dir.path())?.f_type != TMPFS_MAGIC {
             return Ok(());
         }
-        let path = self.dir.path().join("warm");
+        let path = self.trees.join("warm");
         let mut file = File::create_new(&path)?;
         fs::remove_file(path)?;
         let block = vec![1; 1 << 20];
         (0..bytes.div_ceil(1 << 20)).try_for_each(|_| file.write_all(&block))?;
-        Ok(())
+        file.sync_all()?;
+        drop(file);
+        self.sync()
     }
 
     fn mount(&mut self, file_system: FileSystem, bytes: u64) -> anyhow::Result<()> {

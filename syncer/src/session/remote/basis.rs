@@ -127,9 +127,11 @@ impl Reader<'_> {
     /// Goes on from what a run that was cut off left of a file, all of which is read. What it had not come to is in the old version.
     fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
         let left = regular(leftover.fd())?;
-        let old_stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
-        let is_whole = !has_holes(&left) && old_stats.iter().all(|old| old.st_size == left.st_size);
-        if old.is_empty() || is_whole || old_stats.iter().any(has_holes) {
+        let stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
+        let is_whole = !has_holes(&left) && stats.iter().all(|old| old.st_size == left.st_size);
+        let is_too_long =
+            stats.iter().map(|old| old.st_size).sum::<i64>() > MAX_CHUNKED_BYTES as i64 - left.st_size;
+        if old.is_empty() || is_whole || is_too_long || stats.iter().any(has_holes) {
             return self.share(number, need, Kept::what_is_in(leftover)?, false);
         }
         let len = data_end(leftover.basis(), left.st_size as u64);

@@ -47,11 +47,8 @@ impl OldChunks {
     ) -> io::Result<(Self, ChunkList<ShortName>)> {
         // Parts of several files do not lie block upon block, unless one of them is this file.
         let may_share = files.len() == 1 || leftover.is_some();
-        let clones = files
-            .iter()
-            .filter(|_| may_share)
-            .map(|(file, len)| Some((tree.private_clone(file.as_fd())?, *len)));
-        let clones = clones.collect::<Option<Vec<_>>>().filter(|clones| clones.len() == files.len());
+        let clone = |(file, len): &(OwnedFd, u64)| Some((tree.private_clone(file.as_fd())?, *len));
+        let clones = may_share.then(|| files.iter().map(clone).collect::<Option<Vec<_>>>()).flatten();
         let (are_private, files) = (clones.is_some(), Joined::new(clones.unwrap_or(files)));
         let sizes = ChunkSizes::for_len(files.len());
         let chunks = cut(&files, sizes, worth)?;
