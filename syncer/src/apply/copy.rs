@@ -249,3 +249,37 @@ pub(super) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::{fd::AsFd as _, unix::fs::FileExt as _};
+
+    use super::*;
+
+    /// Where blocks are not shared, as here perhaps, the kernel copies them.
+    #[test]
+    fn a_shared_range_is_there_from_its_first_byte_to_its_last() {
+        let [from, to] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        let content: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
+        from.write_all_at(&content, 0).unwrap();
+        let block = rustix::fs::fstatvfs(&to).unwrap().f_bsize;
+        for (range, blocks) in
+            [(5000..90_000, 3), (0..8 * block, 0), (4 * block..100_000, 1), (9000..9000 + 2 * block, 2)]
+        {
+            to.set_len(0).unwrap();
+            to.write_all_at(&[7; 200_000], 0).unwrap();
+            let at = range.start + blocks * block;
+            assert!(share(from.as_fd(), to.as_fd(), range.clone(), at).unwrap(), "{range:?}");
+            let mut expected = vec![7; 200_000];
+            let len = (range.end - range.start) as usize;
+            expected[at as usize..at as usize + len]
+                .copy_from_slice(&content[range.start as usize..range.end as usize]);
+            let mut there = vec![0; 200_000];
+            to.read_exact_at(&mut there, 0).unwrap();
+            assert!(there == expected, "{range:?}");
+        }
+        for (range, at) in [(5000..90_000, 5001), (10..block, 10), (1..block + 1, 1)] {
+            assert!(!share(from.as_fd(), to.as_fd(), range, at).unwrap());
+        }
+    }
+}

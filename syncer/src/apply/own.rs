@@ -259,11 +259,8 @@ fn sweep(staging: &OwnedFd) -> io::Result<HashMap<String, String>> {
             parts.insert(key.to_owned(), name.to_owned());
             return false;
         };
-        if blocks(staging, name) < blocks(staging, other) {
-            return true;
-        }
-        // Removed under its own name, so that this one stays.
-        if unlink(staging, other).is_err() {
+        // The other is removed under its own name, so that this one stays.
+        if blocks(staging, name) < blocks(staging, other) || unlink(staging, other).is_err() {
             return true;
         }
         parts.insert(key.to_owned(), name.to_owned());
@@ -385,6 +382,21 @@ mod tests {
         fs::write(place.own("staging/1/file"), "of a hidden directory").unwrap();
         let _own = place.open().unwrap();
         assert_eq!(place.staged(), 0);
+    }
+
+    #[test]
+    fn of_the_parts_of_one_file_the_one_with_most_in_it_is_left() {
+        let place = Place::new();
+        drop(place.open().unwrap());
+        let key = "0123456789abcdef".repeat(2);
+        for (run, len) in [("1", 5_000), ("2", 500_000), ("3", 50_000), ("4", 0)] {
+            fs::write(place.own(&format!("staging/{key}.{run}")), vec![1; len]).unwrap();
+        }
+        let own = place.open().unwrap();
+        assert_eq!(place.staged(), 1);
+        let name = own.take_leftover(&key).unwrap();
+        assert_eq!(fs::metadata(place.own(&format!("staging/{name}"))).unwrap().len(), 500_000);
+        assert!(!own.has_leftover(&key));
     }
 
     #[test]

@@ -155,6 +155,7 @@ impl<'a> Cutter<'a> {
             let spare = window.spare();
             let most = usize::try_from(len - self.read).map_or(spare.len(), |rest| rest.min(spare.len()));
             if self.asked < self.read + AHEAD / 2 {
+                self.asked = self.asked.max(self.read);
                 self.basis.will_need(self.asked, AHEAD);
                 self.asked += AHEAD;
             }
