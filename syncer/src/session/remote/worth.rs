@@ -21,7 +21,8 @@ const ASSUMED: u64 = 8 << 20;
 /// When so much was compared, all that was seen counts half: files are not all alike.
 const HALVED_AT: u64 = 64 << 20;
 
-/// Where it does not pay, one byte in so many is read all the same, to see whether that has changed.
+/// Where it does not pay, one byte in so many is read all the same, to see whether that has changed; and all of what is larger than so many
+/// times what was compared.
 const PROBED: u64 = 8;
 
 /// What a run has seen, on all of its threads.
@@ -69,7 +70,10 @@ impl Worth {
     pub(super) fn pays(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         let arriving = state.since.map_or(Duration::ZERO, |since| since.elapsed());
-        let pays = state.seen.pays(arriving, self.threads) || state.skipped >= (PROBED - 1) * bytes;
+        // What was seen of little says nothing of much.
+        let is_unknown = bytes > PROBED * state.seen.compared;
+        let pays =
+            is_unknown || state.seen.pays(arriving, self.threads) || state.skipped >= (PROBED - 1) * bytes;
         state.skipped = if pays { 0 } else { state.skipped + bytes };
         pays
     }
@@ -192,6 +196,7 @@ mod tests {
         let read: Vec<_> =
             [MIB, 2 * MIB, 4 * MIB, 2 * MIB, MIB].into_iter().map(|len| worth.pays(len)).collect();
         assert_eq!(read, [false, false, false, false, true], "files of other lengths");
+        assert!(!worth.pays(8 * HALVED_AT - 8) && worth.pays(8 * HALVED_AT), "more than is known of");
     }
 
     #[test]
