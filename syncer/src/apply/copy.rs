@@ -105,8 +105,8 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Resu
     Ok(())
 }
 
-/// Has a file share blocks with another that is on the same file system, which shares: a range of that is `at` this offset then, too. False where
-/// blocks would not come to lie upon blocks.
+/// Has a file share blocks with another: a range of that is `at` this offset then, too. False, and nothing done, where blocks would not come to lie
+/// upon blocks, or the file system does not share.
 pub(super) fn share(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -120,7 +120,11 @@ pub(super) fn share(
         return Ok(false);
     }
     let place = |offset: u64| at + (offset - range.start);
-    shift(from, to, first..last, place(first))?;
+    match in_kernel(from, to, first..last, place(first))? {
+        0 => return Ok(false),
+        shared if shared < last - first => return Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => {}
+    }
     for edge in [range.start..first, last..range.end] {
         let mut bytes = vec![0; (edge.end - edge.start) as usize];
         Slice::all_of(from).read_exact_at(&mut bytes, edge.start)?;
@@ -129,53 +133,44 @@ pub(super) fn share(
     Ok(true)
 }
 
-/// `copy_file_range` to another place.
-fn shift(from: BorrowedFd<'_>, to: BorrowedFd<'_>, mut range: Range<u64>, mut at: u64) -> io::Result<()> {
-    while !range.is_empty() {
-        let left = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        match rustix::fs::copy_file_range(from, Some(&mut range.start), to, Some(&mut at), left) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
 /// Copies a range of a file to the same place of another, sharing its blocks where the file system can.
 pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    match in_kernel(from, to, range.clone())? {
-        true => Ok(()),
-        false => through_memory(from, to, range),
+    match in_kernel(from, to, range.clone(), range.start)? {
+        0 => through_memory(from, to, range),
+        _ => Ok(()),
     }
 }
 
 fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    if range.end.saturating_sub(range.start) > SMALL_BYTES && in_kernel(from, to, range.clone())? {
+    let is_large = range.end.saturating_sub(range.start) > SMALL_BYTES;
+    if is_large && in_kernel(from, to, range.clone(), range.start)? > 0 {
         return Ok(());
     }
     through_memory(from, to, range)
 }
 
-/// `copy_file_range`; false where the file systems do not do it.
-fn in_kernel(from: BorrowedFd<'_>, to: BorrowedFd<'_>, Range { start, end }: Range<u64>) -> io::Result<bool> {
-    let mut done = start;
-    while done < end {
-        let (mut at, mut there) = (done, done);
-        let left = usize::try_from(end - done).unwrap_or(usize::MAX);
-        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut there), left) {
+/// `copy_file_range`, of a range `at` another place. How much was copied: less where the file ends before, and nothing where the file systems do not do it.
+fn in_kernel(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    Range { start, end }: Range<u64>,
+    at: u64,
+) -> io::Result<u64> {
+    let mut done = 0;
+    while start + done < end {
+        let (mut from_at, mut to_at) = (start + done, at + done);
+        let left = usize::try_from(end - from_at).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), left) {
             Ok(0) => break,
             Ok(copied) => done += copied as u64,
-            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
-                if done == start =>
-            {
-                return Ok(false);
+            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) if done == 0 => {
+                break;
             }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(true)
+    Ok(done)
 }
 
 fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {

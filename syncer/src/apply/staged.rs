@@ -214,8 +214,7 @@ impl Staged {
         rustix::fs::ioctl_ficlone(&self.fd, from).is_ok()
     }
 
-    /// Has a range of another file of which a clone can be made `at` this offset, sharing its blocks. False where blocks would not come to lie upon blocks: nothing was
-    /// done then.
+    /// Has a range of another file `at` this offset, sharing its blocks. False, and nothing done, where that cannot be.
     pub fn share(&self, from: BorrowedFd<'_>, range: Range<u64>, at: u64) -> io::Result<bool> {
         copy::share(from, self.fd(), range, at)
     }

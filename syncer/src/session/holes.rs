@@ -52,7 +52,7 @@ impl DataMap {
 pub(super) fn data_end(file: Slice<'_>, len: u64) -> u64 {
     let map = DataMap::new(len);
     let mut end = 0;
-    while let Some(data) = map.next(file, end).filter(|_| end < len) {
+    while let Some(data) = map.next(file, end) {
         end = data.end;
     }
     end

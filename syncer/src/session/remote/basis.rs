@@ -129,8 +129,9 @@ impl Reader<'_> {
         let left = regular(leftover.fd())?;
         let stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
         let is_whole = !has_holes(&left) && stats.iter().all(|old| old.st_size == left.st_size);
-        let is_too_long =
-            stats.iter().map(|old| old.st_size).sum::<i64>() > MAX_CHUNKED_BYTES as i64 - left.st_size;
+        // Sparse files may be as long as a number can be.
+        let total = stats.iter().map(|old| old.st_size as u64).fold(left.st_size as u64, u64::saturating_add);
+        let is_too_long = total > MAX_CHUNKED_BYTES;
         if old.is_empty() || is_whole || is_too_long || stats.iter().any(has_holes) {
             return self.share(number, need, Kept::what_is_in(leftover)?, false);
         }
