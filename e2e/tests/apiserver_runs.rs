@@ -356,3 +356,22 @@ fn expected_volume(pod: &Pod) -> Option<VolumeId> {
 fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {
     move |job| syncjob::text(job, "/lastRun/id") == run && syncjob::status(job, "/activeRun").is_null()
 }
+
+#[tokio::test]
+async fn what_the_api_server_refuses_is_said_in_its_words_and_the_run_goes_on_once_it_is_corrected() {
+    let (stage, _controller) = Stage::with_controller("refused").await.unwrap();
+    let cpu = |request: &str| json!({"resources": {"requests": {"cpu": request}, "limits": {"cpu": "1"}}});
+    stage.sync("web", json!({"pods": cpu("2")})).await.unwrap();
+    let refused = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "ChildRefused");
+    let refused = stage.until("web", "its Job is refused", refused).await.unwrap();
+    let message = syncjob::message(&refused, "Reconciling");
+    assert!(
+        message.contains("-sink: ") && message.contains("must be less than or equal to cpu limit"),
+        "{message}"
+    );
+
+    stage.patch("web", json!({"spec": {"pods": cpu("1")}})).await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    let runs = stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    assert_eq!(syncjob::text(&runs, "/activeRun/id"), "web-1");
+}

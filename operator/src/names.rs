@@ -20,6 +20,8 @@ pub const LABEL_RUN: &str = "volferry.dev/run";
 pub const LABEL_TRY: &str = "volferry.dev/try";
 /// Label of Jobs and pods: `source` or `sink`.
 pub const LABEL_SIDE: &str = "volferry.dev/side";
+/// Value of [`claim_label`].
+pub const CLAIM_USED: &str = "true";
 /// Label of every child: the value is [`FIELD_MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Annotation of every child: the job's whole name, which a label cannot hold.
@@ -105,6 +107,11 @@ pub fn try_id(run: &str, retries: i32) -> String {
     }
 }
 
+/// The key of the label of pods that use the claim of that name, where all that use it have to be on one node.
+pub fn claim_label(claim: &str) -> String {
+    format!("volferry.dev/claim-{}", hash(&[claim]))
+}
+
 /// The value of [`LABEL_SYNCJOB`] for a job of that name.
 pub fn label_value(job: &str) -> String {
     shorten(job, MAX_LABEL)
@@ -181,6 +188,13 @@ mod tests {
             let names = TryNames::new("web", uid, number, retries);
             assert!(names.services(3).into_iter().chain(names.services(1)).all(|name| seen.insert(name)));
         }
+    }
+
+    #[test]
+    fn claims_of_any_name_have_a_label_of_their_own() {
+        let (a, b) = (claim_label(&"x".repeat(253)), claim_label("data"));
+        assert_ne!(a, b);
+        assert!([a, b].iter().all(|key| key.strip_prefix("volferry.dev/").unwrap().len() <= MAX_LABEL));
     }
 
     #[test]

@@ -98,6 +98,17 @@ fn the_operator_holds_no_wildcard_and_reads_no_secret() {
     }
 }
 
+/// To remove `status.destination`, as the message of `OtherDestination` says, by `kubectl edit`.
+#[test]
+fn the_admin_of_a_namespace_may_edit_the_status_of_its_jobs() {
+    let roles = documents("config/rbac/users.yaml");
+    let admin = roles.iter().find(|role| role["metadata"]["name"] == "volferry-admin").unwrap();
+    let rights = rights(&rules_of(admin));
+    for verb in ["get", "update", "patch"] {
+        assert!(rights.contains(&["volferry.dev", "syncjobs/status", verb].map(String::from)), "{verb}");
+    }
+}
+
 /// Nobody can grant what they do not hold.
 #[test]
 fn the_operator_holds_what_it_grants_to_syncer_pods() {

@@ -32,6 +32,7 @@ pub mod reason {
     pub const CLAIM_NOT_BOUND: &str = "ClaimNotBound";
     pub const BLOCK_VOLUME: &str = "BlockVolume";
     pub const CLAIM_NOT_SHAREABLE: &str = "ClaimNotShareable";
+    pub const CHILD_REFUSED: &str = "ChildRefused";
     pub const POD_PENDING: &str = "PodPending";
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";

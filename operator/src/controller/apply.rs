@@ -1,4 +1,5 @@
-//! The fourth step: bring into the cluster what was built, by server-side apply under one field manager.
+//! The fourth step: bring into the cluster what was built, by server-side apply under one field manager; but for
+//! Secrets, which are made and never changed.
 //!
 //! The order is what makes a kill harmless at any point. The Services come first, because by their label
 //! everything else of a try is found again. The Secrets are written only while there is no Job, and both
@@ -14,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -24,7 +25,18 @@ use super::{
     cleanup::{self, CleanupError},
     dereference::Children,
 };
-use crate::{names::FIELD_MANAGER, resources::Try};
+use crate::{
+    api::conditions::reason,
+    fault::Fault,
+    human::{clipped, sentence},
+    names::FIELD_MANAGER,
+    resources::Try,
+};
+
+/// What the API server answers to an object that it does not take as it is: bad request, forbidden, invalid.
+const REFUSALS: [u16; 3] = [400, 403, 422];
+/// The most of the API server's words that get into a status.
+const MAX_WORDS_BYTES: usize = 2048;
 
 /// What could not be made.
 #[derive(Debug, Error)]
@@ -49,6 +61,20 @@ pub enum ApplyError {
     /// Keys of a launch that was cut short cannot be removed.
     #[error(transparent)]
     Stale(#[from] CleanupError),
+}
+
+impl ApplyError {
+    /// What the API server has against an object, if that is why it was not made.
+    pub fn refusal(&self) -> Option<Fault> {
+        let Self::Apply { kind, name, source: kube::Error::Api(answer) } = self else { return None };
+        let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
+        let message = format!(
+            "The API server refuses the {kind} {name}: {words} Correct spec.pods if that is what it names, else the \
+             quota, the admission policy or the operator's rights that stand in the way; the run goes on as soon as \
+             the {kind} is let in."
+        );
+        REFUSALS.contains(&answer.code).then(|| Fault::new(reason::CHILD_REFUSED, message))
+    }
 }
 
 /// Makes what is missing of a try, given what there is.
@@ -100,8 +126,15 @@ async fn secrets(client: &Client, of: &Try<'_>) -> Result<(), ApplyError> {
         cleanup::delete::<Secret>(client, &of.job.namespace, &of.names.secret(side)).await?;
     }
     for secret in build::secrets(of)? {
-        apply(client, &secret).await?;
+        create(client, &secret).await?;
     }
+    Ok(())
+}
+
+async fn create(client: &Client, secret: &Secret) -> Result<(), ApplyError> {
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    let api = Api::<Secret>::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
+    api.create(&params, secret).await.map_err(failed(secret))?;
     Ok(())
 }
 
@@ -113,12 +146,44 @@ where
         + Serialize
         + DeserializeOwned,
 {
-    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let api = Api::<K>::namespaced(client.clone(), &namespace);
-    api.patch(&name, &params, &Patch::Apply(object)).await.map_err(|source| ApplyError::Apply {
-        kind: K::kind(&()).into_owned(),
-        name,
-        source,
-    })
+    let api = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    api.patch(&object.name_any(), &params, &Patch::Apply(object)).await.map_err(failed(object))
+}
+
+fn failed<K: kube::Resource<DynamicType = ()>>(object: &K) -> impl FnOnce(kube::Error) -> ApplyError {
+    let (kind, name) = (K::kind(&()).into_owned(), object.name_any());
+    |source| ApplyError::Apply { kind, name, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answered(code: u16, message: &str) -> ApplyError {
+        let source =
+            kube::Error::Api(Box::new(Status { code, message: message.into(), ..Status::default() }));
+        ApplyError::Apply { kind: "Job".into(), name: "vf-web-1-sink".into(), source }
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_named_with_its_words() {
+        for code in REFUSALS {
+            let fault = answered(code, "exceeded quota: jobs").refusal().unwrap();
+            assert_eq!(fault.reason, "ChildRefused");
+            let words =
+                "The API server refuses the Job vf-web-1-sink: exceeded quota: jobs. Correct spec.pods";
+            assert!(fault.message.starts_with(words), "{}", fault.message);
+        }
+    }
+
+    #[test]
+    fn what_may_be_over_in_a_moment_is_no_refusal() {
+        for code in [401, 404, 409, 429, 500, 503] {
+            assert_eq!(answered(code, "m").refusal(), None, "{code}");
+        }
+        assert_eq!(ApplyError::NoAddress("s".into()).refusal(), None);
+    }
 }

@@ -46,6 +46,11 @@ pub fn is_block(claim: &Claim) -> Option<bool> {
     Some(mode == Some("Block"))
 }
 
+/// Whether source and destination are folders of one claim.
+pub fn is_one(claims: &[Claim]) -> bool {
+    matches!(claims, [source, sink] if source.name == sink.name)
+}
+
 /// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is
 /// it.
 pub fn check(claim: &Claim) -> Result<(), Blocked> {
@@ -65,6 +70,16 @@ pub fn check_sharing(claim: &Claim, pods: u32) -> Result<(), Blocked> {
     let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
     match sharing {
         Some(Sharing::OnePod) if pods > 1 => Err(Blocked::Stalled(not_shared(claim, pods))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether two pods can use one claim at once, if it is both ends' and each has a pod of its own.
+pub fn check_both_ends(claims: &[Claim], is_local: bool) -> Result<(), Blocked> {
+    let Some(claim) = claims.last().filter(|_| is_one(claims) && !is_local) else { return Ok(()) };
+    let sharing = claim.found.as_ref().map(|found| placement::sharing(found, claim.side));
+    match sharing {
+        Some(Sharing::OnePod) => Err(Blocked::Stalled(not_for_both_ends(claim))),
         _ => Ok(()),
     }
 }
@@ -128,6 +143,18 @@ fn not_shared(claim: &Claim, pods: u32) -> Fault {
              Set spec.parallelism to 1, or name a claim in spec.{side}.persistentVolumeClaim that has ReadWriteMany, or \
              ReadWriteOnce, with which all pods run on one node.",
             described(claim)
+        ),
+    )
+}
+
+fn not_for_both_ends(claim: &Claim) -> Fault {
+    Fault::new(
+        reason::CLAIM_NOT_SHAREABLE,
+        format!(
+            "The claim {} has the access mode ReadWriteOncePod, which lets one pod use it, and is both source and \
+             destination, each of which has a pod of its own here. Set spec.transfer.placement to Local, or to Auto \
+             without spec.transfer.bandwidthLimit, so that one pod does both; or name another claim.",
+            claim.name
         ),
     )
 }
@@ -213,6 +240,26 @@ mod tests {
         for mode in ["ReadWriteOnce", "ReadWriteMany"] {
             single.found.as_mut().unwrap().spec = Some(modes(mode));
             assert_eq!(check_sharing(&single, 3), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_claim_for_one_pod_is_not_for_two_ends_with_a_pod_each() {
+        let claims = |name: &str, mode: &str| {
+            let access_modes = Some(vec![mode.to_string()]);
+            let spec = Some(PersistentVolumeClaimSpec { access_modes, ..Default::default() });
+            let found = Some(PersistentVolumeClaim { spec, ..Default::default() });
+            let sink = Claim { found, ..claim("Bound", Class::Unknown) };
+            [Claim { side: Side::Source, name: name.into(), ..sink.clone() }, sink]
+        };
+        let one = claims("prod/copy", "ReadWriteOncePod");
+        let (stalled, refused) = fault(check_both_ends(&one, false).unwrap_err());
+        assert_eq!((stalled, refused.reason.as_str()), (true, "ClaimNotShareable"));
+        assert!(refused.message.contains("prod/copy") && refused.message.contains("spec.transfer.placement"));
+        assert_eq!(check_both_ends(&one, true), Ok(()), "one pod has both");
+        assert_eq!(check_both_ends(&one[1..], false), Ok(()), "the other is not known");
+        for other in [claims("prod/copy", "ReadWriteOnce"), claims("prod/data", "ReadWriteOncePod")] {
+            assert_eq!(check_both_ends(&other, false), Ok(()));
         }
     }
 

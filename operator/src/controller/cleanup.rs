@@ -28,6 +28,11 @@ use crate::{
 /// How long the finalizer waits for pods to be gone. Twice what they are given to stop by themselves.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(120);
 
+/// How long a pod may be there after the time by which it was to be gone.
+const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
+/// How many pods a message names.
+const NAMED: usize = 3;
+
 /// What could not be removed.
 #[derive(Debug, Error)]
 pub enum CleanupError {
@@ -88,6 +93,47 @@ pub async fn sweep(
         }
     }
     Ok(())
+}
+
+/// What is said of the pods of earlier tries while they are on their way out: which they are, and what to do about one
+/// that should be gone.
+pub fn farewell(pods: &[&Pod], now: Timestamp) -> String {
+    let mut named: Vec<String> = pods.iter().map(|pod| with_node(pod)).collect();
+    named.sort_unstable();
+    let others = named.len().saturating_sub(NAMED);
+    named.truncate(NAMED);
+    let which = match (named.as_slice(), others) {
+        ([], _) => return "What is left of an earlier try is being removed.".into(),
+        (_, 0) => named.join(", "),
+        _ => format!("{}, and {others} more", named.join(", ")),
+    };
+    let overdue = pods.iter().filter(|pod| is_overdue(pod, now)).min_by_key(|pod| pod.name_any());
+    let remedy = overdue.map(|pod| remedy(pod)).unwrap_or_default();
+    format!("The pods of an earlier try are being removed: {which}.{remedy}")
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+fn with_node(pod: &Pod) -> String {
+    let name = pod.name_any();
+    node_of(pod).map_or_else(|| name.clone(), |node| format!("{name} on node {node}"))
+}
+
+/// The time of a deletion is that by which the pod is to be gone.
+fn is_overdue(pod: &Pod, now: Timestamp) -> bool {
+    let deadline = pod.metadata.deletion_timestamp.as_ref();
+    deadline.is_some_and(|deadline| now.duration_since(deadline.0) >= OVERDUE)
+}
+
+fn remedy(pod: &Pod) -> String {
+    let (name, node) = (pod.name_any(), node_of(pod).unwrap_or("NODE"));
+    format!(
+        " The pod {name} should be gone by now; its node may be lost. Only if it is and no process of it can run any more, \
+         delete the pod by force (kubectl delete pod {name} --force), or taint the node, which detaches its volumes, too \
+         (kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute)."
+    )
 }
 
 /// Removes all that a job that is being deleted has made, and says how far that is.
@@ -151,6 +197,32 @@ mod tests {
         assert_eq!(removal(&one, &job, at(119)), Removal::Waiting);
         assert_eq!(removal(&one, &job, at(120)), Removal::GivenUp);
         assert_eq!(removal(&Children::default(), &job, at(1)), Removal::Done);
+    }
+
+    #[test]
+    fn pods_that_are_removed_are_named_and_one_that_should_be_gone_is_given_a_way_out() {
+        let pods: Vec<Pod> = (0..5)
+            .map(|i| {
+                let metadata = json!({"name": format!("p{i}"), "deletionTimestamp": at(60)});
+                let spec = json!({"containers": [], "nodeName": "n1"});
+                serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+            })
+            .collect();
+        let some: Vec<&Pod> = pods.iter().collect();
+        assert_eq!(farewell(&[], at(0)), "What is left of an earlier try is being removed.");
+        let said = "The pods of an earlier try are being removed: p0 on node n1.";
+        assert_eq!(farewell(&some[..1], at(89)), said);
+        assert!(
+            farewell(&some, at(61)).ends_with("p2 on node n1, and 2 more."),
+            "{}",
+            farewell(&some, at(61))
+        );
+        let overdue = farewell(&some[..1], at(90));
+        for words in
+            [said, "kubectl delete pod p0 --force", "kubectl taint node n1 node.kubernetes.io/out-of-service"]
+        {
+            assert!(overdue.contains(words), "{overdue}");
+        }
     }
 
     #[test]

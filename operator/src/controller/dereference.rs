@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::{
     Guarded,
-    claims::{Claim, Class},
+    claims::{self, Claim, Class},
     observe::{self, EndState},
     placement,
     warnings::{Warnings, warnings},
@@ -250,11 +250,12 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
 /// The pods of the whole namespace are looked at only where a claim ties to a node, and only until the run is under way.
 async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
-    let together = |side| {
+    let on_one_node = |side| {
         found(side).is_some_and(|claim| placement::sharing(claim, side) == placement::Sharing::OneNode)
     };
-    let [source_together, sink_together] = [Side::Source, Side::Sink].map(together);
-    let anywhere = Placements { source_together, sink_together, ..Placements::default() };
+    let sink_on_one_node = on_one_node(Side::Sink);
+    let source_on_one_node = on_one_node(Side::Source) || (sink_on_one_node && claims::is_one(claims));
+    let anywhere = Placements { source_on_one_node, sink_on_one_node, ..Placements::default() };
     if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
         return Ok(anywhere);
     }

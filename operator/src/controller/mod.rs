@@ -29,7 +29,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
     core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::{
@@ -125,6 +125,8 @@ pub async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Actio
 /// What the watch has brought may be out of date, and a run must not be started twice. So the job is read anew.
 async fn reconcile_fresh(job: &Guarded, context: &Context) -> Result<Action, Error> {
     let Some(job) = dereference::fresh(&context.client, job).await? else {
+        // Without a finalizer, which somebody may have removed, nobody else forgets it.
+        forget(job, context);
         return Ok(Action::await_change());
     };
     let job = match job.0 {
@@ -192,20 +194,37 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let (step, again) = plan::next(&view.situation(&valid, now));
     // 4. Build and apply; remove what is over.
     view.sweep(&context.client, &step).await?;
-    if let (Step::Launch, Ok(valid), Some((run, names))) = (&step, &valid, view.active()) {
-        let settings = &context.settings;
-        let uid = &job.uid().unwrap_or_default();
-        let (privileged, placements) = (found.privileged, &found.placements);
-        let expect_volume = destination::expected(&old, valid, found.destination_uid());
-        let of = Try { job: valid, uid, run, names, settings, privileged, placements, expect_volume };
-        apply::launch(&context.client, &of, &found.children).await?;
-    }
+    let refused = match (&step, &valid) {
+        (Step::Launch, Ok(valid)) => launch(job, context, &view, valid).await?,
+        _ => None,
+    };
+    let step = refused.map_or(step, |fault| Step::Start(Some(fault)));
     // 5. Status.
     let mut new = old.clone();
     turn(&mut new, &step, &valid, &found, view.generation, now);
     write_status(context, job, &old, &new).await?;
     tell(context, job, &old, &new).await;
     Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
+}
+
+/// Makes what there is not yet of the run under way. Returns what the API server has against it, if it refuses
+/// any of it: that is for whoever reads the status, and only they can help.
+async fn launch(
+    job: &SyncJob,
+    context: &Context,
+    view: &View<'_>,
+    valid: &ValidatedSyncJob,
+) -> Result<Option<Fault>, Error> {
+    let Some((run, names)) = view.active() else { return Ok(None) };
+    let (settings, found) = (&context.settings, view.found);
+    let uid = &job.uid().unwrap_or_default();
+    let (privileged, placements) = (found.privileged, &found.placements);
+    let expect_volume = destination::expected(view.status, valid, found.destination_uid());
+    let of = Try { job: valid, uid, run, names, settings, privileged, placements, expect_volume };
+    match apply::launch(&context.client, &of, &found.children).await {
+        Ok(()) => Ok(None),
+        Err(error) => error.refusal().map(Some).ok_or_else(|| error.into()),
+    }
 }
 
 /// The job, if its spec, its namespace and the kinds of its volumes allow it to be run.
@@ -300,9 +319,14 @@ async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         Removal::GivenUp => give_up(job, context).await,
         Removal::Done => {}
     }
+    forget(job, context);
+    Ok(Action::await_change())
+}
+
+/// Ends the metrics of a job that is gone.
+fn forget(job: &impl ResourceExt, context: &Context) {
     let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
     context.health.metrics.forget(&labels);
-    Ok(Action::await_change())
 }
 
 async fn give_up(job: &SyncJob, context: &Context) {
@@ -321,8 +345,7 @@ fn is_conflict(error: &Error) -> bool {
                 return is_conflict(error);
             }
             finalizer::Error::AddFinalizer(source) | finalizer::Error::RemoveFinalizer(source) => {
-                // A JSON patch whose test fails is answered with 422.
-                return matches!(source, kube::Error::Api(status) if status.is_invalid()) || is_stale(source);
+                return is_failed_test(source) || is_stale(source);
             }
             _ => return false,
         },
@@ -331,10 +354,35 @@ fn is_conflict(error: &Error) -> bool {
     is_stale(source)
 }
 
+/// Whether a JSON patch's test has failed. So are other refusals answered, but not in these words.
+fn is_failed_test(error: &kube::Error) -> bool {
+    let words = "the server rejected our request due to an error in our request";
+    matches!(error, kube::Error::Api(status) if status.code == 422 && status.message.contains(words))
+}
+
 fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_not_found())
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_finalizer_that_is_refused_is_no_conflict_and_one_that_came_too_late_is() {
+        let answered = |code, message: &str| {
+            let status = Status { code, message: message.into(), ..Status::default() };
+            let source = kube::Error::Api(Box::new(status));
+            is_conflict(&Error::from(Box::new(finalizer::Error::AddFinalizer(source))))
+        };
+        assert!(answered(422, "the server rejected our request due to an error in our request"));
+        assert!(!answered(422, "admission webhook \"policy.example.com\" denied the request: no owner"));
+        assert!(!answered(403, "the namespace is being deleted"));
+    }
 }

@@ -14,6 +14,9 @@ use kube::ResourceExt as _;
 use super::outcome::Ending;
 use crate::{api::conditions::reason, fault::Fault, human::sentence, resources::job::CONTAINER};
 
+/// How a warning of the scheduler's begins. It says nothing about a pod that has got a node since.
+const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
+
 /// Where one end of a try is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndState {
@@ -218,13 +221,14 @@ fn starting_fault(
     waiting: Option<&ContainerStateWaiting>,
 ) -> Option<Fault> {
     let side = end.side;
-    if let Some(message) = unschedulable(pod, status, end.warning) {
+    let warning = end.warning.filter(|warning| !(has_node(pod) && warning.starts_with(OF_THE_SCHEDULER)));
+    if let Some(message) = unschedulable(pod, status, warning) {
         return Some(no_node(side, message));
     }
     let why = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
     let message = waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or("no message");
     match why {
-        "" | "ContainerCreating" | "PodInitializing" => end.warning.map(|warning| {
+        "" | "ContainerCreating" | "PodInitializing" => warning.map(|warning| {
             Fault::new(
                 reason::POD_PENDING,
                 format!("The {side} pod {} waits on its node: {warning}", pod.name_any()),
@@ -244,11 +248,14 @@ fn starting_fault(
 fn unschedulable<'a>(pod: &Pod, status: &'a PodStatus, warning: Option<&'a str>) -> Option<&'a str> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let refused = conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
-    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     match refused {
         Some(refused) => Some(refused.message.as_deref().unwrap_or("the scheduler gives no reason")),
-        None => warning.filter(|_| !has_node),
+        None => warning.filter(|_| !has_node(pod)),
     }
+}
+
+fn has_node(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
 fn no_node(side: Side, message: &str) -> Fault {

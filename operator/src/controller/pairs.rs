@@ -155,12 +155,6 @@ fn obstacle<'a>(ends: impl IntoIterator<Item = &'a EndState>) -> Option<Fault> {
     })
 }
 
-/// What keeps a try from running, as a sentence after another; empty if nothing is known.
-pub fn held_up_by(pairs: &[Pair]) -> String {
-    let fault = obstacle(pairs.iter().flat_map(Pair::ends));
-    fault.map(|fault| format!(" {}", fault.message)).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use contract::{Report, RunResult, Work};

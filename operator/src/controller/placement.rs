@@ -1,21 +1,21 @@
 //! Which node the pod of an end has to run on, beyond what the scheduler knows. Pure.
 //!
 //! A volume that one node at a time may mount is tied to the node of whoever uses it. Where the volume is local, its own
-//! node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for ever.
-
-use std::collections::BTreeMap;
+//! node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for ever. So a
+//! pod is pinned to the node of somebody else's pod that uses the volume, and syncers' pods have labels for the claims that
+//! they use, by which the scheduler lets one follow the other.
 
 use contract::Side;
 use k8s_openapi::{
     api::core::v1::{
         Affinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaim, Pod, PodAffinityTerm,
-        Toleration,
+        Toleration, WeightedPodAffinityTerm,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::ResourceExt as _;
 
-use crate::names::LABEL_TRY;
+use crate::names::{CLAIM_USED, LABEL_TRY};
 
 /// Where a pod has to run.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +46,7 @@ pub fn ties(claim: &PersistentVolumeClaim) -> bool {
     !modes.is_empty() && modes.iter().all(|mode| mode == "ReadWriteOnce")
 }
 
-/// How several pods of one side may use a claim.
+/// How several pods may use a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// Wherever they are.
@@ -116,15 +116,24 @@ pub fn pinned(wanted: Option<Affinity>, node: &str) -> Affinity {
     affinity
 }
 
-/// `wanted`, and the node of whichever pod with these labels is the first.
-pub fn together(wanted: Option<Affinity>, labels: BTreeMap<String, String>) -> Affinity {
+/// `wanted`, and the node of whichever pod with that label is the first. Beside required terms of the user's own that is
+/// a preference: to the scheduler only those pods count that match all required terms, so theirs would not be met any more.
+pub fn following(wanted: Option<Affinity>, label: String) -> Affinity {
     let mut affinity = wanted.unwrap_or_default();
-    let terms = &mut affinity.pod_affinity.get_or_insert_default();
-    terms.required_during_scheduling_ignored_during_execution.get_or_insert_default().push(PodAffinityTerm {
+    let terms = affinity.pod_affinity.get_or_insert_default();
+    let labels = [(label, CLAIM_USED.to_string())].into();
+    let term = PodAffinityTerm {
         label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
         topology_key: "kubernetes.io/hostname".into(),
         ..PodAffinityTerm::default()
-    });
+    };
+    let required = terms.required_during_scheduling_ignored_during_execution.get_or_insert_default();
+    if required.is_empty() {
+        required.push(term);
+    } else {
+        let preferred = terms.preferred_during_scheduling_ignored_during_execution.get_or_insert_default();
+        preferred.push(WeightedPodAffinityTerm { pod_affinity_term: term, weight: 100 });
+    }
     affinity
 }
 
@@ -201,6 +210,25 @@ mod tests {
     fn a_running_user_counts_before_one_that_starts() {
         let pods = [pod("a", Some("n1"), "Pending", &json!({})), pod("b", Some("n2"), "Running", &json!({}))];
         assert_eq!(node(&claim(&["ReadWriteOnce"]), &pods).as_deref(), Some("n2"));
+    }
+
+    #[test]
+    fn a_pod_follows_others_but_not_against_what_is_wanted() {
+        let followed = following(None, "l".into()).pod_affinity.unwrap();
+        assert_eq!(followed.required_during_scheduling_ignored_during_execution.unwrap().len(), 1);
+        assert_eq!(followed.preferred_during_scheduling_ignored_during_execution, None);
+        let own: Affinity = serde_json::from_value(json!({"podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"},
+            ],
+        }}))
+        .unwrap();
+        let followed = following(Some(own.clone()), "l".into()).pod_affinity.unwrap();
+        assert_eq!(
+            followed.required_during_scheduling_ignored_during_execution,
+            own.pod_affinity.unwrap().required_during_scheduling_ignored_during_execution
+        );
+        assert_eq!(followed.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 1);
     }
 
     #[test]

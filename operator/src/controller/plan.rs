@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use contract::Phase;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -17,6 +18,8 @@ use super::{
 use crate::{
     api::{ActiveRun, SyncJobStatus, conditions::reason},
     fault::Fault,
+    names::LABEL_SIDE,
+    resources::service::PORT,
 };
 
 /// How often to look for warnings while pods do not start: events do not wake the controller.
@@ -69,8 +72,8 @@ pub struct Situation<'a> {
     pub claims: Result<(), Blocked>,
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
-    /// There are children that do not belong to the try under way.
-    pub leftovers: bool,
+    /// There are children that do not belong to the try under way; with what is said of them.
+    pub leftovers: Option<String>,
     /// The try under way has a Job that was made from another generation than the run's, or with another
     /// image than the operator's.
     pub outdated: bool,
@@ -146,11 +149,13 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
     let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
-    let (step, again) = match pairs::stand(&pairs, situation.now) {
+    let stand = pairs::stand(&pairs, situation.now);
+    let (step, again) = match stand {
         Stand::Over(outcome) => return conclude(situation, run, *outcome),
-        _ if situation.now >= deadline => {
+        stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
-            return (Step::Finish(Outcome::stopped(timed_out(timeout, &pairs::held_up_by(&pairs)))), None);
+            let obstacle = obstacle(situation, &stand);
+            return (Step::Finish(Outcome::stopped(timed_out(timeout, &obstacle))), None);
         }
         _ if situation.now < try_time => return (Step::Await, Some(try_time)),
         Stand::Ending(until) => return (Step::Linger, Some(until)),
@@ -164,12 +169,39 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     (step, Some(again.map_or(deadline, |again| again.min(deadline))))
 }
 
+/// What held up a run that took too long, as a sentence after another; empty if nothing is known.
+fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
+    let known = match stand {
+        Stand::Starting(Some(fault)) => Some(fault.message.clone()),
+        Stand::Absent => {
+            let status = || status::obstacle(situation.status).map(Into::into);
+            situation.leftovers.clone().or_else(status)
+        }
+        Stand::Running => (!have_met(situation.status)).then(not_met),
+        _ => None,
+    };
+    known.map(|message| format!(" {message}")).unwrap_or_default()
+}
+
+/// Whether the ends of the run under way got beyond connecting, all of them, as far as they have said; one pod has nobody to meet.
+fn have_met(status: &SyncJobStatus) -> bool {
+    let is_local = status.active_run.as_ref().is_some_and(|run| run.local);
+    is_local || status.progress.as_ref().is_some_and(|it| it.progress.phase != Phase::Connect)
+}
+
+fn not_met() -> String {
+    format!(
+        "Source and sink run, and have not said that they met: a NetworkPolicy may keep the pods labelled {LABEL_SIDE}=source \
+         from UDP port {PORT} of those labelled {LABEL_SIDE}=sink; config/samples/networkpolicy.yaml is one that lets them."
+    )
+}
+
 fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if let Err(fault) = &situation.demand {
         return (Step::Finish(Outcome::stopped(fault.clone())), None);
     }
-    if situation.leftovers {
-        let fault = Fault::new(reason::PREPARING, "The pods of an earlier try are being removed.");
+    if let Some(leftovers) = &situation.leftovers {
+        let fault = Fault::new(reason::PREPARING, leftovers);
         return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
     }
     if is_behind(situation, run) {
@@ -187,14 +219,15 @@ fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
     situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
 }
 
-/// The same run, from the newest spec. First that is recorded, then what was made from an older one is
-/// removed.
+/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First that is
+/// recorded, then what was made from an older one is removed.
 fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
-    if run.generation != situation.generation {
-        let demand = situation.demand.as_ref();
-        let (shards, local) = demand.map_or((run.shards, run.local), |it| (shards(it), it.is_local));
-        let generation = situation.generation;
-        return (Step::Begin(ActiveRun { generation, shards, local, ..run.clone() }), None);
+    if let Ok(demand) = &situation.demand
+        && run.generation != situation.generation
+    {
+        let (generation, trigger) = (situation.generation, demand.trigger.clone());
+        let (shards, local) = (shards(demand), demand.is_local);
+        return (Step::Begin(ActiveRun { generation, trigger, shards, local, ..run.clone() }), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }

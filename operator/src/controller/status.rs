@@ -47,6 +47,7 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.observed_generation = Some(run.generation);
     status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
     status.progress = None;
+    status.summary = None;
     status.reports = None;
     status.phase = Some(SyncJobPhase::Preparing);
     let message = format!("Run {} begins.", run.id);
@@ -66,6 +67,13 @@ pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timesta
     let cause = Cause { reason, message, generation: run.generation };
     conditions::reconciling(&mut status.conditions, cause, now);
     status.phase = Some(SyncJobPhase::Preparing);
+}
+
+/// What the status says is in the way of the run under way, if it says that anything is.
+pub fn obstacle(status: &SyncJobStatus) -> Option<&str> {
+    let ready = conditions::find(&status.conditions, conditions::READY)?;
+    let calm = [reason::PREPARING, reason::RUNNING, reason::RETRYING, reason::SUCCEEDED, reason::SUSPENDED];
+    (ready.status != "True" && !calm.contains(&&*ready.reason)).then_some(&ready.message)
 }
 
 /// Both ends of the run are running.

@@ -24,8 +24,8 @@ pub(super) struct View<'a> {
     namespace: String,
     name: String,
     pub(super) generation: i64,
-    status: &'a SyncJobStatus,
-    found: &'a Found,
+    pub(super) status: &'a SyncJobStatus,
+    pub(super) found: &'a Found,
     image: &'a str,
     active_names: Option<TryNames>,
 }
@@ -59,6 +59,15 @@ impl<'a> View<'a> {
         self.found.children.leftovers(self.active_names.as_ref())
     }
 
+    /// What is said of what is left of earlier tries, if anything is.
+    fn farewell(&self, now: Timestamp) -> Option<String> {
+        let labels: Vec<String> = self.leftovers().iter().map(TryNames::label).collect();
+        let pods = self.found.children.pods.iter();
+        let pods =
+            pods.filter(|pod| pod.labels().get(names::LABEL_TRY).is_some_and(|it| labels.contains(it)));
+        (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
+    }
+
     fn is_outdated(&self) -> bool {
         let is = |(run, names): (&ActiveRun, &TryNames)| {
             let placements = &self.found.placements;
@@ -90,16 +99,17 @@ impl<'a> View<'a> {
             demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
             claims: self.claims(valid),
             pairs: self.pairs(),
-            leftovers: !self.leftovers().is_empty(),
+            leftovers: self.farewell(now),
             outdated: self.is_outdated(),
             now,
         }
     }
 
     fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {
-        let pods = valid.as_ref().map_or(1, |valid| valid.parallelism);
+        let (pods, is_local) = valid.as_ref().map_or((1, true), |valid| (valid.parallelism, valid.is_local));
         let check = |claim| claims::check(claim).and_then(|()| claims::check_sharing(claim, pods));
-        self.found.claims.iter().try_for_each(check)
+        self.found.claims.iter().try_for_each(check)?;
+        claims::check_both_ends(&self.found.claims, is_local)
     }
 
     /// The ends of each shard of the run under way. Of a run in one pod that pod is both.

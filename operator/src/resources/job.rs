@@ -128,7 +128,7 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
             active_deadline_seconds: i64::try_from(of.job.timeout.as_secs()).ok(),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(pod_labels(of, labels)),
+                    labels: Some(pod_labels(of, side, labels)),
                     annotations: Some(pod_annotations),
                     ..ObjectMeta::default()
                 }),
@@ -158,8 +158,15 @@ fn pods_of_a_try(shards: u32) -> JobSpec {
 }
 
 /// The user's labels, under those of Volferry, which cannot be replaced.
-fn pod_labels(of: &Try<'_>, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    of.job.pods.labels.clone().into_iter().chain(own).collect()
+fn pod_labels(of: &Try<'_>, side: Side, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let claims = claim_labels(of, side).map(|label| (label, names::CLAIM_USED.to_string()));
+    of.job.pods.labels.clone().into_iter().chain(claims).chain(own).collect()
+}
+
+/// The labels for the claims that the pod of that end uses and that bind all their users to one node; the destination's last.
+fn claim_labels(of: &Try<'_>, side: Side) -> impl Iterator<Item = String> {
+    let tied = sides(of, side).into_iter().filter(|side| of.placements.on_one_node(*side));
+    tied.map(|side| names::claim_label(&of.job.volume(side).claim.name))
 }
 
 fn pod_annotations(of: &Try<'_>, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -208,12 +215,12 @@ fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
     if !placed.is_empty() {
         return placed.iter().fold(wanted, |wanted, it| Some(placement::pinned(wanted, &it.node)));
     }
-    if of.run.shard_count() == 1 || !of.placements.together(side) {
-        return wanted;
+    // Of two claims one only: to the scheduler those pods count that match all terms, so with two terms a pod would not follow one
+    // that uses either. That it is always the destination's keeps two pods from waiting for each other (operator/doc/design.md).
+    match claim_labels(of, side).last() {
+        Some(label) => Some(placement::following(wanted, label)),
+        None => wanted,
     }
-    let pods =
-        [(names::LABEL_TRY.into(), of.names.label()), (names::LABEL_SIDE.into(), side.to_string())].into();
-    Some(placement::together(wanted, pods))
 }
 
 fn tolerations(of: &Try<'_>, side: Side) -> Vec<Toleration> {

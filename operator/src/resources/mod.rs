@@ -66,18 +66,18 @@ pub struct Placements {
     pub source: Option<Placement>,
     /// The end that receives them.
     pub sink: Option<Placement>,
-    /// All pods of the end with the files have to be on one node.
-    pub source_together: bool,
-    /// All pods of the end that receives them have to be on one node.
-    pub sink_together: bool,
+    /// All pods that use the source's claim have to be on one node.
+    pub source_on_one_node: bool,
+    /// All pods that use the destination's claim have to be on one node.
+    pub sink_on_one_node: bool,
 }
 
 impl Placements {
-    /// Whether all pods of that end have to be on one node.
-    pub fn together(&self, side: Side) -> bool {
+    /// Whether all pods that use that end's claim have to be on one node.
+    pub fn on_one_node(&self, side: Side) -> bool {
         match side {
-            Side::Source => self.source_together,
-            Side::Sink => self.sink_together,
+            Side::Source => self.source_on_one_node,
+            Side::Sink => self.sink_on_one_node,
         }
     }
 

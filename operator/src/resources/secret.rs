@@ -8,8 +8,8 @@ use super::Try;
 /// The key in the Secret, and the name of the file in the pod.
 pub const FILE: &str = "identity";
 
-/// One end's identity: its own key and the other's fingerprint. It is immutable, so that of two operators
-/// that both believe that they lead, the later cannot replace one key of a pair that is in use.
+/// One end's identity: its own key and the other's fingerprint. It is immutable, so that nobody changes the key of
+/// a pair that is in use by mistake; who removes it and makes another can.
 pub fn secret(of: &Try<'_>, side: Side, identity: &Identity) -> Secret {
     let text = identity.to_text();
     Secret {

@@ -262,7 +262,7 @@ fn shards_are_the_pods_of_indexed_jobs_and_each_source_has_a_service_to_its_sink
     let job = job(json!({"parallelism": 3}));
     let run = run_of(3);
     let ips = ["10.96.0.7", "10.96.0.8", "10.96.0.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
-    let placements = Placements { sink_together: true, ..Placements::default() };
+    let placements = Placements { sink_on_one_node: true, ..Placements::default() };
     let (ground, ends) = with_try(&job, false, |of| {
         let of = Try { run: &run, placements: &placements, ..*of };
         (build::groundwork(&of), build::ends(&of, &ips))
@@ -272,26 +272,64 @@ fn shards_are_the_pods_of_indexed_jobs_and_each_source_has_a_service_to_its_sink
     assert_golden("shards", &objects);
 }
 
+/// The keys of the labels by which the pods of a Job are followed.
+fn followed_by(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
+    let labels = job.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
+    labels.keys().filter(|key| key.starts_with("volferry.dev/claim-")).cloned().collect()
+}
+
+/// The keys of the labels of pods that those of a Job follow.
+fn follows(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
+    let affinity = pod(job).affinity.clone().unwrap_or_default().pod_affinity.unwrap_or_default();
+    let terms = affinity.required_during_scheduling_ignored_during_execution.unwrap_or_default();
+    terms
+        .into_iter()
+        .flat_map(|term| term.label_selector.unwrap().match_labels.unwrap().into_keys())
+        .collect()
+}
+
+const ONE_NODE: Placements =
+    Placements { source: None, sink: None, source_on_one_node: true, sink_on_one_node: true };
+
 #[test]
-fn pods_that_share_a_volume_of_one_node_go_where_the_first_is_unless_it_is_known_where() {
-    let job = job(json!({"parallelism": 2}));
-    let ips = [sinks()[0], sinks()[0]];
-    let ends_with = |shards: i32, placements: &Placements| {
-        let run = run_of(shards);
-        with_try(&job, false, |of| build::ends(&Try { run: &run, placements, ..*of }, &ips))
+fn pods_of_any_jobs_that_use_a_volume_of_one_node_go_where_the_first_is_unless_it_is_known_where() {
+    let of_jobs = |placements: &Placements| {
+        let other = json!({"destination": {"persistentVolumeClaim": {"claimName": "other"}}});
+        [json!({}), other]
+            .map(|more| with_try(&job(more), false, |of| build::ends(&Try { placements, ..*of }, &sinks())))
     };
-    let together = Placements { sink_together: true, ..Placements::default() };
-    let ends = ends_with(2, &together);
-    let term = pod(&ends.sink).affinity.clone().unwrap().pod_affinity.unwrap();
-    let term = &term.required_during_scheduling_ignored_during_execution.unwrap()[0];
-    let selected = term.label_selector.as_ref().unwrap().match_labels.as_ref().unwrap();
-    let labels =
-        ends.sink.spec.as_ref().unwrap().template.metadata.as_ref().unwrap().labels.as_ref().unwrap();
-    assert!(selected.iter().all(|(key, value)| labels.get(key) == Some(value)), "{selected:?} of {labels:?}");
-    assert!(pod(&ends.source).affinity.is_none());
-    assert!(pod(&ends_with(1, &together).sink).affinity.is_none(), "one pod is together with itself");
-    let placed = Placements { sink: Some(Placement { node: "n1".into(), tolerations: vec![] }), ..together };
-    assert!(pod(&ends_with(2, &placed).sink).affinity.as_ref().unwrap().pod_affinity.is_none());
+    let [one, other] = of_jobs(&ONE_NODE);
+    for ends in [&one, &other] {
+        assert_eq!(follows(&ends.source), [names::claim_label("web-data")]);
+        assert_eq!(followed_by(&ends.source), follows(&ends.source));
+        assert_eq!(followed_by(&ends.sink), follows(&ends.sink));
+    }
+    assert_ne!(follows(&one.sink), follows(&other.sink));
+    let placed = Some(Placement { node: "n1".into(), tolerations: vec![] });
+    let [ends, _] = of_jobs(&Placements { sink: placed, ..ONE_NODE });
+    assert_eq!((follows(&ends.sink).len(), followed_by(&ends.sink)), (0, followed_by(&one.sink)));
+    let [ends, _] = of_jobs(&Placements { source_on_one_node: false, ..ONE_NODE });
+    assert_eq!((follows(&ends.source).len(), followed_by(&ends.source).len()), (0, 0));
+}
+
+#[test]
+fn both_ends_of_one_claim_for_one_node_go_to_one_node() {
+    let one = |path: &str| json!({"persistentVolumeClaim": {"claimName": "one"}, "path": path});
+    let job =
+        job(json!({"source": one("/a"), "destination": one("/b"), "transfer": {"placement": "Network"}}));
+    let ends = with_try(&job, false, |of| build::ends(&Try { placements: &ONE_NODE, ..*of }, &sinks()));
+    assert_eq!(follows(&ends.source), [names::claim_label("one")]);
+    assert_eq!(follows(&ends.sink), follows(&ends.source));
+}
+
+#[test]
+fn a_pod_with_both_volumes_is_followed_by_both_and_follows_the_destinations() {
+    let job = job(json!({}));
+    let both = local(&job, &ONE_NODE);
+    assert_eq!(follows(&both), [names::claim_label("web-copy")]);
+    assert_eq!(followed_by(&both).len(), 2);
+    let source = local(&job, &Placements { sink_on_one_node: false, ..ONE_NODE });
+    assert_eq!(follows(&source), [names::claim_label("web-data")]);
 }
 
 #[test]

@@ -109,6 +109,8 @@ fn a_pod_that_waits_for_its_volume_gives_the_last_warning() {
     let state = state_of(Some(&job(&json!({}))), Some(&pod), Some("FailedMount: no such device"), None);
     let message = fault_of(state).message;
     assert!(message.contains("waits on its node: FailedMount: no such device"), "{message}");
+    let stale = Some("FailedScheduling: 0/2 nodes fit.");
+    assert_eq!(state_of(Some(&job(&json!({}))), Some(&pod), stale, None), EndState::Starting(None));
 }
 
 #[test]

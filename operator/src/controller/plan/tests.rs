@@ -1,9 +1,9 @@
-use contract::{Report, RunResult};
+use contract::{Progress, Report, RunResult};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
 use crate::{
-    api::Run,
+    api::{Run, RunProgress},
     controller::{observe::EndState, outcome::Ending},
 };
 
@@ -32,7 +32,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         demand: Ok(demand()),
         claims: Ok(()),
         pairs: pair(EndState::Absent, EndState::Absent),
-        leftovers: false,
+        leftovers: None,
         outdated: false,
         now: at(0),
     }
@@ -187,8 +187,9 @@ fn a_recorded_run_is_launched_and_launched_again_after_a_kill_between_its_jobs()
 #[test]
 fn nothing_is_launched_beside_the_pods_of_an_earlier_try() {
     let status = with_run();
-    let step = step(&Situation { leftovers: true, ..situation(&status) });
-    assert!(matches!(step, Step::Start(Some(_))), "{step:?}");
+    let with = |now| Situation { leftovers: Some("They go.".into()), now, ..situation(&status) };
+    assert_eq!(step(&with(at(1))), Step::Start(Some(Fault::new("Preparing", "They go."))));
+    assert!(finished(step(&with(at(600)))).message.contains("(spec.limits.timeout). They go. What"));
 }
 
 #[test]
@@ -198,6 +199,20 @@ fn a_run_that_is_not_launched_yet_takes_the_newest_spec_and_keeps_its_name() {
         panic!()
     };
     assert_eq!((run.id.as_str(), run.number, run.generation), ("web-1", 1, GENERATION + 1));
+}
+
+#[test]
+fn a_trigger_that_came_with_the_correction_is_answered_by_the_corrected_run() {
+    let mut status = with_run();
+    let triggered = Ok(Demand { trigger: Some("b".into()), ..demand() });
+    let corrected = Situation { generation: GENERATION + 1, demand: triggered.clone(), ..situation(&status) };
+    let Step::Begin(run) = step(&corrected) else { panic!() };
+    assert_eq!(run.trigger.as_deref(), Some("b"));
+
+    status::begin(&mut status, run, at(1));
+    status::finish(&mut status, &Outcome::stopped(Fault::new("m", "m")), 1, at(2));
+    let over = Situation { generation: GENERATION + 1, demand: triggered, ..situation(&status) };
+    assert_eq!(step(&over), Step::Rest);
 }
 
 #[test]
@@ -313,6 +328,33 @@ fn a_run_ends_at_its_timeout_and_says_what_held_it_up() {
         "{}",
         report.message
     );
+}
+
+#[test]
+fn a_run_that_was_never_launched_says_at_its_timeout_what_the_status_said() {
+    let mut status = with_run();
+    let report_of = |status: &SyncJobStatus| finished(step(&Situation { now: at(600), ..situation(status) }));
+    status::preparing(&mut status, None, at(1));
+    assert!(report_of(&status).message.contains("(spec.limits.timeout). What arrived"), "nothing is known");
+    status::preparing(&mut status, Some(&Fault::new("ChildRefused", "It is refused.")), at(2));
+    let message = report_of(&status).message;
+    assert!(message.contains("(spec.limits.timeout). It is refused. What arrived"), "{message}");
+}
+
+#[test]
+fn ends_that_ran_and_never_met_are_said_to_at_the_timeout() {
+    let at_timeout = |status: &SyncJobStatus| {
+        let pairs = pair(EndState::Running, EndState::Running);
+        finished(step(&Situation { pairs, now: at(600), ..situation(status) })).message
+    };
+    let mut status = running_since(1);
+    assert!(at_timeout(&status).contains("UDP port 8900"), "{}", at_timeout(&status));
+    let progress = Progress { phase: Phase::Scan, ..Progress::default() };
+    status.progress = Some(RunProgress { progress, ..RunProgress::default() });
+    assert!(!at_timeout(&status).contains("8900"), "{}", at_timeout(&status));
+    status.progress = None;
+    status.active_run.as_mut().unwrap().local = true;
+    assert!(!at_timeout(&status).contains("8900"), "{}", at_timeout(&status));
 }
 
 #[test]
