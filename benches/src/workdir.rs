@@ -43,12 +43,13 @@ impl FileSystem {
         matches!(self, Self::Xfs | Self::Btrfs)
     }
 
+    /// Nothing of these gives back what is free of the image, which has all its memory from the start.
     fn make_command(self) -> Option<(&'static str, &'static [&'static str])> {
         match self {
             Self::Dir | Self::Tmpfs => None,
-            Self::Xfs => Some(("mkfs.xfs", &["-q", "-m", "reflink=1"])),
-            Self::Btrfs => Some(("mkfs.btrfs", &["-q"])),
-            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F"])),
+            Self::Xfs => Some(("mkfs.xfs", &["-q", "-f", "-K", "-m", "reflink=1"])),
+            Self::Btrfs => Some(("mkfs.btrfs", &["-q", "-f", "-K"])),
+            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "nodiscard"])),
         }
     }
 }
@@ -115,23 +116,30 @@ impl WorkDir {
     /// Takes memory and frees it, as the trees' file system does: some take it by the page, others in large pieces. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same update of
     /// 1 GiB took 0.7 s or 3.3 s, and 256 MiB to XFS 0.25 or 0.95 s.
     fn warm(&self, bytes: u64) -> anyhow::Result<()> {
-        if rustix::fs::statfs(self.dir.path())?.f_type != TMPFS_MAGIC {
+        if !self.is_in_memory()? {
             return Ok(());
         }
         let path = self.trees.join("warm");
-        let mut file = File::create_new(&path)?;
+        let file = File::create_new(&path)?;
         fs::remove_file(path)?;
-        let block = vec![1; 1 << 20];
-        (0..bytes.div_ceil(1 << 20)).try_for_each(|_| file.write_all(&block))?;
+        fill(&file, bytes)?;
         file.sync_all()?;
         drop(file);
         self.sync()
     }
 
+    fn is_in_memory(&self) -> anyhow::Result<bool> {
+        Ok(rustix::fs::statfs(self.dir.path())?.f_type == TMPFS_MAGIC)
+    }
+
     fn mount(&mut self, file_system: FileSystem, bytes: u64) -> anyhow::Result<()> {
         ensure!(std::env::var_os(NAMESPACE).is_some(), "only in a mount namespace of the bench's own");
         match file_system.make_command() {
-            Some((program, args)) => self.mount_image(program, args, bytes)?,
+            Some((program, args)) => {
+                // By itself only btrfs tells its device what is free.
+                let options = if file_system == FileSystem::Btrfs { "loop,nodiscard" } else { "loop" };
+                self.mount_image(program, args, options, bytes)?;
+            }
             None => {
                 let args = ["-t", "tmpfs", "-o", "nr_inodes=0,size=100%", "tmpfs"];
                 run(Command::new("mount").args(args).arg(&self.trees))?;
@@ -141,12 +149,17 @@ impl WorkDir {
         Ok(())
     }
 
-    /// The image is unlinked once it is mounted, so that only the mount keeps it.
-    fn mount_image(&self, program: &str, args: &[&str], bytes: u64) -> anyhow::Result<()> {
+    /// The image is unlinked once it is mounted, so that only the mount keeps it. One in memory has all of that from the start: else those would get it who make
+    /// their copies durable while they are measured.
+    fn mount_image(&self, program: &str, args: &[&str], options: &str, bytes: u64) -> anyhow::Result<()> {
         let image = self.dir.path().join("image");
-        File::create_new(&image)?.set_len(bytes)?;
+        let file = File::create_new(&image)?;
+        file.set_len(bytes)?;
+        if self.is_in_memory()? {
+            fill(&file, bytes).context("getting memory for an image; --dir may name a folder on a disk")?;
+        }
         run(Command::new(program).args(args).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&self.trees))?;
+        run(Command::new("mount").args(["-o", options]).arg(&image).arg(&self.trees))?;
         Ok(fs::remove_file(image)?)
     }
 }
@@ -159,6 +172,12 @@ impl Drop for WorkDir {
             eprintln!("unmounting {}: {error:#}", point.display());
         }
     }
+}
+
+/// Writes `bytes` bytes, which are no zeros.
+fn fill(mut file: &File, bytes: u64) -> std::io::Result<()> {
+    let block = vec![1; 1 << 20];
+    (0..bytes.div_ceil(1 << 20)).try_for_each(|_| file.write_all(&block))
 }
 
 /// Removes folders of benches that no longer run: those whose lock nobody holds.
