@@ -33,6 +33,8 @@ const PART_BYTES: usize = 512 << 10;
 /// Of `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const EXT4_SUPER_MAGIC: i64 = 0xef53;
+const XFS_SUPER_MAGIC: i64 = 0x5846_5342;
+const BTRFS_SUPER_MAGIC: i64 = 0x9123_683e;
 
 /// Copies `len` bytes to an empty file. Where the source turns out to be shorter, the copy may end there. With `holes`, those of the source
 /// stay holes.
@@ -79,7 +81,16 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()
 
 /// Whether the file system's own way of copying is one core's copy through memory, as that of the simple local ones is.
 fn copies_through_memory(file: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, EXT4_SUPER_MAGIC].contains(&stat.f_type))
+    is_on(file, [TMPFS_MAGIC, EXT4_SUPER_MAGIC])
+}
+
+/// Whether it is on a file system that clones and that no other machine writes to.
+pub(super) fn is_local_and_clones(file: BorrowedFd<'_>) -> bool {
+    is_on(file, [XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC])
+}
+
+fn is_on(file: BorrowedFd<'_>, types: [i64; 2]) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|stat| types.contains(&stat.f_type))
 }
 
 /// Copies what is not a hole, and gives the copy its length.
@@ -134,11 +145,19 @@ pub(super) fn share(
 }
 
 /// Copies a range of a file to the same place of another, sharing its blocks where the file system can.
+///
+/// # Errors
+/// `UnexpectedEof` where the file ends before.
 pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    match in_kernel(from, to, range.clone(), range.start)? {
-        0 => through_memory(from, to, range),
-        _ => Ok(()),
+    let mut at = range.start + in_kernel(from, to, range.clone(), range.start)?;
+    let mut buffer = Vec::new();
+    while at < range.end {
+        buffer.resize((range.end - at).min(BUFFER_BYTES as u64) as usize, 0);
+        read_exact_at(from, &mut buffer, at)?;
+        write_all(to, &buffer, at)?;
+        at += buffer.len() as u64;
     }
+    Ok(())
 }
 
 fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
@@ -218,7 +237,7 @@ pub(super) fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Re
 }
 
 /// What is written of a file at once from this size on is sent to the disk at once.
-const WRITE_BACK_BYTES: u64 = 512 << 10;
+const WRITE_BACK_BYTES: u64 = 256 << 10;
 
 /// Has the system begin to write to the disk what was just written to a file, while the run goes on: it would begin in half a minute, or at the `syncfs` that
 /// ends the run, and who has waited for the network then waits for the disk. Linux begins to write what it is told that nobody needs, and drops it only if

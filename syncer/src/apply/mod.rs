@@ -4,8 +4,10 @@
 //! content becomes visible in one link or rename, after it was checked.
 
 mod attrs;
+mod clone;
 mod copy;
 mod device;
+mod dirty;
 mod durable;
 mod epoch;
 mod hidden;
@@ -46,6 +48,7 @@ use crate::{
 };
 
 pub use attrs::visible_attrs;
+pub use clone::ClonedAt;
 pub use copy::read_exact_at;
 pub use device::Device;
 pub use hidden::HiddenDir;
@@ -290,6 +293,7 @@ impl Destination {
         let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
+        self.own.check()?;
         // A directory that changes its parent is written to, as both parents are.
         let parent_mode = meta::unlock_dir(&self.root, &parent)?;
         let mode = meta::unlock_dir(&self.root, from)?;
@@ -415,7 +419,7 @@ impl Destination {
 
     /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not clone.
     pub fn private_clone(&self, from: BorrowedFd<'_>) -> Option<OwnedFd> {
-        staged::private_clone(&self.own, from)
+        clone::private_clone(&self.own, from)
     }
 
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
@@ -437,7 +441,8 @@ impl Destination {
             return self.rewrite(staged, over, dir, name, &Meta { mode, ..*wanted }, attrs);
         }
         let inherits = self.has_attrs.load(Relaxed);
-        meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted }, attrs, inherits)?;
+        meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted }, attrs, inherits)
+            .inspect_err(|_| staged.unlink(&self.own))?;
         staged.publish(&self.own, dir, name)
     }
 

@@ -20,6 +20,7 @@ use rustix::{
 
 use super::{
     ApplyError, attrs,
+    dirty::Dirty,
     epoch::Epoch,
     team::{Table, Team},
     volume,
@@ -43,6 +44,7 @@ pub struct OwnDir {
     journal: OwnedFd,
     volume: VolumeId,
     epoch: Epoch,
+    dirty: Dirty,
     is_first: bool,
     /// Where several processes share the run.
     team: Option<Team>,
@@ -72,7 +74,7 @@ impl OwnDir {
         let Some((run, shard)) = shard else {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             let epoch = Epoch::raise(dir.as_fd())?;
-            return Self::enter(path, dir, lock, epoch, true);
+            return Self::enter(path, dir, lock, epoch, 0, true);
         };
         let table = Table::open(dir.as_fd())?;
         let meeting = table.meet()?;
@@ -86,14 +88,22 @@ impl OwnDir {
         }
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared)?;
         let alive = meeting.join(epoch.stamp(), run, shard)?;
-        let mut own = Self::enter(path, dir, lock, epoch, is_first)?;
+        let mut own = Self::enter(path, dir, lock, epoch, shard.index, is_first)?;
         drop(meeting);
         own.team = Some(Team::new(table, own.epoch.stamp(), shard, alive));
         Ok(own)
     }
 
     /// `is_first` is whether no other process of the run is there yet.
-    fn enter(path: &Path, dir: OwnedFd, lock: OwnedFd, epoch: Epoch, is_first: bool) -> io::Result<Self> {
+    fn enter(
+        path: &Path,
+        dir: OwnedFd,
+        lock: OwnedFd,
+        epoch: Epoch,
+        shard: u32,
+        is_first: bool,
+    ) -> io::Result<Self> {
+        let dirty = Dirty::look(dir.as_fd(), shard)?;
         let volume = volume::read_or_make(dir.as_fd())?;
         let staging = make_and_open(dir.as_fd(), STAGING)?;
         let journal = make_and_open(dir.as_fd(), JOURNAL)?;
@@ -114,6 +124,7 @@ impl OwnDir {
             volume,
             is_first,
             epoch,
+            dirty,
             team: None,
             leftovers,
             keeps_parts,
@@ -168,6 +179,11 @@ impl OwnDir {
     /// Whether another run was seen to have taken the destination over.
     pub fn is_lost(&self) -> bool {
         self.epoch.is_lost()
+    }
+
+    /// Whether what runs have changed is on the disk.
+    pub(super) fn dirty(&self) -> &Dirty {
+        &self.dirty
     }
 
     /// The folder for files that are not visible yet.

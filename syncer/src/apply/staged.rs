@@ -287,13 +287,6 @@ impl Staged {
     }
 }
 
-/// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
-pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let clone = rustix::fs::openat(own.staging(), c".", flags, OWNERS).ok()?;
-    rustix::fs::ioctl_ficlone(&clone, from).is_ok().then_some(clone)
-}
-
 /// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and nobody has to wait for it.
 const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
 
@@ -304,7 +297,7 @@ pub fn let_go<T: Send + 'static>(held: T) {
 }
 
 /// For its owner alone.
-const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR);
+pub(super) const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// What a file is made with that is to have these permission bits in the end: them, so that they need not be set, unless its owner could then not
 /// give it attributes.

@@ -35,7 +35,7 @@ use names::Names;
 
 const DIRENTS_BYTES: usize = 32 << 10;
 
-/// The fields that an [`Entry`] is made of.
+/// The fields that an [`Entry`] is made of, and the time that tells whether it is in doubt.
 const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::MODE)
     .union(StatxFlags::UID)
@@ -43,6 +43,7 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::INO)
     .union(StatxFlags::NLINK)
     .union(StatxFlags::MTIME)
+    .union(StatxFlags::CTIME)
     .union(StatxFlags::SIZE);
 
 /// The number of a directory in its [`Tree`]; the root is 0.
@@ -126,6 +127,8 @@ pub struct ScanOptions {
     pub sizes: SizeLimits,
     /// Which extended attributes to read.
     pub attrs: Classes,
+    /// Files that were changed at this time or later are listed with a time that no file has: what is in them may be other than it looks.
+    pub doubt: Option<Time>,
     /// List the user's attributes of files that may not be read without their values, which is else an error.
     pub unreadable_attrs: bool,
 }
@@ -472,7 +475,10 @@ impl Walk<'_> {
         if kind != Kind::Socket {
             attrs.read(name, &mut scratch.attrs)?;
         }
-        let meta = meta_of(&stat, self.options);
+        let mut meta = meta_of(&stat, self.options);
+        if matches!(kind, Kind::File { .. }) && self.is_doubtful(&stat) {
+            meta.mtime.seconds = !meta.mtime.seconds;
+        }
         let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
         let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);
         let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket)).then(|| {
@@ -480,6 +486,11 @@ impl Walk<'_> {
             (device, stat.stx_ino)
         });
         Ok(Found::Entry(entry, identity))
+    }
+
+    fn is_doubtful(&self, stat: &Statx) -> bool {
+        let changed = Time { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec };
+        self.options.doubt.is_some_and(|since| changed >= since)
     }
 
     fn report(&self, work: &Work, name: &CStr, error: &io::Error) {
@@ -559,8 +570,9 @@ fn subdirectories(
         .collect()
 }
 
+/// As any program sees it. `STATX_DONT_SYNC` would have a network's client answer from memory, however old that is.
 fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
-    rustix::fs::statx(fd, name, flags | AtFlags::STATX_DONT_SYNC, FIELDS)
+    rustix::fs::statx(fd, name, flags, FIELDS)
 }
 
 fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {

@@ -19,11 +19,12 @@ use rustix::fs::{Advice, fadvise};
 use super::{
     SessionError,
     compare::PlannedDir,
+    holes::DataMap,
     read::{LastDir, Origin, SourceFile},
 };
 use crate::{
     entry::{Entry, Kind, Time},
-    hash::{BlockHash, BlockHashes, block_bytes},
+    hash::{BlockHash, BlockHashes, block_bytes, is_one_block},
     listing::Places,
     monitor::Monitor,
     path::RelPath,
@@ -336,7 +337,18 @@ struct FileWork<'a> {
 
 struct Open {
     file: SourceFile,
+    data: DataMap,
     state: Mutex<State>,
+}
+
+impl Open {
+    /// Whether there is no data in a block, of a file of several.
+    fn is_hole(&self, block: Range<u64>) -> bool {
+        let next = || self.data.next(self.file.content(), block.start);
+        self.file.has_holes()
+            && !is_one_block(self.file.len())
+            && next().is_none_or(|data| data.start >= block.end)
+    }
 }
 
 struct State {
@@ -379,9 +391,14 @@ impl Work<'_> {
             }
         };
         let len = work.file.size.saturating_sub(offset).min(block_bytes) as usize;
-        buffer.resize(len, 0);
-        let read = open.file.content().read_exact_at(buffer, offset);
-        let hash = read.map(|()| BlockHash::of(buffer, offset, work.file.size));
+        let hash = match open.is_hole(offset..offset + len as u64) {
+            true => Ok(BlockHash::of_hole(len as u64, work.file.size)),
+            false => {
+                buffer.resize(len, 0);
+                let read = open.file.content().read_exact_at(buffer, offset);
+                read.map(|()| BlockHash::of(buffer, offset, work.file.size))
+            }
+        };
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
         match hash {
             // It has no blocks, and is dealt out to be opened.
@@ -415,7 +432,7 @@ impl Work<'_> {
         }
         let left = listed.size.div_ceil(block_bytes(listed.size) as u64).max(1);
         let state = State { hashes: BlockHashes::new(listed.size), left, error: None };
-        Ok(Open { file, state: Mutex::new(state) })
+        Ok(Open { file, data: DataMap::new(listed.size), state: Mutex::new(state) })
     }
 }
 

@@ -96,6 +96,7 @@ impl SessionError {
             Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
             Self::Transport(TransportError::Identity(_)) => (ExitCode::Identity, "IdentityRefused"),
+            Self::Transport(TransportError::OtherProtocol) => (ExitCode::Failed, "OtherProtocol"),
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
             Self::Transport(TransportError::Address { .. }) => (ExitCode::Failed, "AddressUnusable"),
             Self::Transport(TransportError::Lost(_)) => (ExitCode::PeerLost, "PeerLost"),

@@ -337,6 +337,8 @@ impl<'a> Executor<'a> {
         for Unfinished { path, meta, attrs } in self.unfinished.drain(..).rev() {
             let attrs = attrs.as_ref().map(AttrsBuf::as_attrs);
             match self.context.destination.finish_dir(&path, &meta, attrs) {
+                // The root's own metadata may be all that a run has changed.
+                Ok(()) if path.is_root() => self.context.destination.begin()?,
                 Ok(()) => {}
                 // A volume's root often belongs to somebody else; that is no fault of the run.
                 Err(error) if path.is_root() => {

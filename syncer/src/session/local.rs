@@ -15,12 +15,13 @@ use super::{
     rehearse::{Looked, Rehearsal},
     rewrite::{Zeros, differences},
     shards::Crew,
-    sink::{self, Planned, apply, make_report, open_destination, scan_tree},
+    sink::{self, Applying, Planned, make_report, open_destination, scan_tree},
     verify::Verifier,
     writing::{Store, Writing},
 };
 use crate::{
     apply::{Destination, Settings, Staged},
+    entry::Time,
     plan::Step,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
@@ -48,11 +49,12 @@ pub(super) fn run(
     let root = Root::enter(from).map_err(SessionError::Source)?;
     refuse_overlap(from, to)?;
     let (destination, mut notes) = Target::open(to, params)?;
+    let doubt = destination.doubtful_since();
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
-        let source = scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, &failures));
+        let source = scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, None, &failures));
         let sink = match destination.root() {
-            Some(root) => scan_tree(&to_path, root, params, Side::Sink, &failures),
+            Some(root) => scan_tree(&to_path, root, params, Side::Sink, doubt, &failures),
             None => Ok(Tree::empty()),
         };
         let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
@@ -105,7 +107,8 @@ pub(super) fn run(
         monitor: watch.monitor(),
     };
     let crew = Crew::new(&destination, monitor, None);
-    notes.extend(apply(context, params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
+    let applying = Applying { context, params, head: &head, plan: &plan, crew: crew.as_ref() };
+    notes.extend(applying.apply(watch, &mut |executor| {
         copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     })?);
     if params.verify {
@@ -149,6 +152,13 @@ impl Target {
         match self {
             Self::Look(looked) => looked.root(),
             Self::Change(destination) => Some(destination.root()),
+        }
+    }
+
+    fn doubtful_since(&self) -> Option<Time> {
+        match self {
+            Self::Look(_) => None,
+            Self::Change(destination) => destination.doubtful_since(),
         }
     }
 
@@ -335,7 +345,8 @@ impl Copier<'_> {
 
     fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
         let staged = self.writing.create(need, &mut self.to, need.meta.mode)?;
-        staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes)?;
+        let copied = staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes);
+        copied.inspect_err(|_| self.writing.unstage(&staged))?;
         Ok(staged)
     }
 }

@@ -34,9 +34,10 @@ const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_mill
 /// What an entry costs beside its bytes, in bytes: about what is copied in the time that it takes to make a file.
 const ENTRY_COST: u64 = 16 << 10;
 
-/// A directory that the first shard did not see is nobody's. One process alone does not see either what comes after its scan, but it
+/// A directory that the first shard did not see is nobody's, as is one that was dealt to a shard that did not see it. One process alone does not see either what comes after its scan, but it
 /// sees all of the tree at about one time.
-const SOURCE_CHANGED: &str = "the source changed while its shards looked at it: the next run brings what the first of them did not see";
+const SOURCE_CHANGED: &str =
+    "the source changed while its shards looked at it: the next run brings what one of them did not see";
 
 /// The processes that share a run, as one of them sees them.
 pub(super) struct Crew<'a> {
@@ -86,15 +87,16 @@ impl<'a> Crew<'a> {
     ) -> Result<(Vec<bool>, Option<String>), SessionError> {
         self.wait(Stage::Dealt, false)?;
         let mut owners: HashMap<u64, Option<u32>> = planned.iter().map(|dir| (name_of(dir), None)).collect();
-        let dealt = self.team.dealt(|dir, owner| {
-            if let Some(known) = owners.get_mut(&dir) {
-                *known = Some(owner);
-            }
+        let mut has_unseen = false;
+        let dealt = self.team.dealt(|dir, owner| match owners.get_mut(&dir) {
+            Some(known) => *known = Some(owner),
+            None => has_unseen |= owner == self.team.shard().index,
         });
         dealt.map_err(SessionError::Team)?;
         let owner = |dir| owners.get(&name_of(dir)).copied().flatten();
         let mine = planned.iter().map(|dir| owner(dir) == Some(self.team.shard().index)).collect();
-        let note = owners.values().any(Option::is_none).then(|| SOURCE_CHANGED.to_owned());
+        let is_left = has_unseen || owners.values().any(Option::is_none);
+        let note = is_left.then(|| SOURCE_CHANGED.to_owned());
         Ok((mine, note))
     }
 

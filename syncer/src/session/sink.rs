@@ -23,6 +23,7 @@ use super::{
 use crate::{
     apply::{Candidate, Destination, Settings},
     attrs::Classes,
+    entry::Time,
     filter::{Filter, SizeLimits},
     monitor::Monitor,
     plan::{Content, Policy, Step},
@@ -73,7 +74,8 @@ pub(super) fn run(
     // What the source cannot see may be there all the same.
     settings.attrs = settings.attrs.and(visible);
     let (destination, mut notes) = open_destination(place, &params, settings)?;
-    let sink = scan_tree(&place.path(), destination.root(), &params, Side::Sink, &failures)?;
+    let doubt = destination.doubtful_since();
+    let sink = scan_tree(&place.path(), destination.root(), &params, Side::Sink, doubt, &failures)?;
     if sink.has_attrs() {
         destination.found_attrs();
     }
@@ -98,7 +100,8 @@ pub(super) fn run(
     };
     let mut done = head.source.clone();
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
-    let applied = apply(context, &params, &head, &plan, watch, crew.as_ref(), &mut |executor| {
+    let applying = Applying { context, params: &params, head: &head, plan: &plan, crew: crew.as_ref() };
+    let applied = applying.apply(watch, &mut |executor| {
         let unlike = executor.unlike_any(&plan.compared.dirs);
         executor.make_from(alike::look(destination.root(), &plan.sink, unlike, control, context.monitor)?);
         if remote::run(context.into(), peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
@@ -165,7 +168,7 @@ fn rehearse(
     settings.attrs = settings.attrs.and(*visible);
     let (looked, mut notes) = Looked::at(place, params, settings)?;
     let sink = match looked.root() {
-        Some(root) => scan_tree(&place.path(), root, params, Side::Sink, &failures)?,
+        Some(root) => scan_tree(&place.path(), root, params, Side::Sink, None, &failures)?,
         None => Tree::empty(),
     };
     let mut source = RemoteTree::new(control);
@@ -197,64 +200,91 @@ fn rehearse(
     Ok(report)
 }
 
-/// Carries out a plan, through to a durable destination. `transfer` moves the content. Where several processes share the run, the first
-/// makes the directories before the others begin, and sets their metadata when the others are done.
-pub(super) fn apply(
-    context: Context<'_>,
-    params: &RunParams,
-    head: &TreeHead,
-    plan: &Planned,
-    watch: &mut Stopwatch<'_>,
-    crew: Option<&Crew<'_>>,
-    transfer: &mut dyn FnMut(&mut Executor<'_>) -> Result<(), SessionError>,
-) -> Result<Vec<String>, SessionError> {
-    let Planned { compared, sink } = plan;
-    let mut notes = guard::check(params, &head.totals, sink, compared)?;
-    let leads = context.destination.own().leads();
-    let mut executor = Executor::new(context, sink, compared, params.delete);
-    if leads {
-        executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
-    }
-    if let Some(crew) = crew {
-        crew.assemble(context.failures)?;
-        watch.enter(Phase::Transfer);
-        let (share, note) = match leads {
-            true => {
-                executor.make_dirs(&compared.dirs)?;
-                (crew.deal(&compared.dirs)?, None)
+/// A plan, and what it takes to carry it out.
+pub(super) struct Applying<'a> {
+    pub context: Context<'a>,
+    pub params: &'a RunParams,
+    pub head: &'a TreeHead,
+    pub plan: &'a Planned,
+    /// Where several processes share the run.
+    pub crew: Option<&'a Crew<'a>>,
+}
+
+/// What moves the content.
+type Transfer<'a> = dyn FnMut(&mut Executor<'_>) -> Result<(), SessionError> + 'a;
+
+impl Applying<'_> {
+    /// Carries the plan out, through to a durable destination. A run that fails makes durable what it did.
+    pub(super) fn apply(
+        &self,
+        watch: &mut Stopwatch<'_>,
+        transfer: &mut Transfer<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        self.carry_out(watch, transfer).inspect_err(|_| {
+            if let Err(error) = self.context.destination.commit(false) {
+                tracing::debug!(%error, "what was done may not be on the disk; the next run looks at it again");
             }
-            false => crew.receive(&compared.dirs)?,
-        };
-        notes.extend(note);
-        executor.take_share(share);
+        })
     }
-    watch.enter(Phase::Transfer);
-    let (files, bytes) =
-        executor.mine(&compared.dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-    context.monitor.set_totals(files, bytes);
-    let moved = context.destination.sync_during(|| transfer(&mut executor));
-    context.destination.still_held()?;
-    moved?;
-    watch.enter(Phase::Apply);
-    if let Some(crew) = crew {
-        crew.await_content()?;
-    }
-    executor.link_and_delete(&compared.dirs)?;
-    if let Some(crew) = crew.filter(|_| leads) {
-        crew.await_others()?;
-    }
-    notes.extend(executor.finish()?);
-    watch.enter(Phase::Commit);
-    if !compared.dirs.is_empty() {
-        context.destination.sync().map_err(SessionError::Commit)?;
-    }
-    if let Some(crew) = crew {
-        crew.is_done()?;
-        if params.verify {
-            crew.await_first()?;
+
+    /// Of several processes, the first makes the directories before the others begin, and sets their metadata when the others are done.
+    fn carry_out(
+        &self,
+        watch: &mut Stopwatch<'_>,
+        transfer: &mut Transfer<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let Self { context, params, head, plan, crew } = *self;
+        let Planned { compared, sink } = plan;
+        let mut notes = guard::check(params, &head.totals, sink, compared)?;
+        let leads = context.destination.own().leads();
+        let mut executor = Executor::new(context, sink, compared, params.delete);
+        if leads {
+            executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
         }
+        if let Some(crew) = crew {
+            crew.assemble(context.failures)?;
+        }
+        if !compared.dirs.is_empty() {
+            context.destination.begin()?;
+        }
+        if let Some(crew) = crew {
+            watch.enter(Phase::Transfer);
+            let (share, note) = match leads {
+                true => {
+                    executor.make_dirs(&compared.dirs)?;
+                    (crew.deal(&compared.dirs)?, None)
+                }
+                false => crew.receive(&compared.dirs)?,
+            };
+            notes.extend(note);
+            executor.take_share(share);
+        }
+        watch.enter(Phase::Transfer);
+        let (files, bytes) =
+            executor.mine(&compared.dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        context.monitor.set_totals(files, bytes);
+        let moved = context.destination.sync_during(|| transfer(&mut executor));
+        context.destination.still_held()?;
+        moved?;
+        watch.enter(Phase::Apply);
+        if let Some(crew) = crew {
+            crew.await_content()?;
+        }
+        executor.link_and_delete(&compared.dirs)?;
+        if let Some(crew) = crew.filter(|_| leads) {
+            crew.await_others()?;
+        }
+        notes.extend(executor.finish()?);
+        watch.enter(Phase::Commit);
+        context.destination.commit(context.failures.count() == 0).map_err(SessionError::Commit)?;
+        if let Some(crew) = crew {
+            crew.is_done()?;
+            if params.verify {
+                crew.await_first()?;
+            }
+        }
+        Ok(notes)
     }
-    Ok(notes)
 }
 
 /// What decides that entries are the same.
@@ -294,15 +324,17 @@ pub(super) fn may_move(params: &RunParams) -> bool {
     !leaves_out && content(params) == Content::Trusted
 }
 
-/// Scans the tree at `root` for one side of a run, as the parameters ask.
+/// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a `doubt` do not count as what they look like.
 pub(super) fn scan_tree(
     path: &Path,
     root: &Root,
     params: &RunParams,
     side: Side,
+    doubt: Option<Time>,
     failures: &Failures,
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
+        doubt,
         filter: Filter::new(&params.include, &params.exclude)?,
         // The sink is told of the source's with its listings.
         ignore_files: params.ignore_files && side == Side::Source,

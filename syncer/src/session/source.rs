@@ -43,7 +43,7 @@ pub(super) fn run(
     control.send(&Message::Hello(Box::new(hello)))?;
     let failures = Failures::default();
     let root = Root::enter(place).map_err(SessionError::Source)?;
-    let tree = scan_tree(&place.path(), &root, params, Side::Source, &failures)?;
+    let tree = scan_tree(&place.path(), &root, params, Side::Source, None, &failures)?;
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,

@@ -43,7 +43,7 @@ impl Verifier<'_> {
         hashes: &mut dyn SourceHashes,
         head: &TreeHead,
     ) -> Result<Vec<String>, SessionError> {
-        let sink = scan_tree(self.path, self.root, self.params, Side::Sink, self.failures)?;
+        let sink = scan_tree(self.path, self.root, self.params, Side::Sink, None, self.failures)?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
         let mut compared = compare(source, head, &sink, policy, false)?;
         let shard = self.params.shard.filter(|shard| shard.count > 1);

@@ -31,6 +31,12 @@ pub enum TransportError {
     /// The peer showed a key that is not the pinned one, or refused ours.
     #[error("the peer refused this end's key, or showed another key than the identity file names ({0})")]
     Identity(String),
+    /// The peer is of another version.
+    #[error(
+        "the peer does not speak {}: run the same version of volferry at both ends",
+        String::from_utf8_lossy(crate::wire::PROTOCOL)
+    )]
+    OtherProtocol,
     /// The connection could not be made, or broke.
     #[error("the connection to the peer was lost: {0}")]
     Lost(String),

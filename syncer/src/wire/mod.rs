@@ -19,7 +19,7 @@ pub use message::{
 };
 
 /// The protocol that this program speaks; also the ALPN name of the connection.
-pub const PROTOCOL: &[u8] = b"volferry/1";
+pub const PROTOCOL: &[u8] = b"volferry/2";
 
 /// Bytes before a frame's body.
 pub const HEADER_BYTES: usize = 5;

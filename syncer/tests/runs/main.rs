@@ -16,6 +16,7 @@ mod copies;
 mod crash;
 mod devices;
 mod disks;
+mod doubt;
 mod fidelity;
 mod filters;
 mod guards;

@@ -1,7 +1,7 @@
 //! Volumes that go away, come back, or are covered by others while a run goes on: a run stays with those that it opened, and what it said
 //! to be done is there when a volume comes back after its power was cut.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 
 use contract::{ExitCode, Report};
 
@@ -115,15 +115,28 @@ fn a_volume_that_is_unmounted_lazily_in_mid_run_is_written_to_the_end() {
 
 /// Stops the file system as a cut of its power would: what it has not written is lost.
 fn cut_power(disk: &Disk) {
-    run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(disk.path())).unwrap();
+    shut_down(disk, "shutdown");
+}
+
+/// The same, when the journal had just been written, and data had not.
+fn cut_power_behind_the_journal(disk: &Disk) {
+    shut_down(disk, "shutdown -f");
+}
+
+fn shut_down(disk: &Disk, how: &str) {
+    run(Command::new("xfs_io").args(["-x", "-c", how]).arg(disk.path())).unwrap();
 }
 
 #[test]
 fn what_a_run_said_to_be_done_survives_a_power_cut() {
     let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
     let pair = pair_on(&disk, |pair| &mut pair.destination);
-    for seed in 3..6 {
-        change(&pair.source, seed);
+    let change_root = || fs::set_permissions(&pair.source, fs::Permissions::from_mode(0o711)).unwrap();
+    for seed in 3..7 {
+        match seed {
+            6 => change_root(),
+            _ => change(&pair.source, seed),
+        }
         let run = pair.run(&["--delete"]);
         cut_power(&disk);
         run.assert_exit(ExitCode::Done);
@@ -159,5 +172,19 @@ fn a_power_cut_in_mid_run_leaves_files_old_or_new_and_the_next_run_gets_to_the_e
         }
         pair.sync("after the power came back");
         pair.assert_staging_empty();
+    }
+}
+
+#[test]
+fn what_a_power_cut_took_from_files_that_look_done_is_brought_by_the_next_run() {
+    let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+    let pair = pair_on(&disk, |pair| &mut pair.destination);
+    for seed in 3..6 {
+        change(&pair.source, seed);
+        let halted = Halted::start(&pair);
+        cut_power_behind_the_journal(&disk);
+        halted.finish();
+        disk.remount("", |_| ());
+        pair.sync("after the power came back");
     }
 }

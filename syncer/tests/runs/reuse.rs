@@ -3,11 +3,14 @@
 use std::{
     fs::{self, File},
     io::Write as _,
-    os::unix::fs::FileExt as _,
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
 };
 
-use contract::Report;
+use contract::{Report, RunResult};
+use syncer::apply::ClonedAt;
 
 use crate::common::{
     mount::FileSystem,
@@ -133,6 +136,65 @@ fn where_blocks_can_be_shared_what_stayed_or_moved_by_blocks_is_not_written_agai
                 assert!(!shares || taken < 12 * MIB as u64, "{kind:?}, {what}: {taken} bytes were taken");
                 assert!(fs::read(&copy).unwrap() == version, "{kind:?}, {what}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_write_to_a_file_after_it_was_cloned_is_noticed() {
+    for kind in [FileSystem::Xfs, FileSystem::Btrfs] {
+        let Ok(mounted) = kind.mount().inspect_err(|error| eprintln!("skipped: {kind:?}: {error}")) else {
+            continue;
+        };
+        let folder = mounted.folder();
+        let file = File::create_new(folder.path().join("file")).unwrap();
+        let clone = File::create_new(folder.path().join("clone")).unwrap();
+        file.write_all_at(&[1; 8192], 0).unwrap();
+        // The clock of a file system goes on by some milliseconds at a time.
+        let cloned = loop {
+            rustix::fs::ioctl_ficlone(&clone, &file).unwrap();
+            let cloned = ClonedAt::of(clone.as_fd());
+            if cloned.is_still(file.as_fd()) {
+                break cloned;
+            }
+        };
+        file.write_all_at(&[2], 4096).unwrap();
+        assert!(!cloned.is_still(file.as_fd()), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_written_to_an_old_version_while_it_is_replaced_is_not_in_the_new_one() {
+    for kind in [FileSystem::Xfs, FileSystem::Btrfs] {
+        let Ok(mounted) = kind.mount().inspect_err(|error| eprintln!("skipped: {kind:?}: {error}")) else {
+            continue;
+        };
+        let pair = Pair::in_dir(mounted.folder(), Way::NETWORK[0]);
+        random(&pair, "file", 24 * MIB);
+        pair.sync("the first run");
+        let (source, copy) = (pair.source.join("file"), pair.destination.join("file"));
+        for added in [0, 1000, MIB] {
+            let there = fs::read(&copy).unwrap();
+            let mut version = there.clone();
+            let places: Vec<_> = (100..version.len()).step_by(64 << 10).collect();
+            places.iter().for_each(|&at| version[at] ^= 1);
+            let old = File::options().write(true).open(&copy).unwrap();
+            let is_replaced = AtomicBool::new(false);
+            let write = |byte: u8, at: usize| old.write_all_at(&[byte], at as u64).unwrap();
+            let turns = [version.clone(), there];
+            version.splice(MIB..MIB, Rng::new(added as u64).bytes(added));
+            fs::write(&source, &version).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let turns = turns.iter().cycle().take_while(|_| !is_replaced.load(Relaxed));
+                    turns.for_each(|turn| places.iter().for_each(|&at| write(turn[at], at)));
+                });
+                // Who began to write after it was read made it of no use: then the run says so.
+                let done = (0..5).any(|_| pair.run(&[]).report().result == RunResult::Succeeded);
+                is_replaced.store(true, Relaxed);
+                assert!(done, "{kind:?}, {added} bytes added");
+            });
+            assert!(fs::read(&copy).unwrap() == version, "{kind:?}, {added} bytes added");
         }
     }
 }

@@ -157,6 +157,11 @@ impl Large {
         true
     }
 
+    /// Whether it could not be read.
+    pub(super) fn has_failed(&self) -> bool {
+        self.opened.is_err() || self.failed.load(Ordering::Relaxed)
+    }
+
     /// Whether the sink has said all of what it has.
     pub(super) fn is_known(&self) -> bool {
         self.told().is_none_or(|told| told.ready() == u64::MAX)

@@ -9,7 +9,7 @@ mod large;
 mod small;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     thread::{Scope, ScopedJoinHandle},
     time::Instant,
@@ -64,6 +64,8 @@ pub(super) struct Feed<'scope> {
     monitor: &'scope Monitor,
     /// Large files of which the sink has not said yet all of what it has, by the numbers of their needs.
     half_known: HashMap<u32, Arc<Large>>,
+    /// Those that could not be read: the sink will say no more of them, but for what was on its way.
+    given_up: HashSet<u32>,
     entries: EntriesOf<'scope>,
     files: u64,
     bytes: u64,
@@ -124,6 +126,7 @@ impl<'scope> Feed<'scope> {
             origin,
             monitor,
             half_known: HashMap::new(),
+            given_up: HashSet::new(),
             files: 0,
             bytes: 0,
         }
@@ -179,10 +182,15 @@ impl<'scope> Feed<'scope> {
                 let (path, file) = self.find(need, dir, index)?;
                 return self.queue(Job::Chunks(path, file, Box::new(list)));
             }
+            (None, Basis::Granules(_)) if self.given_up.contains(&need) => return Ok(()),
             _ => return Err(OUT_OF_ORDER),
         };
         if !large.is_known() {
             self.half_known.insert(need, Arc::clone(&large));
+        }
+        if self.half_known.len() > MAX_HALF_KNOWN {
+            let failed = self.half_known.extract_if(|_, large| large.has_failed());
+            self.given_up.extend(failed.map(|(need, _)| need));
         }
         match self.half_known.len() <= MAX_HALF_KNOWN {
             true => self.send_large(&large),

@@ -116,9 +116,12 @@ impl Reader<'_> {
         if !in_place && !has_holes(&stat) {
             return self.worth_chunks(number, need, vec![(file, len)]);
         }
-        let staged = self.writing.tree()?.stage_file(&need.path())?;
+        let tree = self.writing.tree()?;
+        let staged = tree.stage_file(&need.path())?;
         let kept = match staged.clone_of(file.as_fd()) {
-            true => Kept::what_is_in(staged)?,
+            // What is in memory may not be what is on the disk, and in the clone.
+            true if tree.doubtful_since().is_some() => Kept::what_is_in(staged)?,
+            true => Kept::clone_of(file, staged)?,
             false => Kept::copy_of(file, staged)?,
         };
         self.share(number, need, kept, need.is_version())

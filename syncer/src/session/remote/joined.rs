@@ -40,6 +40,11 @@ impl Joined {
         Self { files, ends }
     }
 
+    /// The files, in their order.
+    pub(super) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.files.iter().map(OwnedFd::as_fd)
+    }
+
     /// The length of all.
     pub(super) fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)

@@ -12,10 +12,11 @@ use std::{
 };
 
 use blake3::hazmat::ChainingValue;
+use rustix::fs::Stat;
 
 use super::worth::Worth;
 use crate::{
-    apply::Staged,
+    apply::{ClonedAt, Staged},
     delta::{
         granules::{Granules, named},
         name::{Name as _, ShortName},
@@ -37,8 +38,7 @@ const PART: u64 = 8 << 20;
 /// A staged file, what was in it before anything came, and how much of that the source knows.
 pub(super) struct Kept {
     staged: Arc<Staged>,
-    /// Where its content has to be copied from, if it is not there yet.
-    from: Option<OwnedFd>,
+    old: Option<Old>,
     len: u64,
     has_holes: bool,
     data: DataMap,
@@ -49,6 +49,14 @@ pub(super) struct Kept {
     writing: Arc<Mutex<()>>,
     is_stopped: AtomicBool,
     state: Mutex<State>,
+}
+
+/// What is read in place of the staged file.
+enum Old {
+    /// What is in it has to be copied.
+    Copied(OwnedFd),
+    /// What is in it is in the staged file as well, if it is still what was cloned. Of a clone nothing is in memory.
+    Cloned(OwnedFd, ClonedAt),
 }
 
 struct State {
@@ -70,9 +78,16 @@ impl Kept {
     /// What is to be copied `from` another file of this length into `staged`.
     pub(super) fn copy_of(from: OwnedFd, staged: Staged) -> io::Result<Self> {
         let stat = regular(&from)?;
+        check_density(&stat)?;
         let len = stat.st_size as u64;
         staged.set_len(len)?;
-        Ok(Self::new(staged, Some(from), len, has_holes(&stat)))
+        Ok(Self::new(staged, Some(Old::Copied(from)), len, has_holes(&stat)))
+    }
+
+    /// What was in another file when `staged` was made, just now, as a clone of it.
+    pub(super) fn clone_of(from: OwnedFd, staged: Staged) -> io::Result<Self> {
+        let cloned = ClonedAt::of(staged.fd());
+        Ok(Self { old: Some(Old::Cloned(from, cloned)), ..Self::what_is_in(staged)? })
     }
 
     /// What is in `staged` already.
@@ -83,17 +98,18 @@ impl Kept {
             return Ok(Self::new(staged, None, len, true));
         }
         let stat = regular(staged.basis().fd)?;
+        check_density(&stat)?;
         Ok(Self::new(staged, None, stat.st_size as u64, has_holes(&stat)))
     }
 
-    fn new(staged: Staged, from: Option<OwnedFd>, len: u64, has_holes: bool) -> Self {
+    fn new(staged: Staged, old: Option<Old>, len: u64, has_holes: bool) -> Self {
         let granule = granule_bytes(len);
         let values = vec![None; len.div_ceil(granule as u64) as usize];
         let parts = (0..len.max(1)).step_by(PART as usize);
         let parts = parts.map(|start| Part { left: (len.max(1) - start).min(PART), is_read: None }).collect();
         Self {
             staged: Arc::new(staged),
-            from,
+            old,
             len,
             has_holes,
             data: DataMap::new(len),
@@ -180,23 +196,44 @@ impl Kept {
 
     /// The values of a block's granules; none if it is a hole.
     fn block(&self, offset: u64, buffer: &mut Vec<u8>) -> io::Result<Vec<ChainingValue>> {
+        match &self.old {
+            Some(Old::Copied(old)) => {
+                let (data, values) = self.hash(Slice::all_of(old.as_fd()), offset, buffer)?;
+                if !data.is_empty() {
+                    self.write(buffer, offset, &data)?;
+                }
+                return Ok(values);
+            }
+            Some(Old::Cloned(old, cloned)) if cloned.is_still(old.as_fd()) => {
+                let hashed = self.hash(Slice::all_of(old.as_fd()), offset, buffer);
+                if cloned.is_still(old.as_fd()) {
+                    return Ok(hashed?.1);
+                }
+            }
+            _ => {}
+        }
+        Ok(self.hash(self.staged.basis(), offset, buffer)?.1)
+    }
+
+    /// Reads a block. What of it is data, and the values of its granules; none if it is a hole.
+    fn hash(
+        &self,
+        from: Slice<'_>,
+        offset: u64,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<(Vec<Range<u64>>, Vec<ChainingValue>)> {
         let end = (offset + BLOCK).min(self.len);
-        let from = self.from.as_ref().map_or(self.staged.basis(), |from| Slice::all_of(from.as_fd()));
         let data: Vec<_> = match self.has_holes {
             true => self.data.within(from, offset, end),
             false => std::iter::once(offset..end).collect(),
         };
         if data.is_empty() {
-            return Ok(Vec::new());
+            return Ok((data, Vec::new()));
         }
         buffer.resize((end - offset) as usize, 0);
         from.read_exact_at(buffer, offset)?;
         let granules = buffer.chunks(self.granule).zip((offset..).step_by(self.granule));
-        let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
-        if self.from.is_some() {
-            self.write(buffer, offset, &data)?;
-        }
-        Ok(values)
+        Ok((data, granules.map(|(granule, at)| granule_value(granule, at)).collect()))
     }
 
     /// Copies what is `data` of a block.
@@ -239,6 +276,20 @@ impl Kept {
         let value = *lock(&self.state).values.get((offset / self.granule as u64) as usize)?;
         let there = usize::try_from(self.len - offset).map_or(self.granule, |rest| rest.min(self.granule));
         value.filter(|_| there == len)
+    }
+}
+
+/// Of files with more granules, an eighth has to be data: each granule costs memory, of a hole too, and a hole that is sent anew costs nothing.
+const MANY_GRANULES: u64 = 2 << 20;
+
+fn check_density(stat: &Stat) -> io::Result<()> {
+    let len = stat.st_size as u64;
+    let is_many = len / granule_bytes(len) as u64 > MANY_GRANULES;
+    match is_many && (stat.st_blocks as u64).saturating_mul(512) < len / 8 {
+        true => {
+            Err(io::Error::other("it is so sparse that to compare it costs more memory than to send it anew"))
+        }
+        false => Ok(()),
     }
 }
 

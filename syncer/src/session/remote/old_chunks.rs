@@ -1,12 +1,13 @@
 //! What the destination has of a file in which bytes may have moved, cut into chunks; and the new file made from them.
 //!
-//! Where the file system clones, what was cut is a private clone, so nobody can have changed what was read and hashed. Then chunks that stayed where they were, or moved by whole blocks, are shared and
-//! not copied: a file that has grown is not written anew.
+//! Where the file system clones, a private clone is made first, which nobody can change. Then chunks that stayed where they were, or moved by whole blocks, are shared with that and
+//! not copied: a file that has grown is not written anew. What is read is the file itself all the same, if it can be told that it is still what was cloned: of a clone nothing is in memory.
 
 use std::{
     io,
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
 };
 
 use super::{
@@ -15,7 +16,7 @@ use super::{
     worth::Worth,
 };
 use crate::{
-    apply::{Destination, Staged},
+    apply::{ClonedAt, Destination, Staged},
     delta::{
         chunk::ChunkSizes,
         list::{ChunkList, ListBuilder},
@@ -29,12 +30,19 @@ const MIN_SHARED_BYTES: u64 = 256 << 10;
 
 /// Old files, cut into chunks.
 pub(super) struct OldChunks {
-    files: Joined,
+    /// What is read.
+    files: Arc<Joined>,
     sizes: ChunkSizes,
-    /// What was read, if nobody else can write to the files: where each chunk begins, and what it is.
-    read: Option<Vec<(u64, Cut)>>,
+    clones: Option<Clones>,
     /// One of the files, left by a run that was cut off.
     leftover: Option<Staged>,
+}
+
+/// Clones of the old files that nobody else can write to.
+struct Clones {
+    files: Arc<Joined>,
+    /// Where each chunk begins, and what it is.
+    chunks: Vec<(u64, Cut)>,
 }
 
 impl OldChunks {
@@ -49,13 +57,20 @@ impl OldChunks {
         let may_share = files.len() == 1 || leftover.is_some();
         let clone = |(file, len): &(OwnedFd, u64)| Some((tree.private_clone(file.as_fd())?, *len));
         let clones = may_share.then(|| files.iter().map(clone).collect::<Option<Vec<_>>>()).flatten();
-        let (are_private, files) = (clones.is_some(), Joined::new(clones.unwrap_or(files)));
+        let (files, clones) = (Arc::new(Joined::new(files)), clones.map(Joined::new).map(Arc::new));
         let sizes = ChunkSizes::for_len(files.len());
-        let chunks = cut(&files, sizes, worth)?;
+        let (files, chunks) = match &clones {
+            // What is in memory may not be what is on the disk, and in the clones.
+            Some(clones) if tree.doubtful_since().is_some() => {
+                (Arc::clone(clones), cut(clones, sizes, worth)?)
+            }
+            Some(clones) => cut_cloned(files, clones, sizes, worth)?,
+            None => (Arc::clone(&files), cut(&files, sizes, worth)?),
+        };
         let mut list = ListBuilder::new(sizes);
         chunks.iter().for_each(|(hash, len)| list.push(hash, *len));
-        let read = are_private.then(|| with_starts(chunks));
-        Ok((Self { files, sizes, read, leftover }, list.finish().0.short()))
+        let clones = clones.map(|files| Clones { files, chunks: with_starts(chunks) });
+        Ok((Self { files, sizes, clones, leftover }, list.finish().0.short()))
     }
 
     /// What the files were cut to.
@@ -92,22 +107,22 @@ impl OldChunks {
         Ok(made)
     }
 
-    /// What was read of as many of the first chunks as follow each other here, too.
+    /// What is in the clones of as many of the first chunks as follow each other there, too.
     fn known(&self, chunks: &[ChunkPart<'_>]) -> &[(u64, Cut)] {
-        let read = self.read.as_deref().unwrap_or_default();
+        let cloned = self.clones.as_ref().map_or(&[][..], |clones| &clones.chunks);
         let from = chunks.first().and_then(|first| first.copied).map(|(from, _)| from);
-        let first = from.and_then(|from| read.binary_search_by_key(&from, |(start, _)| *start).ok());
-        let read = first.map_or(&[][..], |first| &read[first..]);
+        let first = from.and_then(|from| cloned.binary_search_by_key(&from, |(start, _)| *start).ok());
+        let cloned = first.map_or(&[][..], |first| &cloned[first..]);
         let is_here = |((start, (_, len)), chunk): &(&(u64, Cut), &ChunkPart<'_>)| {
             chunk.copied == Some((*start, *len)) && chunk.literal.is_empty()
         };
-        &read[..read.iter().zip(chunks).take_while(is_here).count()]
+        &cloned[..cloned.iter().zip(chunks).take_while(is_here).count()]
     }
 
-    /// Has `staged` share a range of the old files `at` this offset; false where that has to be copied.
+    /// Has `staged` share a range of the clones `at` this offset; false where that has to be copied.
     fn share(&self, staged: &Staged, range: Range<u64>, at: u64) -> io::Result<bool> {
         let len = range.end - range.start;
-        match self.files.place(range) {
+        match self.clones.as_ref().and_then(|clones| clones.files.place(range)) {
             Some(Place { file, offset }) if len >= MIN_SHARED_BYTES => {
                 staged.share(file, offset..offset + len, at)
             }
@@ -138,6 +153,24 @@ impl OldChunks {
         staged.begin_write_back(start, at - start);
         Ok(())
     }
+}
+
+/// The chunks of clones, and what they were read from and may be read from again: as a rule the files that were cloned.
+fn cut_cloned(
+    files: Arc<Joined>,
+    clones: &Arc<Joined>,
+    sizes: ChunkSizes,
+    worth: &Worth,
+) -> io::Result<(Arc<Joined>, Vec<Cut>)> {
+    let cloned: Vec<_> = clones.files().map(ClonedAt::of).collect();
+    let are_still = || files.files().zip(&cloned).all(|(file, cloned)| cloned.is_still(file));
+    if are_still() {
+        let chunks = cut(&files, sizes, worth)?;
+        if are_still() {
+            return Ok((files, chunks));
+        }
+    }
+    Ok((Arc::clone(clones), cut(clones, sizes, worth)?))
 }
 
 /// Where each chunk begins, and what it is.

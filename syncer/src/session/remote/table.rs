@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::assembly::{Assembly, AtHand};
-use crate::{session::execute::Need, transport::TransportError};
+use crate::{apply::Staged, session::execute::Need, transport::TransportError};
 
 /// How many files may be on their way. Each costs the sink about 100 bytes.
 pub(super) const MAX_UNDER_WAY: usize = 32 << 10;
@@ -39,6 +39,16 @@ pub(super) struct Slot {
     is_ending: bool,
     at_hand: Option<AtHand>,
     assembly: Option<Arc<Mutex<Assembly>>>,
+}
+
+impl Slot {
+    /// What was staged for it and never begun with.
+    pub(super) fn untouched(&self) -> Option<&Arc<Staged>> {
+        match &self.at_hand {
+            Some(AtHand::Granules(kept)) => Some(kept.staged()),
+            _ => None,
+        }
+    }
 }
 
 /// A large file and the need that it answers.
@@ -112,6 +122,11 @@ impl Table {
             let assembly = assembly.get_or_insert_with(|| Arc::new(Mutex::new(begin(need, at_hand.take()))));
             (Arc::clone(need), Arc::clone(assembly))
         })
+    }
+
+    /// What has arrived of a large file, if anything has.
+    pub(super) fn arrived(&self, number: u32) -> Option<Arc<Mutex<Assembly>>> {
+        self.lock().slots.get(&number)?.assembly.clone()
     }
 
     /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as under way.

@@ -9,7 +9,7 @@ use std::{
 use super::{
     assembly::{Assembly, AtHand, Made, write_patch},
     kept::Kept,
-    table::{Arriving, Table},
+    table::{Arriving, Slot, Table},
     worth::Worth,
 };
 use crate::{
@@ -245,6 +245,9 @@ impl<'a> Worker<'a> {
         match end.outcome {
             Err(Failed { operation, error }) => {
                 self.fail(&need, operation, &error);
+                if let Some(assembly) = self.table.arrived(end.need) {
+                    lock(&assembly).spoil(self.writing, io::ErrorKind::Interrupted.into());
+                }
                 self.done(end.need);
             }
             Ok(whole) => {
@@ -295,6 +298,9 @@ impl<'a> Worker<'a> {
         let Some(need) = self.table.end(number) else { return };
         self.writing.has_done(&need);
         let held = self.table.done(number);
+        if let Some(untouched) = held.as_ref().and_then(Slot::untouched) {
+            self.writing.unstage(untouched);
+        }
         if held.is_some() && !self.writing.is_device() {
             let_go(held);
         }

@@ -1,0 +1,39 @@
+//! Clones: files that share their blocks with others until one of the two is written to.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::OFlags;
+
+use super::{copy, own::OwnDir, staged::OWNERS};
+
+/// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
+pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let clone = rustix::fs::openat(own.staging(), c".", flags, OWNERS).ok()?;
+    rustix::fs::ioctl_ficlone(&clone, from).is_ok().then_some(clone)
+}
+
+/// When a file was cloned, by the clock of its file system; nothing where that does not tell who writes to the file after that.
+///
+/// A write after the cloning has a time that is not before the clone's own last change, which the cloning was. The same goes for what is mapped into memory: cloning
+/// writes all of that to the disk first, and then the next write to a page is told to the file system. Only a file system of this machine's own gives every write the time when it
+/// was made.
+#[derive(Debug, Clone, Copy)]
+pub struct ClonedAt(Option<(i64, i64)>);
+
+impl ClonedAt {
+    /// When this clone was made: it was not written to since.
+    pub fn of(clone: BorrowedFd<'_>) -> Self {
+        Self(changed(clone).filter(|_| copy::is_local_and_clones(clone)))
+    }
+
+    /// Whether the file that was cloned is still the same; false where that cannot be told.
+    pub fn is_still(self, file: BorrowedFd<'_>) -> bool {
+        self.0.zip(changed(file)).is_some_and(|(cloned, changed)| changed < cloned)
+    }
+}
+
+/// Seconds and nanoseconds.
+fn changed(file: BorrowedFd<'_>) -> Option<(i64, i64)> {
+    rustix::fs::fstat(file).ok().map(|stat| (stat.st_ctime, stat.st_ctime_nsec as i64))
+}

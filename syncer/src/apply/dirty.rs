@@ -1,0 +1,203 @@
+//! Whether all that runs have changed is on the disk: a mark on the destination, as file systems have one in their superblock.
+//!
+//! A run that changes something makes the mark first, and removes it when all is durable. The mark need not be waited for: a file system that keeps a
+//! journal keeps the order of what is made, so after a crash the mark is there if anything is that was made after it. What may not be there is what is
+//! *in* those files, whose lengths and times are in the journal, and whose data is not. So who finds a mark believes no file that was changed since the time of
+//! the mark to have the content that its length and time stand for. Each time when something was made durable that time moves on.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
+    io::Errno,
+};
+
+use crate::entry::Time;
+
+/// The name of a mark is this and the number of the shard that made it, 0 where there is one process.
+const PREFIX: &str = "dirty-";
+
+/// The marks on a destination.
+#[derive(Debug)]
+pub(super) struct Dirty {
+    shard: u32,
+    /// What earlier runs left: the shards that made them, and since when.
+    found: Vec<(u32, Time)>,
+    own: Mutex<Option<OwnedFd>>,
+}
+
+impl Dirty {
+    /// Looks into the `.volferry/` that is open as `dir`, for a process that has this shard.
+    pub(super) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let Some(shard) = shard_of(&entry.file_name().to_string_lossy()) else { continue };
+            match rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => {}
+                result => {
+                    let stat = result?;
+                    found.push((shard, time(stat.st_mtime, stat.st_mtime_nsec as i64)));
+                }
+            }
+        }
+        Ok(Self { shard, found, own: Mutex::default() })
+    }
+
+    /// The time from which on what was changed may not be on the disk.
+    pub(super) fn since(&self) -> Option<Time> {
+        self.found.iter().map(|(_, since)| *since).min()
+    }
+
+    /// Marks the destination, unless that was done. What is in doubt stays so.
+    pub(super) fn mark(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+        let mut own = self.lock();
+        if own.is_none() {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(dir, name(self.shard), flags, Mode::RUSR | Mode::WUSR)?;
+            if let Some(since) = self.since() {
+                set_since(&file, since)?;
+            }
+            *own = Some(file);
+        }
+        Ok(())
+    }
+
+    /// Does `sync`, which makes durable what was changed until now. Then only what is changed from now on is in doubt, if there is a mark and nothing was in
+    /// doubt before.
+    pub(super) fn moving_on(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let now = self.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
+        sync()?;
+        // Where the mark cannot be moved on, more is in doubt than has to be.
+        if let (Ok(Some(now)), Some(file)) = (now, self.lock().as_ref()) {
+            let _ = set_since(file, now);
+        }
+        Ok(())
+    }
+
+    /// Whether there is any mark.
+    pub(super) fn is_marked(&self) -> bool {
+        !self.found.is_empty() || self.lock().is_some()
+    }
+
+    /// Removes this process's mark, and those of shards that a run of `shards` does not have: all is durable, and nothing in doubt.
+    pub(super) fn clear(&self, dir: BorrowedFd<'_>, shards: u32) -> io::Result<()> {
+        let found = self.found.iter().map(|(shard, _)| *shard);
+        let gone = found.filter(|shard| self.shard == 0 && *shard >= shards);
+        gone.chain([self.shard]).try_for_each(|shard| {
+            match rustix::fs::unlinkat(dir, name(shard), AtFlags::empty()) {
+                Err(Errno::NOENT) => Ok(()),
+                result => Ok(result?),
+            }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(shard: u32) -> String {
+    format!("{PREFIX}{shard}")
+}
+
+fn shard_of(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn time(seconds: i64, nanos: i64) -> Time {
+    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
+/// The present time, by the clock of the file system.
+fn now_of(mark: &OwnedFd) -> Result<Time, Errno> {
+    let times = Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_OMIT) };
+    rustix::fs::futimens(mark, &times)?;
+    let stat = rustix::fs::fstat(mark.as_fd())?;
+    Ok(time(stat.st_atime, stat.st_atime_nsec as i64))
+}
+
+fn set_since(mark: &OwnedFd, since: Time) -> Result<(), Errno> {
+    let since = Timespec { tv_sec: since.seconds, tv_nsec: since.nanos.into() };
+    let times = Timestamps { last_access: special(UTIME_OMIT), last_modification: since };
+    rustix::fs::futimens(mark, &times)
+}
+
+fn special(nanos: i64) -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: nanos as _ }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    fn marks(dir: &File, shard: u32) -> Dirty {
+        Dirty::look(dir.as_fd(), shard).unwrap()
+    }
+
+    fn there(dir: &tempfile::TempDir) -> usize {
+        fs::read_dir(dir.path()).unwrap().count()
+    }
+
+    #[test]
+    fn a_mark_stays_until_it_is_cleared_and_keeps_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        let first = marks(&fd, 0);
+        assert!(first.since().is_none() && !first.is_marked());
+        first.mark(fd.as_fd()).unwrap();
+        assert!(first.is_marked());
+        let second = marks(&fd, 0);
+        let since = second.since().unwrap();
+        second.mark(fd.as_fd()).unwrap();
+        second.moving_on(|| Ok(())).unwrap();
+        assert_eq!(marks(&fd, 0).since(), Some(since), "what is in doubt stays so");
+        second.clear(fd.as_fd(), 1).unwrap();
+        assert_eq!((marks(&fd, 0).since(), there(&dir)), (None, 0));
+    }
+
+    #[test]
+    fn what_was_made_durable_is_in_doubt_no_more_and_what_could_not_be_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        let dirty = marks(&fd, 0);
+        dirty.mark(fd.as_fd()).unwrap();
+        set_since(dirty.lock().as_ref().unwrap(), time(1_000_000_000, 7)).unwrap();
+        assert_eq!(dirty.moving_on(|| Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(marks(&fd, 0).since(), Some(time(1_000_000_000, 7)));
+        fs::write(dir.path().join("before"), "").unwrap();
+        dirty.moving_on(|| fs::write(dir.path().join("meanwhile"), "").map_err(|_| Errno::IO)).unwrap();
+        let since = marks(&fd, 0).since().unwrap();
+        let changed = |name: &str| {
+            let stat = rustix::fs::stat(dir.path().join(name)).unwrap();
+            time(stat.st_ctime, stat.st_ctime_nsec as i64)
+        };
+        assert!(changed("meanwhile") >= since && since >= changed("before"));
+    }
+
+    #[test]
+    fn of_marks_of_several_shards_the_oldest_counts_and_each_removes_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = File::open(dir.path()).unwrap();
+        for shard in [0, 1, 5] {
+            marks(&fd, shard).mark(fd.as_fd()).unwrap();
+        }
+        fs::write(dir.path().join("dirty-no"), "").unwrap();
+        let oldest = time(1_000_000_000, 0);
+        set_since(&File::open(dir.path().join("dirty-5")).unwrap().into(), oldest).unwrap();
+        let [first, second] = [0, 1].map(|shard| marks(&fd, shard));
+        assert_eq!((first.since(), second.since()), (Some(oldest), Some(oldest)));
+        first.clear(fd.as_fd(), 2).unwrap();
+        assert_eq!(there(&dir), 2, "the second's stays");
+        second.mark(fd.as_fd()).unwrap();
+        assert_eq!(marks(&fd, 0).since(), Some(oldest));
+        second.clear(fd.as_fd(), 2).unwrap();
+        assert_eq!(there(&dir), 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! Files that look as they should and may not be: a run changed them, and did not get to the end of making that durable.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::Path,
+};
+
+use contract::Report;
+use rustix::process::Signal;
+
+use crate::common::{
+    pair::{Pair, Way},
+    relay::Relay,
+    rng::Rng,
+    tree,
+};
+
+const FILES: [(&str, usize); 3] = [("small", 3000), ("packed", 100_000), ("large", 3_000_000)];
+
+/// Writes zeros to the end of a file, which keeps its length and time: what a crash of the machine leaves whose journal was faster than its data.
+fn lose_the_end(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    let before = file.metadata().unwrap();
+    file.write_all_at(&[0; 1000], before.len() - 1000).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    assert_eq!(path.metadata().unwrap().mtime_nsec(), before.mtime_nsec());
+}
+
+fn in_step(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    fs::create_dir(pair.source.join("folder")).unwrap();
+    for (seed, (name, len)) in (0..).zip(FILES) {
+        tree::file(&pair.source.join("folder").join(name), &Rng::new(seed).bytes(len));
+        tree::file(&pair.source.join(name), &Rng::new(seed + 10).bytes(len));
+    }
+    pair.sync("the first run");
+    pair
+}
+
+#[test]
+fn of_what_a_run_did_not_make_durable_the_next_believes_nothing() {
+    for way in Way::ALL {
+        let pair = in_step(way);
+        File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
+        FILES.iter().for_each(|(name, _)| lose_the_end(&pair.destination.join("folder").join(name)));
+        let Report { work, .. } = pair.sync("after a crash");
+        assert_eq!(work.files_updated, FILES.len() as u64, "{way:?}: what was not changed since is believed");
+        pair.sync_unchanged("after that");
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_a_mark_and_the_next_removes_it() {
+    let pair = in_step(Way::SinkListens);
+    for seed in 0..20 {
+        tree::file(&pair.source.join(format!("more {seed}")), &Rng::new(seed).bytes(300_000));
+    }
+    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+    let relay = Relay::start(sink.listening(), 1_000_000);
+    let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
+    relay.wait_holding();
+    sink.signal(Signal::KILL);
+    relay.release();
+    drop([source.wait(), sink.wait()]);
+    assert_eq!(pair.marks().len(), 1);
+    pair.sync("after the kill");
+    pair.sync_unchanged("after that");
+}
