@@ -105,12 +105,11 @@ impl Data {
         }
     }
 
+    /// Takes what comes, wanted or not: a stream that is stopped is an error at the peer, which is to hear why on the control stream instead.
     async fn read(self, mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
         while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
             self.count(body.len());
-            if frames.send(Frame { kind, body }).await.is_err() {
-                return Ok(());
-            }
+            let _ = frames.send(Frame { kind, body }).await;
         }
         Ok(())
     }
@@ -129,5 +128,35 @@ pub(super) struct ClosesData(pub(super) Data);
 impl Drop for ClosesData {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::ExitCode;
+
+    use crate::{
+        transport::{TransportError, quic::linked::Linked},
+        wire::{Message, Refusal, data::Block},
+    };
+
+    #[test]
+    fn a_source_whose_data_nobody_takes_any_more_hears_why() {
+        let run = Linked::new();
+        // A stream is there for the peer once something was said on it.
+        run.source.1.control.send(&Message::NeedsEnd).unwrap();
+        assert!(matches!(run.sink.1.control.recv(), Ok(Message::NeedsEnd)));
+        run.sink.1.receiver.close();
+        let frame = || Block::seal(vec![0; Block::PREFIX_BYTES + (64 << 10)], 0, 0, 64 << 10, 0);
+        // Far more than any window.
+        (0..1000).for_each(|_| run.source.1.senders[0].send(frame()).unwrap());
+        let why = Refusal { exit: ExitCode::Partial, reason: "Any".into(), message: "any".into() };
+        run.sink.1.control.send(&Message::Refuse(why.clone())).unwrap();
+        let heard = loop {
+            if let Err(error) = run.source.1.senders[0].send(frame()) {
+                break error;
+            }
+        };
+        assert!(matches!(&heard, TransportError::Refused(heard) if **heard == why), "{heard}");
     }
 }

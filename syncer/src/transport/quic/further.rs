@@ -94,7 +94,7 @@ impl Further {
         tracing::warn!(error, "a further connection could not be made; the run goes on without it");
     }
 
-    /// Dials the peer once more, and proves that it is for this run.
+    /// Dials the peer once more, proves that it is for this run, and waits until the peer has found so: one that is turned away is not the run's end.
     async fn reach(
         &self,
         config: quinn::ClientConfig,
@@ -105,10 +105,11 @@ impl Further {
         let connecting = endpoint.connect_with(config, first.remote_address(), SERVER_NAME);
         let connecting = connecting.map_err(|error| lost(error.to_string()))?;
         let connection = connecting.await.map_err(|error| connection_error(&error))?;
-        let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
+        let (mut shown, mut found) = connection.open_bi().await.map_err(|error| connection_error(&error))?;
         let proof = proof(first).ok_or_else(|| lost("there is no proof for it".into()))?;
-        stream.write_all(&proof).await.map_err(|error| lost(error.to_string()))?;
-        let _ = stream.finish();
+        shown.write_all(&proof).await.map_err(|error| lost(error.to_string()))?;
+        let _ = shown.finish();
+        found.read_to_end(0).await.map_err(|error| lost(error.to_string()))?;
         Ok(connection)
     }
 
@@ -138,18 +139,23 @@ impl Further {
 
     /// Keeps a connection going if it is of this run.
     async fn examine(self, connection: quinn::Connection) {
-        match tokio::time::timeout(HANDSHAKE, self.is_proven(&connection)).await {
-            Ok(Some(true)) => self.serve(connection).await,
+        match tokio::time::timeout(HANDSHAKE, self.proven(&connection)).await {
+            Ok(Some(mut found)) => {
+                // The peer waits for the end of this stream.
+                let _ = found.finish();
+                self.serve(connection).await;
+            }
             _ => turn_away(&connection, "the connection is not of this run"),
         }
     }
 
-    /// Whether the first stream is the proof, and nothing but it; `None` where nothing came.
-    async fn is_proven(&self, connection: &quinn::Connection) -> Option<bool> {
-        let mut stream = connection.accept_uni().await.ok()?;
-        let shown: [u8; PROOF_BYTES] = stream.read_to_end(PROOF_BYTES).await.ok()?.try_into().ok()?;
+    /// The way to answer, if the first stream is the proof, and nothing but it.
+    async fn proven(&self, connection: &quinn::Connection) -> Option<quinn::SendStream> {
+        let (found, mut shown) = connection.accept_bi().await.ok()?;
+        let shown: [u8; PROOF_BYTES] = shown.read_to_end(PROOF_BYTES).await.ok()?.try_into().ok()?;
         // This type compares in constant time.
-        Some(blake3::Hash::from(shown) == blake3::Hash::from(proof(self.connections.first())?))
+        let is_right = blake3::Hash::from(shown) == blake3::Hash::from(proof(self.connections.first())?);
+        is_right.then_some(found)
     }
 
     /// Lets a connection have its part of the data. Its end is the end of all.
@@ -193,25 +199,23 @@ fn chosen_for(cores: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use contract::{Identity, IdentityPair, Side};
+    use contract::Identity;
     use quinn::{ConnectionError, crypto::rustls::QuicClientConfig};
 
     use super::*;
     use crate::{
-        monitor::Monitor,
         transport::{
             Peer,
-            quic::{End, Link, Port, dial},
+            quic::{
+                Link,
+                linked::{Linked, PATIENCE},
+            },
             tls,
         },
         wire::{Message, Welcome},
     };
 
-    const PATIENCE: Duration = Duration::from_secs(60);
-
-    /// A run under way, and what its source, which dialled, can do beside it.
+    /// A run under way, and what its source can do beside it.
     struct UnderWay {
         source: (Link, Peer),
         sink: (Link, Peer),
@@ -220,17 +224,8 @@ mod tests {
 
     impl UnderWay {
         fn new() -> Self {
-            let pair = IdentityPair::generate().unwrap();
-            let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
-            let address = port.local_addr().unwrap().to_string();
-            let monitor = Monitor::default();
-            let end = |side| End { side, bandwidth_limit: None };
-            let (source, sink) = std::thread::scope(|scope| {
-                let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).unwrap());
-                let dialled = dial(&address, &pair.source, PATIENCE, end(Side::Source), &monitor).unwrap();
-                (dialled, accepted.join().unwrap())
-            });
-            Self { source, sink, config: config(&pair.source) }
+            let Linked { source, sink, identity } = Linked::new();
+            Self { source, sink, config: config(&identity) }
         }
 
         /// Runs something at the source's end.
@@ -246,9 +241,9 @@ mod tests {
             let connecting = link.port().endpoint.connect_with(self.config.clone(), address, SERVER_NAME);
             let connection = connecting.unwrap().await.unwrap();
             // One that is too many may be closed already.
-            if let Ok(mut stream) = connection.open_uni().await {
-                let _ = stream.write_all(proof).await;
-                let _ = stream.finish();
+            if let Ok((mut shown, _)) = connection.open_bi().await {
+                let _ = shown.write_all(proof).await;
+                let _ = shown.finish();
             }
             connection
         }

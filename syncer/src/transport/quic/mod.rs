@@ -8,6 +8,8 @@ mod dial;
 mod door;
 mod further;
 mod link;
+#[cfg(test)]
+mod linked;
 mod pump;
 mod socket;
 
@@ -109,17 +111,20 @@ fn identity_error(error: &rustls::Error) -> TransportError {
     TransportError::Identity(error.to_string())
 }
 
+/// The alert of an end that speaks none of the protocols that the other offers (RFC 7301).
+const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
+
 fn connection_error(error: &ConnectionError) -> TransportError {
+    let code = match error {
+        ConnectionError::TransportError(inner) => inner.code.into(),
+        ConnectionError::ConnectionClosed(close) => close.error_code.into(),
+        _ => 0,
+    };
     // TLS alerts travel as QUIC error codes 0x100 to 0x1ff (RFC 9001, section 4.8). After ALPN was agreed on, only the
     // keys can be refused.
-    let crypto = |code: u64| (0x100..0x200).contains(&code);
-    match error {
-        ConnectionError::TransportError(inner) if crypto(inner.code.into()) => {
-            TransportError::Identity(error.to_string())
-        }
-        ConnectionError::ConnectionClosed(close) if crypto(close.error_code.into()) => {
-            TransportError::Identity(error.to_string())
-        }
+    match code {
+        NO_APPLICATION_PROTOCOL => TransportError::OtherProtocol,
+        0x100..0x200 => TransportError::Identity(error.to_string()),
         _ => TransportError::Lost(error.to_string()),
     }
 }
@@ -135,5 +140,37 @@ fn read_error(error: quinn::ReadExactError) -> TransportError {
     match error {
         quinn::ReadExactError::ReadError(quinn::ReadError::ConnectionLost(error)) => connection_error(&error),
         error => TransportError::Lost(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{IdentityPair, Side};
+    use quinn::crypto::rustls::QuicClientConfig;
+
+    use super::*;
+    use crate::monitor::Monitor;
+
+    #[test]
+    fn a_peer_of_another_version_is_not_taken_for_one_with_another_key() {
+        let pair = IdentityPair::generate().unwrap();
+        let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
+        let address = port.local_addr().unwrap();
+        let peer = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.source).unwrap();
+        let mut crypto = tls::client(&pair.source).unwrap();
+        crypto.alpn_protocols = vec![b"volferry/0".to_vec()];
+        let crypto = QuicClientConfig::try_from(crypto).unwrap();
+        let config = quinn::ClientConfig::new(Arc::new(crypto));
+        let monitor = Monitor::default();
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| port.accept(End { side: Side::Sink, bandwidth_limit: None }, &monitor).is_err());
+            let dialled = peer.runtime.block_on(async {
+                peer.endpoint.connect_with(config, address, tls::SERVER_NAME).unwrap().await
+            });
+            monitor.cancel();
+            connection_error(&dialled.unwrap_err())
+        });
+        assert!(matches!(refused, TransportError::OtherProtocol), "{refused}");
+        assert!(refused.to_string().contains("volferry/2"));
     }
 }
