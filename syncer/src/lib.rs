@@ -8,6 +8,7 @@ pub mod attrs;
 pub mod buffers;
 pub mod cli;
 pub mod codec;
+pub mod cores;
 pub mod delta;
 pub mod device;
 pub mod entry;

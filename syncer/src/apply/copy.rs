@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::slice::Slice;
+use crate::{cores::cores, slice::Slice};
 
 /// Files up to this size are read and written: one system call each, which no other way beats.
 const SMALL_BYTES: u64 = 128 << 10;
@@ -70,7 +70,7 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()
             begin_write_back(to, start, read as u64);
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores();
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mine = work();

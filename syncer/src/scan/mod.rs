@@ -21,6 +21,7 @@ use rustix::{
 
 use crate::{
     attrs::{Attrs, AttrsBuf, Classes, read::AttrReader},
+    cores::cores,
     entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
     filter::{Filter, SizeLimits},
     hash::TreeDigest,
@@ -145,7 +146,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
         failures,
         queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root(), rules: None }),
     };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores();
     // Reading attributes may move a thread's working directory, so all threads are the scan's own.
     let (parts, root_attrs) = std::thread::scope(|scope| {
         let root = scope.spawn(|| walk.root_attrs(root));

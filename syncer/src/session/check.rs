@@ -23,6 +23,7 @@ use super::{
     read::{LastDir, Origin, SourceFile},
 };
 use crate::{
+    cores::cores,
     entry::{Entry, Kind, Time},
     hash::{BlockHash, BlockHashes, block_bytes, is_one_block},
     listing::Places,
@@ -296,7 +297,7 @@ pub(super) fn hash_all(
         next: AtomicUsize::new(0),
     };
     let blocks = work.blocks.last().copied().unwrap_or(0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(blocks);
+    let workers = cores().min(blocks);
     std::thread::scope(|scope| {
         (1..workers).for_each(|_| drop(scope.spawn(|| work.run())));
         work.run();

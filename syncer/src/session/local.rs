@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     apply::{Destination, Settings, Staged},
+    cores::cores,
     entry::Time,
     plan::Step,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
@@ -238,7 +239,7 @@ pub(super) fn copy_all(
     origin: Origin<'_>,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores();
     let (jobs, queue) = async_channel::bounded(workers * 16);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..workers)

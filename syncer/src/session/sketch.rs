@@ -15,6 +15,7 @@ use super::{
     read::{LastDir, Origin, SourceFile},
 };
 use crate::{
+    cores::cores,
     delta::features::{SPAN_BYTES, Sampling, add_features},
     monitor::Monitor,
     transport::TransportError,
@@ -53,7 +54,7 @@ pub(super) fn sketch_all(
             }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores();
     std::thread::scope(|scope| {
         (1..threads).for_each(|_| drop(scope.spawn(work)));
         work();

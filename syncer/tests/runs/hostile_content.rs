@@ -6,6 +6,7 @@ use std::fs;
 use contract::ExitCode;
 use syncer::{
     codec::put_varint,
+    delta::chunk::ChunkSizes,
     hash::{BlockHash, BlockHashes, ContentHash, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES},
     wire::{
         Basis, Message, Update,
@@ -152,7 +153,7 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             "chunks of a file that there is not",
             |peer| {
                 offer_new(peer, NEW_LEN);
-                peer.data(&chunks(3 * BLOCK_LEN, Some((0, 100))));
+                peer.data(&chunks(3 * BLOCK_LEN, (0, CHUNK_LEN)));
             },
             "in another way than it was begun",
         ),
@@ -161,10 +162,18 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
                 peer.data(
-                    &[chunks(2 * BLOCK_LEN, Some((0, 100))), chunks(2 * BLOCK_LEN, Some((0, 100)))].concat(),
+                    &[chunks(2 * BLOCK_LEN, (0, CHUNK_LEN)), chunks(2 * BLOCK_LEN, (0, CHUNK_LEN))].concat(),
                 );
             },
             "came more than once",
+        ),
+        (
+            "chunks that are shorter than it cuts",
+            |peer| {
+                offer_update(peer, 2 * BLOCK_LEN);
+                peer.data(&chunks(2 * BLOCK_LEN, (0, CHUNK_LEN - 1)));
+            },
+            "a chunk is too short",
         ),
         (
             "a block of a file that comes in chunks",
@@ -201,10 +210,13 @@ pub(crate) fn place(file_len: u64) -> Place {
     Place { need: 0, attempt: 0, file_len, offset: 0 }
 }
 
-/// One chunk of 100 bytes from the start of the file.
-pub(crate) fn chunks(file_len: u64, copied: Option<(u64, u32)>) -> Vec<u8> {
+/// A length that a chunk can have.
+const CHUNK_LEN: u32 = ChunkSizes::for_len(0).min();
+
+/// One chunk at the start of the file.
+pub(crate) fn chunks(file_len: u64, copied: (u64, u32)) -> Vec<u8> {
     let mut chunks = ChunksBuilder::default();
-    chunks.push(copied, if copied.is_some() { b"" } else { &[9; 100] });
+    chunks.push(Some(copied), b"");
     chunks.finish(&place(file_len))
 }
 
@@ -279,13 +291,13 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             "a file in chunks",
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
-                let place = |offset| Place { offset, ..place(300) };
-                let parts = [0, 200, 100].map(|offset| {
+                let len = u64::from(CHUNK_LEN);
+                let parts = [0, 2 * len, len].map(|offset| {
                     let mut chunks = ChunksBuilder::default();
-                    chunks.push(Some((offset, 100)), b"");
-                    chunks.finish(&place(offset))
+                    chunks.push(Some((offset, CHUNK_LEN)), b"");
+                    chunks.finish(&Place { offset, ..place(3 * len) })
                 });
-                peer.data(&[parts.concat(), end(300, ContentHash([3; 32]))].concat());
+                peer.data(&[parts.concat(), end(3 * len, ContentHash([3; 32]))].concat());
             },
             NO_HASH,
         ),
@@ -293,7 +305,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             "chunks beyond the file that they are copied from",
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&[chunks(100, Some((1 << 40, 100))), end(100, ContentHash([3; 32]))].concat());
+                peer.data(&[chunks(100, (1 << 40, 100)), end(100, ContentHash([3; 32]))].concat());
             },
             "",
         ),

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, RwLock},
 };
 
 use blake3::{Hash, hazmat::ChainingValue};
@@ -34,6 +34,8 @@ pub(super) struct Assembly {
     pub attempt: u32,
     pub file_len: u64,
     pub staged: io::Result<Arc<Staged>>,
+    /// Shared by all that write to it. Who begins the next attempt waits for them: a part of a device is the same in each attempt.
+    pub under_way: Arc<RwLock<()>>,
     /// Held while the file is written to: see [`Kept::writing`].
     pub writing: Arc<Mutex<()>>,
     pub made: Made,
@@ -76,8 +78,9 @@ impl Assembly {
         };
         let staged = staged.map_or_else(|| writing.stage(need).map(Arc::new), Ok);
         let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
+        let (under_way, writing) = Default::default();
         let mut assembly =
-            Self { attempt, file_len, staged, writing: Arc::default(), made, reused: 0, expected: None };
+            Self { attempt, file_len, staged, under_way, writing, made, reused: 0, expected: None };
         if let Some(kept) = assembly.kept() {
             assembly.writing = Arc::clone(kept.writing());
         }
@@ -131,14 +134,19 @@ impl MadeChunks {
     /// Takes note of chunks end to end.
     ///
     /// # Errors
-    /// When they, or more than the file can have, were there already.
+    /// When they, or more than the file can have, were there already, or they are shorter than chunks are: each takes memory.
     pub(super) fn add(
         &mut self,
         offset: u64,
         chunks: Vec<(Hash, u32)>,
         file_len: u64,
     ) -> Result<(), TransportError> {
-        self.len += chunks.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
+        let len: u64 = chunks.iter().map(|(_, len)| u64::from(*len)).sum();
+        let may_be_short = usize::from(offset + len == file_len);
+        if chunks.iter().rev().skip(may_be_short).any(|(_, len)| *len < self.old.sizes().min()) {
+            return Err(TransportError::Nonsense("a chunk is too short"));
+        }
+        self.len += len;
         match self.parts.insert(offset, chunks) {
             None if self.len <= file_len => Ok(()),
             _ => Err(TransportError::Nonsense("parts of a file came more than once")),

@@ -16,6 +16,7 @@ use rustix::fs::Stat;
 use super::{assembly::AtHand, kept::Kept, old_chunks::OldChunks, table::Table, worth::Worth};
 use crate::{
     apply::{Staged, read_exact_at},
+    cores::cores,
     delta::name::{Name as _, ShortName},
     hash::block_bytes,
     session::{
@@ -180,7 +181,7 @@ impl Reader<'_> {
         self.table.set_at_hand(number, AtHand::Granules(Arc::clone(&kept)));
         let telling = Mutex::default();
         let reading = Arc::new(Reading { number, need: Arc::clone(need), kept, is_judged, telling });
-        let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let threads = cores() as u64;
         for _ in 1..threads.min(reading.kept.blocks()) {
             // Where the queue is full, the others have enough to do.
             let _ = self.jobs.upgrade().map(|jobs| jobs.try_send(Job::Help(Arc::clone(&reading))));

@@ -14,9 +14,12 @@ use std::{
 use blake3::Hash;
 
 use super::{joined::Joined, worth::Worth};
-use crate::delta::{
-    chunk::{ChunkSizes, Chunker},
-    window::Window,
+use crate::{
+    cores::cores,
+    delta::{
+        chunk::{ChunkSizes, Chunker},
+        window::Window,
+    },
 };
 
 /// What a thread takes at a time: a few chunks in hundreds are cut twice.
@@ -63,8 +66,7 @@ fn cut_all(
                 .reading(piece.min(basis.len() - start), || cut_piece(basis, sizes, *start, start + piece));
         }
     };
-    let threads =
-        std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(starts.len());
+    let threads = cores().min(MAX_THREADS).min(starts.len());
     std::thread::scope(|scope| {
         (1..threads).for_each(|_| drop(scope.spawn(work)));
         work();

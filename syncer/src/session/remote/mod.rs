@@ -27,6 +27,7 @@ use super::{
     writing::Writing,
 };
 use crate::{
+    cores::cores,
     transport::Peer,
     wire::{Message, data::MAX_PACKED_BYTES},
 };
@@ -42,7 +43,7 @@ pub(super) fn run(
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<bool, SessionError> {
     let (table, worth) = (Table::default(), Worth::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores();
     std::thread::scope(|scope| {
         let (jobs, queue) = async_channel::bounded(16 * threads);
         let mut readers = Vec::new();

@@ -135,13 +135,15 @@ impl<'a> Worker<'a> {
         let was_read = need.is_version() && kept.is_some_and(|kept| kept.was_read(block.offset));
         self.worth.came(len, was_read.then_some(0));
         let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
-        let Some((staged, writing)) = staged(&assembly, block.attempt) else { return Ok(()) };
-        let written = {
-            let _alone = lock(&writing);
-            staged.write_at(block.bytes, block.offset)
-        };
-        staged.begin_write_back(block.offset, len);
-        drop(staged);
+        let written = write_to(&assembly, block.attempt, |staged, writing| {
+            let written = {
+                let _alone = lock(writing);
+                staged.write_at(block.bytes, block.offset)
+            };
+            staged.begin_write_back(block.offset, len);
+            written
+        });
+        let Some(written) = written else { return Ok(()) };
         let written = written.map(|()| (block.offset, hash));
         self.take_hashes(&assembly, block.attempt, written, 0)?;
         self.writing.monitor.add_bytes(len);
@@ -159,9 +161,8 @@ impl<'a> Worker<'a> {
         let was_read =
             need.is_version() && kept.as_ref().is_some_and(|kept| kept.was_read(patch.place.offset));
         self.worth.came(patch.data(), was_read.then(|| patch.kept()));
-        let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
-        let written = write_patch(&staged, kept.as_deref(), patch);
-        drop(staged);
+        let written = write_to(&assembly, attempt, |staged, _| write_patch(staged, kept.as_deref(), patch));
+        let Some(written) = written else { return Ok(()) };
         self.take_hashes(&assembly, attempt, written, patch.kept())?;
         self.writing.monitor.add_bytes(patch.len());
         self.complete(number, &need, &assembly);
@@ -199,9 +200,8 @@ impl<'a> Worker<'a> {
             None => return Ok(()),
         };
         self.worth.came(chunks.len(), need.is_version().then(|| chunks.copied()));
-        let Some((staged, _)) = staged(&assembly, attempt) else { return Ok(()) };
-        let written = old.write(&staged, chunks, &mut self.buffer);
-        drop(staged);
+        let written = write_to(&assembly, attempt, |staged, _| old.write(staged, chunks, &mut self.buffer));
+        let Some(written) = written else { return Ok(()) };
         if let Some(mut assembly) = lock_attempt(&assembly, attempt) {
             assembly.reused += chunks.copied();
             match (written, &mut assembly.made) {
@@ -227,6 +227,8 @@ impl<'a> Worker<'a> {
                 return Ok(None);
             }
             if attempt > current.attempt {
+                let last_writes = Arc::clone(&current.under_way);
+                drop(last_writes.write().unwrap_or_else(PoisonError::into_inner));
                 let old = std::mem::replace(&mut *current, begin(&need, None));
                 old.staged.iter().for_each(|staged| writing.unstage(staged));
             }
@@ -347,10 +349,51 @@ fn kept_before(
     }
 }
 
-/// Where to write to, and what to hold meanwhile.
-fn staged(assembly: &Mutex<Assembly>, attempt: u32) -> Option<(Arc<Staged>, Arc<Mutex<()>>)> {
-    match lock_attempt(assembly, attempt).as_deref() {
-        Some(Assembly { staged: Ok(staged), writing, .. }) => Some((Arc::clone(staged), Arc::clone(writing))),
-        _ => None,
+/// Writes to a file, with what to hold while the same part of it may be written by others. `None` when a newer attempt has begun, or the file is done with;
+/// none begins meanwhile.
+fn write_to<T>(
+    assembly: &Mutex<Assembly>,
+    attempt: u32,
+    write: impl FnOnce(&Staged, &Mutex<()>) -> T,
+) -> Option<T> {
+    let current = lock_attempt(assembly, attempt)?;
+    let Assembly { staged: Ok(staged), writing, under_way, .. } = &*current else { return None };
+    let (staged, writing, under_way) = (Arc::clone(staged), Arc::clone(writing), Arc::clone(under_way));
+    let _one_of_them = under_way.read().unwrap_or_else(PoisonError::into_inner);
+    drop(current);
+    Some(write(&staged, &writing))
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::Preserve;
+
+    use super::*;
+    use crate::{
+        apply::{Candidate, Settings},
+        hash::BlockHashes,
+        path::RelPath,
+    };
+
+    #[test]
+    fn while_a_file_is_written_to_no_other_attempt_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings::resolve(&Preserve::default()).unwrap();
+        let tree = Candidate::open(&dir.path().into()).unwrap().take(settings, None).unwrap();
+        let staged = tree.stage_file(&RelPath::parse(b"file").unwrap()).unwrap();
+        let assembly = Mutex::new(Assembly {
+            attempt: 1,
+            file_len: 10,
+            staged: Ok(Arc::new(staged)),
+            under_way: Arc::default(),
+            writing: Arc::default(),
+            made: Made::Blocks { hashes: BlockHashes::new(10), kept: None },
+            reused: 0,
+            expected: None,
+        });
+        let may_begin = || lock(&assembly).under_way.try_write().is_ok();
+        assert_eq!(write_to(&assembly, 1, |_, _| may_begin()), Some(false));
+        assert!(may_begin());
+        assert_eq!(write_to(&assembly, 0, |_, _| ()), None);
     }
 }

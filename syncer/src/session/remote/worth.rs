@@ -14,6 +14,8 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::cores::cores;
+
 /// So many bytes are taken for compared, and half of them for found again, before any were: one part of 8 MiB that is all new is not yet
 /// a reason to look no further where sending takes four times what reading does.
 const ASSUMED: u64 = 8 << 20;
@@ -58,7 +60,7 @@ struct Seen {
 impl Worth {
     /// Nothing was seen yet.
     pub(super) fn new() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        let threads = cores() as u32;
         Self { threads, state: Mutex::default() }
     }
 

@@ -20,6 +20,7 @@ use super::{
     pump::close_code,
 };
 use crate::{
+    cores::cores,
     transport::{Asked, Fault, TransportError, tls::SERVER_NAME},
     wire::code,
 };
@@ -186,9 +187,8 @@ fn turn_away(connection: &quinn::Connection, why: &str) {
 
 /// How many connections a run has that was asked for so many, at the end that dials them.
 fn chosen(asked: u32) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match asked {
-        0 => chosen_for(cores),
+        0 => chosen_for(cores()),
         asked => asked.min(contract::MAX_CONNECTIONS) as usize,
     }
 }

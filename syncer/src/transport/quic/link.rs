@@ -16,6 +16,7 @@ use super::{
     pump::{pump_control, stop_when, watch},
 };
 use crate::{
+    cores::cores,
     monitor::Monitor,
     transport::{Asked, Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, Queued, pace::Pace},
 };
@@ -150,5 +151,5 @@ impl Pumps<'_> {
 
 /// How many streams the first connection has: one for each core that can fill it.
 fn data_streams() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_DATA_STREAMS)
+    cores().min(MAX_DATA_STREAMS)
 }

@@ -28,6 +28,7 @@ pub use dial::dial;
 pub use link::Link;
 
 use super::{TransportError, tls};
+use crate::cores::cores;
 use config::{MAX_PAYLOAD, enlarge_buffers};
 use door::Door;
 use socket::Socket;
@@ -103,8 +104,7 @@ impl Port {
 
 /// One for each connection that there may be and one for the socket, as far as there are cores.
 fn worker_threads() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    cores.clamp(2, contract::MAX_CONNECTIONS as usize + 1)
+    cores().clamp(2, contract::MAX_CONNECTIONS as usize + 1)
 }
 
 fn identity_error(error: &rustls::Error) -> TransportError {
