@@ -35,7 +35,7 @@ fn assert_whole(timings: &BTreeMap<String, u64>) {
     let phases =
         ["queue", "podStart", "connect", "scan", "plan", "delta", "transfer", "apply", "commit", "snapshot"];
     let (total, sum) = (timings["total"], phases.iter().map(|phase| timings[*phase]).sum::<u64>());
-    assert!(timings["podStart"] > 0 && timings["transfer"] > 0 && timings["commit"] > 0, "{timings:?}");
+    assert!(timings["podStart"] > 0 && timings["transfer"] > 0, "{timings:?}");
     assert!(sum.abs_diff(total) * 10 <= total, "the phases add up to {sum}: {timings:?}");
 }
 
