@@ -1,7 +1,13 @@
 //! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file is wholly of one
 //! of its versions and nothing else was touched; every few, a run gets to the end.
 
-use std::{fs, os::unix::fs::FileExt as _, path::PathBuf, thread, time::Duration, time::Instant};
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
 
 use contract::ExitCode;
 
@@ -200,11 +206,12 @@ fn kept(snapshot: &Snapshot) -> Snapshot {
     snapshot.only(b"kept")
 }
 
-/// Large files that differ here and there, in length and in where they have holes.
+/// Large files that differ here and there, in where they have holes, and mostly in length. Their times are set, as two of one length may be made in
+/// one tick of the clock: then a run would rightly take them for the same.
 fn fill_large(versions: &[PathBuf; 2], rng: &mut Rng) {
     for number in 0..3 {
         let mut bytes = rng.bytes(6 << 20);
-        for version in versions {
+        for (version, seconds) in versions.iter().zip(1_700_000_000..) {
             for _ in 0..40 {
                 let at = rng.below(bytes.len() as u64 - 60_000) as usize;
                 let len = rng.below(60_000) as usize;
@@ -217,6 +224,7 @@ fn fill_large(versions: &[PathBuf; 2], rng: &mut Rng) {
             tree::file(&path, &bytes[..hole]);
             let file = fs::OpenOptions::new().write(true).open(path).unwrap();
             file.write_all_at(&bytes[hole + (1 << 20)..], (hole + (1 << 20)) as u64).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
         }
     }
 }
