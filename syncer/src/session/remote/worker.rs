@@ -349,8 +349,8 @@ fn kept_before(
     }
 }
 
-/// Writes to a file, with what to hold while the same part of it may be written by others. `None` when a newer attempt has begun, or the file is done with;
-/// none begins meanwhile.
+/// Writes to a file, with what to hold where threads take turns at that. No newer attempt begins meanwhile; `None` when one has begun, or the file is done
+/// with.
 fn write_to<T>(
     assembly: &Mutex<Assembly>,
     attempt: u32,
