@@ -1,5 +1,7 @@
 //! One entry of a tree: its name, what it is, and its metadata.
 
+use rustix::fs::Stat;
+
 use crate::{
     attrs::Attrs,
     codec::{DecodeError, Reader, put_signed, put_varint},
@@ -8,13 +10,25 @@ use crate::{
 /// The longest target of a symbolic link, in bytes.
 pub const MAX_TARGET_BYTES: usize = 4096;
 
-/// A modification time, in nanoseconds precision.
+/// A time of a file, in nanoseconds precision: that of its modification where nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Time {
     /// Seconds since 1970.
     pub seconds: i64,
     /// 0 to 999,999,999.
     pub nanos: u32,
+}
+
+impl Time {
+    /// When the content of an open file was last modified, or is said to have been.
+    pub fn modified(stat: &Stat) -> Self {
+        Self { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
+    }
+
+    /// When anything of it was last changed, which nobody can set.
+    pub fn changed(stat: &Stat) -> Self {
+        Self { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
+    }
 }
 
 /// User and group, by number.

@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 
 use super::{copy, own::OwnDir, staged::OWNERS};
+use crate::entry::Time;
 
 /// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
 pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
@@ -19,7 +20,7 @@ pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedF
 /// writes all of that to the disk first, and then the next write to a page is told to the file system. Only a file system of this machine's own gives every write the time when it
 /// was made.
 #[derive(Debug, Clone, Copy)]
-pub struct ClonedAt(Option<(i64, i64)>);
+pub struct ClonedAt(Option<Time>);
 
 impl ClonedAt {
     /// When this clone was made: it was not written to since.
@@ -33,7 +34,6 @@ impl ClonedAt {
     }
 }
 
-/// Seconds and nanoseconds.
-fn changed(file: BorrowedFd<'_>) -> Option<(i64, i64)> {
-    rustix::fs::fstat(file).ok().map(|stat| (stat.st_ctime, stat.st_ctime_nsec as i64))
+fn changed(file: BorrowedFd<'_>) -> Option<Time> {
+    rustix::fs::fstat(file).ok().map(|stat| Time::changed(&stat))
 }

@@ -39,10 +39,7 @@ impl Dirty {
             let Some(shard) = shard_of(&entry.file_name().to_string_lossy()) else { continue };
             match rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => {}
-                result => {
-                    let stat = result?;
-                    found.push((shard, time(stat.st_mtime, stat.st_mtime_nsec as i64)));
-                }
+                result => found.push((shard, Time::modified(&result?))),
             }
         }
         Ok(Self { shard, found, own: Mutex::default() })
@@ -109,16 +106,12 @@ fn shard_of(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-fn time(seconds: i64, nanos: i64) -> Time {
-    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
-}
-
 /// The present time, by the clock of the file system.
 fn now_of(mark: &OwnedFd) -> Result<Time, Errno> {
     let times = Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_OMIT) };
     rustix::fs::futimens(mark, &times)?;
     let stat = rustix::fs::fstat(mark.as_fd())?;
-    Ok(time(stat.st_atime, stat.st_atime_nsec as i64))
+    Ok(Time { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 })
 }
 
 fn set_since(mark: &OwnedFd, since: Time) -> Result<(), Errno> {
@@ -136,6 +129,8 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
+
+    const LONG_AGO: Time = Time { seconds: 1_000_000_000, nanos: 7 };
 
     fn marks(dir: &File, shard: u32) -> Dirty {
         Dirty::look(dir.as_fd(), shard).unwrap()
@@ -168,16 +163,13 @@ mod tests {
         let fd = File::open(dir.path()).unwrap();
         let dirty = marks(&fd, 0);
         dirty.mark(fd.as_fd()).unwrap();
-        set_since(dirty.lock().as_ref().unwrap(), time(1_000_000_000, 7)).unwrap();
+        set_since(dirty.lock().as_ref().unwrap(), LONG_AGO).unwrap();
         assert_eq!(dirty.moving_on(|| Err(Errno::IO)), Err(Errno::IO));
-        assert_eq!(marks(&fd, 0).since(), Some(time(1_000_000_000, 7)));
+        assert_eq!(marks(&fd, 0).since(), Some(LONG_AGO));
         fs::write(dir.path().join("before"), "").unwrap();
         dirty.moving_on(|| fs::write(dir.path().join("meanwhile"), "").map_err(|_| Errno::IO)).unwrap();
         let since = marks(&fd, 0).since().unwrap();
-        let changed = |name: &str| {
-            let stat = rustix::fs::stat(dir.path().join(name)).unwrap();
-            time(stat.st_ctime, stat.st_ctime_nsec as i64)
-        };
+        let changed = |name: &str| Time::changed(&rustix::fs::stat(dir.path().join(name)).unwrap());
         assert!(changed("meanwhile") >= since && since >= changed("before"));
     }
 
@@ -189,14 +181,13 @@ mod tests {
             marks(&fd, shard).mark(fd.as_fd()).unwrap();
         }
         fs::write(dir.path().join("dirty-no"), "").unwrap();
-        let oldest = time(1_000_000_000, 0);
-        set_since(&File::open(dir.path().join("dirty-5")).unwrap().into(), oldest).unwrap();
+        set_since(&File::open(dir.path().join("dirty-5")).unwrap().into(), LONG_AGO).unwrap();
         let [first, second] = [0, 1].map(|shard| marks(&fd, shard));
-        assert_eq!((first.since(), second.since()), (Some(oldest), Some(oldest)));
+        assert_eq!((first.since(), second.since()), (Some(LONG_AGO), Some(LONG_AGO)));
         first.clear(fd.as_fd(), 2).unwrap();
         assert_eq!(there(&dir), 2, "the second's stays");
         second.mark(fd.as_fd()).unwrap();
-        assert_eq!(marks(&fd, 0).since(), Some(oldest));
+        assert_eq!(marks(&fd, 0).since(), Some(LONG_AGO));
         second.clear(fd.as_fd(), 2).unwrap();
         assert_eq!(there(&dir), 1);
     }

@@ -163,7 +163,7 @@ impl SourceFile {
     pub(super) fn mtime(&self) -> Time {
         match &self.part {
             Some(_) => Time::default(),
-            None => Time { seconds: self.stat.st_mtime, nanos: self.stat.st_mtime_nsec as u32 },
+            None => Time::modified(&self.stat),
         }
     }
 
@@ -201,9 +201,9 @@ pub(super) fn has_holes(stat: &Stat) -> bool {
 
 /// The metadata of an open file; the mode is left out where the listing leaves it out.
 pub(super) fn meta_of(stat: &Stat, listed: &Meta) -> Meta {
-    let mtime = Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 };
     let mode = if listed.mode == 0 { 0 } else { (stat.st_mode & 0o7777) as u16 };
-    Meta { mode, mtime, owner: Owner { uid: stat.st_uid, gid: stat.st_gid } }
+    let owner = Owner { uid: stat.st_uid, gid: stat.st_gid };
+    Meta { mode, mtime: Time::modified(stat), owner }
 }
 
 /// Appends the first `len` bytes of the file; false where it ends before.
