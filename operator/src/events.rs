@@ -1,10 +1,11 @@
 //! Events: a SyncJob's turns, for those who watch it go by.
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Client, Resource as _, ResourceExt as _,
-    runtime::events::{Event, EventType, Recorder, Reporter},
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::events::v1::Event,
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
+use kube::{Api, Client, Resource as _, ResourceExt as _, api::PostParams};
 
 use crate::{
     api::{
@@ -12,12 +13,14 @@ use crate::{
         conditions::{self, READY, STALLED, reason},
     },
     human,
-    names::FIELD_MANAGER,
+    names::{FIELD_MANAGER, shorten},
     telemetry::chain,
 };
 
 /// The API server takes notes of up to 1,024 bytes.
 const MAX_NOTE_BYTES: usize = 1000;
+/// An event's name is a DNS subdomain; a dot and 16 hexadecimal digits of it tell events of one job apart.
+const MAX_NAME: usize = 253 - 17;
 
 /// What is said about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,31 +36,40 @@ pub struct Note {
 /// Publishes notes as Kubernetes events.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    instance: String,
 }
 
 impl Events {
     /// Events that name the replica `instance` as their reporter.
     pub fn new(client: Client, instance: &str) -> Self {
-        let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: Some(instance.into()) };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { client, instance: instance.into() }
     }
 
-    /// Publishes a note. That it cannot be published is no reason to stop: all that events say is in the
-    /// status too. (It cannot for jobs whose names leave no room for the suffix that makes an event's name,
-    /// from about 236 characters on.)
+    /// Publishes a note as an event of its own, so that the event of a run never stands for those of other runs. A note that
+    /// cannot be published is dropped: the status says the same.
     pub async fn publish(&self, job: &SyncJob, note: &Note) {
-        let event = Event {
-            type_: if note.warning { EventType::Warning } else { EventType::Normal },
-            reason: note.reason.clone(),
-            note: Some(human::clipped(&note.message, MAX_NOTE_BYTES)),
-            action: "Reconcile".into(),
-            secondary: None,
-        };
-        let about: ObjectReference = job.object_ref(&());
-        if let Err(error) = self.recorder.publish(&event, &about).await {
+        let event = event(job, note, &self.instance, Timestamp::now());
+        let events = Api::<Event>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
+        if let Err(error) = events.create(&PostParams::default(), &event).await {
             tracing::debug!(job = job.name_any(), error = chain(&error), "an event is lost");
         }
+    }
+}
+
+fn event(job: &SyncJob, note: &Note, instance: &str, now: Timestamp) -> Event {
+    let name = format!("{}.{:016x}", shorten(&job.name_any(), MAX_NAME), now.as_nanosecond());
+    Event {
+        metadata: ObjectMeta { name: Some(name), namespace: job.namespace(), ..ObjectMeta::default() },
+        event_time: Some(MicroTime(now)),
+        type_: Some(if note.warning { "Warning" } else { "Normal" }.into()),
+        reason: Some(note.reason.clone()),
+        note: Some(human::clipped(&note.message, MAX_NOTE_BYTES)),
+        action: Some("Reconcile".into()),
+        regarding: Some(job.object_ref(&())),
+        reporting_controller: Some(FIELD_MANAGER.into()),
+        reporting_instance: Some(instance.into()),
+        ..Event::default()
     }
 }
 
@@ -112,6 +124,24 @@ mod tests {
         let (old, new) = changed(|status| status::preparing(status, Some(&fault), Timestamp::UNIX_EPOCH));
         let note = of_change(&old, &new).unwrap();
         assert_eq!((note.warning, note.message.as_str()), (true, "no node"));
+    }
+
+    #[test]
+    fn events_of_one_reason_have_names_of_their_own_also_for_the_longest_name() {
+        let job = SyncJob::new(&"x".repeat(253), crate::api::SyncJobSpec::default());
+        let said = |nanosecond: i128, message: &str| {
+            let note = Note { warning: false, reason: "Succeeded".into(), message: message.into() };
+            event(
+                &job,
+                &note,
+                "i",
+                Timestamp::from_nanosecond(1_800_000_000_000_000_000 + nanosecond).unwrap(),
+            )
+        };
+        let (first, second) = (said(0, "Run web-1"), said(1, "Run web-2"));
+        assert_ne!(first.metadata.name, second.metadata.name);
+        assert_eq!(second.note.as_deref(), Some("Run web-2"));
+        assert!(first.metadata.name.unwrap().len() <= 253);
     }
 
     #[test]
