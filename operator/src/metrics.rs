@@ -56,6 +56,7 @@ pub struct Metrics {
     active: Family<JobLabels, Gauge>,
     waiting: Family<JobLabels, Gauge>,
     stalled: Family<JobLabels, Gauge>,
+    incomplete: Family<JobLabels, Gauge>,
     reconcile: Histogram,
     reconcile_errors: Counter,
 }
@@ -74,6 +75,8 @@ pub struct Standing {
     pub waiting: bool,
     /// It will not go on without a person.
     pub stalled: bool,
+    /// The last run that got to its end left files out.
+    pub incomplete: bool,
     /// When the last successful run ended, in seconds since 1970.
     pub last_success_s: Option<f64>,
 }
@@ -93,6 +96,7 @@ impl Default for Metrics {
             active: Family::default(),
             waiting: Family::default(),
             stalled: Family::default(),
+            incomplete: Family::default(),
             reconcile: Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
             reconcile_errors: Counter::default(),
         };
@@ -111,7 +115,7 @@ impl Metrics {
             "Tries of runs that failed and were followed by another",
             self.retries.clone(),
         );
-        let help = "Wall time of runs, retries included";
+        let help = "Time that both ends of runs ran, all tries together";
         r.register_with_unit("run_duration", help, Unit::Seconds, self.duration.clone());
         r.register("bytes", "Bytes of runs that ended: changed, on the wire, reused", self.bytes.clone());
         r.register(
@@ -121,11 +125,13 @@ impl Metrics {
         );
         let help = "When the last successful run ended, since 1970";
         r.register_with_unit("last_success_timestamp", help, Unit::Seconds, self.last_success.clone());
-        let help = "Wall time of the last run";
+        let help = "Time that both ends of the last run ran, all tries together";
         r.register_with_unit("last_run_duration", help, Unit::Seconds, self.last_duration.clone());
         r.register("active", "1 while a run is under way", self.active.clone());
         r.register("waiting", "1 while a run is due and has not begun", self.waiting.clone());
         r.register("stalled", "1 while the job will not go on without a person", self.stalled.clone());
+        let help = "1 while the copy lacks files that the last run that got to its end left out";
+        r.register("incomplete", help, self.incomplete.clone());
         let help = "Time that reconciling one job once took";
         r.register_with_unit("reconcile_duration", help, Unit::Seconds, self.reconcile.clone());
         r.register(
@@ -139,7 +145,7 @@ impl Metrics {
     pub fn run_ended(&self, job: &JobLabels, run: &Run) {
         let namespace = job.namespace.clone();
         let result = ResultLabels { namespace: namespace.clone(), result: word(run.result) };
-        let seconds = run.timings.total as f64 / 1000.0;
+        let seconds = run.timings.running() as f64 / 1000.0;
         self.runs.get_or_create(&result).inc();
         self.duration.get_or_create(&result).observe(seconds);
         self.last_duration.get_or_create(job).set(seconds);
@@ -174,6 +180,7 @@ impl Metrics {
         self.active.get_or_create(job).set(standing.active.into());
         self.waiting.get_or_create(job).set(standing.waiting.into());
         self.stalled.get_or_create(job).set(standing.stalled.into());
+        self.incomplete.get_or_create(job).set(standing.incomplete.into());
         if let Some(seconds) = standing.last_success_s {
             self.last_success.get_or_create(job).set(seconds);
         }
@@ -183,7 +190,7 @@ impl Metrics {
     pub fn forget(&self, job: &JobLabels) {
         self.last_success.remove(job);
         self.last_duration.remove(job);
-        for gauge in [&self.active, &self.waiting, &self.stalled] {
+        for gauge in [&self.active, &self.waiting, &self.stalled, &self.incomplete] {
             gauge.remove(job);
         }
     }
@@ -252,8 +259,10 @@ mod tests {
     #[test]
     fn a_job_that_is_gone_leaves_no_series() {
         let metrics = Metrics::default();
-        let standing = Standing { active: true, last_success_s: Some(7.0), ..Standing::default() };
+        let standing =
+            Standing { active: true, incomplete: true, last_success_s: Some(7.0), ..Standing::default() };
         metrics.stands(&job(), standing);
+        assert!(metrics.to_text().contains("volferry_incomplete{namespace=\"prod\",name=\"web\"} 1"));
         assert!(
             metrics
                 .to_text()

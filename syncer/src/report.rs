@@ -114,6 +114,7 @@ pub struct Stopwatch<'a> {
     phase: Phase,
     since: Instant,
     spent: [Duration; 8],
+    work: Work,
 }
 
 impl<'a> Stopwatch<'a> {
@@ -125,7 +126,14 @@ impl<'a> Stopwatch<'a> {
     /// As if started in [`Phase::Connect`] at an earlier moment.
     pub fn started_at(start: Instant, monitor: &'a Monitor) -> Self {
         monitor.set_phase(Phase::Connect);
-        Self { monitor, start, phase: Phase::Connect, since: start, spent: [Duration::ZERO; 8] }
+        Self {
+            monitor,
+            start,
+            phase: Phase::Connect,
+            since: start,
+            spent: [Duration::ZERO; 8],
+            work: Work::default(),
+        }
     }
 
     /// Ends the running phase and begins `phase`.
@@ -134,6 +142,16 @@ impl<'a> Stopwatch<'a> {
         self.spent[self.phase as usize] += now - self.since;
         (self.phase, self.since) = (phase, now);
         self.monitor.set_phase(phase);
+    }
+
+    /// Notes what the run has done, so that its report says so also if the run fails from here on.
+    pub fn did(&mut self, work: Work) {
+        self.work = work;
+    }
+
+    /// What the run is known to have done.
+    pub fn work(&self) -> Work {
+        self.work
     }
 
     /// The times until now. Each phase is rounded so that all of them add up to the total exactly.

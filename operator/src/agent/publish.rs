@@ -14,7 +14,7 @@ use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -130,10 +130,10 @@ impl Publisher {
     fn report_status(&self, report: &Report) -> Value {
         let side = self.side.to_string();
         match self.shard {
-            None => json!({ "reports": { side: report } }),
+            None => json!({ "reports": { side: whole(report) } }),
             Some(Shard { index, .. }) => {
                 let report = termination::fitted(report.clone());
-                json!({ "reports": { "shards": { index.to_string(): { side: report } } } })
+                json!({ "reports": { "shards": { index.to_string(): { side: whole(&report) } } } })
             }
         }
     }
@@ -160,6 +160,19 @@ impl Publisher {
             params: PatchParams::default(),
         }
     }
+}
+
+/// Returns a report with null for every field that it leaves out, so that a merge patch removes what an earlier try's late report
+/// has there.
+fn whole(report: &Report) -> Value {
+    let schema = schemars::schema_for!(Report);
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let mut all: Map<String, Value> =
+        fields.into_iter().flat_map(Map::keys).map(|field| (field.clone(), Value::Null)).collect();
+    if let Value::Object(there) = json!(report) {
+        all.extend(there);
+    }
+    Value::Object(all)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -335,6 +348,26 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_a_killed_pods_late_report_is_left_in_that_of_the_next_try() {
+        let killed = Report {
+            run: "web-1".into(),
+            reason: Some("SyncerKilled".into()),
+            message: "The sink was killed (SIGKILL).".into(),
+            notes: vec!["n".into()],
+            ..Report::default()
+        };
+        let good = Report { run: "web-1.retry1".into(), ..Report::default() };
+        for publisher in [Publisher::offline(), of_shard(1)] {
+            let mut status = json!({});
+            merge(&mut status, &publisher.report_status(&killed));
+            merge(&mut status, &publisher.report_status(&good));
+            let reports: Reports = serde_json::from_value(status["reports"].clone()).unwrap();
+            let shard = publisher.shard.map(|shard| shard.index);
+            assert_eq!(reports.of(shard, Side::Sink), Some(&good));
+        }
+    }
+
+    #[test]
     fn many_shards_together_patch_hardly_more_often_than_one() {
         let seconds = |count| {
             let shard = Some(Shard { index: 0, count });
@@ -348,7 +381,10 @@ mod tests {
         match (into, patch) {
             (Value::Object(into), Value::Object(patch)) => {
                 for (key, value) in patch {
-                    merge(into.entry(key).or_insert(Value::Null), value);
+                    match value {
+                        Value::Null => drop(into.remove(key)),
+                        value => merge(into.entry(key).or_insert(json!({})), value),
+                    }
                 }
             }
             (into, value) => *into = value.clone(),

@@ -13,6 +13,8 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 /// The job will not go on without a person.
 pub const STALLED: &str = "Stalled";
+/// The last run that got to its end left files out. There only while true.
+pub const INCOMPLETE: &str = "Incomplete";
 /// The last run took longer than those before it by more than `spec.regression` allows.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 
@@ -36,6 +38,7 @@ pub mod reason {
     pub const POD_PENDING: &str = "PodPending";
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";
+    pub const FILES_LEFT_OUT: &str = "FilesLeftOut";
     pub const TIMED_OUT: &str = "TimedOut";
 }
 

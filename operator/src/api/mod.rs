@@ -29,8 +29,8 @@ pub use spec::{
     Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
-    ActiveRun, Baseline, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run, RunProgress,
-    ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+    ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run,
+    RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 

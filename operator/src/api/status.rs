@@ -13,14 +13,15 @@ use super::MAX_PARALLELISM;
 /// What has become of a SyncJob. Nothing in here changes by itself.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("default" = {"observedGeneration": -1}))]
 pub struct SyncJobStatus {
-    /// The `metadata.generation` that this status is about.
+    /// The `metadata.generation` that this status is about; -1 until the operator has seen the SyncJob.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// One word for people; programs read the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<SyncJobPhase>,
-    /// Ready, Reconciling, Stalled and PerformanceRegressed, by the rules of kstatus.
+    /// Ready, Reconciling, Stalled, Incomplete and PerformanceRegressed, by the rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -40,6 +41,9 @@ pub struct SyncJobStatus {
     /// The last run that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Run>,
+    /// What the last run that got to its end left undone without being a failure, one sentence a kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The runs that ended, newest first, at most `spec.historyLimit`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
@@ -113,7 +117,7 @@ pub struct Summary {
     pub files: String,
     /// Bytes of changed files, for example `19.9Mi`.
     pub transferred: String,
-    /// Wall time, for example `1.2s`; absent while the run is under way.
+    /// How long both ends ran, for example `1.2s`; absent while the run is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
 }
@@ -150,6 +154,24 @@ pub struct ActiveRun {
     /// When both ends of the current try were seen running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_ready_time: Option<MicroTime>,
+    /// What the tries that failed did; absent in the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<EarlierTries>,
+}
+
+/// What the tries of a run that failed did together.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EarlierTries {
+    /// Wall time of each phase, in milliseconds.
+    pub timings: Timings,
+    /// What they looked at and changed.
+    pub work: Work,
+    /// CPU and memory.
+    pub usage: Usage,
+    /// What they left undone without failing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A destination that a run has ended well on.
@@ -271,10 +293,10 @@ pub struct Run {
     /// When the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Wall time of each phase, in milliseconds. Tries that failed, and the pauses after them, count as `queue`.
+    /// Wall time of each phase, in milliseconds, of all tries together. The pauses between tries count as `queue`.
     #[serde(default)]
     pub timings: Timings,
-    /// What the run looked at and changed.
+    /// What the run looked at and changed, in all tries together.
     #[serde(default)]
     pub work: Work,
     /// Speeds, over the time that both ends ran.
@@ -286,7 +308,7 @@ pub struct Run {
     /// The first few failures; `work.filesFailed` counts all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// What was left undone without being a failure.
+    /// What was left undone without being a failure, as far as the run before did not say the same; `status.notes` has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::{ClaimReference, Reports, SyncJob},
     names::{self, TryNames},
-    resources::Placements,
+    resources::{Placements, security},
 };
 
 /// What could not be read.
@@ -44,8 +44,8 @@ pub(super) type Result<T> = std::result::Result<T, DereferenceError>;
 pub struct Found {
     /// The claims that the spec names, source first.
     pub claims: Vec<Claim>,
-    /// The namespace lets syncers run as root.
-    pub privileged: bool,
+    /// What the namespace's annotation says of syncers that run as root.
+    pub consent: Option<String>,
     /// What there is of the job's runs.
     pub children: Children,
     /// Warnings about children that do not start.
@@ -55,6 +55,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// Whether the namespace lets syncers run as root; not if what it says cannot be understood.
+    pub fn privileged(&self) -> bool {
+        security::consent(self.consent.as_deref()).unwrap_or(false)
+    }
+
     /// The UID of the claim that is written to, if it is there.
     pub fn destination_uid(&self) -> Option<&str> {
         let claim = self.claims.iter().find(|claim| claim.side == Side::Sink)?;
@@ -81,9 +86,9 @@ pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
 
 /// Reads what `job` refers to and has made.
 pub async fn dereference(client: &Client, job: &SyncJob) -> Result<Found> {
-    let (claims, privileged, children) =
-        try_join!(claims(client, job), is_privileged(client, job), children(client, job))?;
-    let mut found = Found { claims, privileged, children, ..Found::default() };
+    let (claims, consent, children) =
+        try_join!(claims(client, job), consent(client, job), children(client, job))?;
+    let mut found = Found { claims, consent, children, ..Found::default() };
     if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
         found.warnings = warnings(client, job, run, &found.children).await?;
         if run.pods_ready_time.is_none() {
@@ -265,13 +270,13 @@ async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<
     Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
 }
 
-async fn is_privileged(client: &Client, job: &SyncJob) -> Result<bool> {
+async fn consent(client: &Client, job: &SyncJob) -> Result<Option<String>> {
     let namespaces = Api::<Namespace>::all(client.clone());
     match namespaces.get_metadata_opt(&job.namespace().unwrap_or_default()).await {
-        Ok(namespace) => Ok(namespace.is_some_and(|namespace| {
-            namespace.annotations().get(names::ANNOTATION_PRIVILEGED).is_some_and(|value| value == "true")
-        })),
-        Err(error) if is_forbidden(&error) => Ok(false),
+        Ok(namespace) => {
+            Ok(namespace.and_then(|it| it.annotations().get(names::ANNOTATION_PRIVILEGED).cloned()))
+        }
+        Err(error) if is_forbidden(&error) => Ok(None),
         Err(error) => Err(reading("namespace")(error)),
     }
 }

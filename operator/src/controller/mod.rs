@@ -192,6 +192,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let view = View::new(job, &old, &found, &context.settings);
     let now = Timestamp::now();
     let (step, again) = plan::next(&view.situation(&valid, now));
+    let step = advised(step, &valid, &found);
     // 4. Build and apply; remove what is over.
     view.sweep(&context.client, &step).await?;
     let refused = match (&step, &valid) {
@@ -218,7 +219,7 @@ async fn launch(
     let Some((run, names)) = view.active() else { return Ok(None) };
     let (settings, found) = (&context.settings, view.found);
     let uid = &job.uid().unwrap_or_default();
-    let (privileged, placements) = (found.privileged, &found.placements);
+    let (privileged, placements) = (found.privileged(), &found.placements);
     let expect_volume = destination::expected(view.status, valid, found.destination_uid());
     let of = Try { job: valid, uid, run, names, settings, privileged, placements, expect_volume };
     match apply::launch(&context.client, &of, &found.children).await {
@@ -230,8 +231,23 @@ async fn launch(
 /// The job, if its spec, its namespace and the kinds of its volumes allow it to be run.
 fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
-    security::check(found.privileged, &valid.pods.security_context)?;
+    let privileged = security::consent(found.consent.as_deref())?;
+    security::check(privileged, &valid.pods.security_context, valid.params.preserve.ownership)?;
     Ok(locality::settle(kinds::settle(valid, &found.claims)?, &found.claims))
+}
+
+/// The same step; of a try that failed for lack of root, with how to have root.
+fn advised(step: Step, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> Step {
+    let is_root =
+        |valid: &ValidatedSyncJob| security::is_root(found.privileged(), &valid.pods.security_context);
+    if valid.as_ref().map_or(true, is_root) {
+        return step;
+    }
+    match step {
+        Step::Retry(outcome, at) => Step::Retry(outcome.without_root(), at),
+        Step::Finish(outcome) => Step::Finish(outcome.without_root()),
+        other => other,
+    }
 }
 
 /// The status after a step.
@@ -309,6 +325,7 @@ fn standing(status: &SyncJobStatus) -> Standing {
         active: status.active_run.is_some(),
         waiting: status.active_run.is_none() && reconciling,
         stalled: conditions::is_true(&status.conditions, conditions::STALLED),
+        incomplete: conditions::is_true(&status.conditions, conditions::INCOMPLETE),
         last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),
     }
 }

@@ -1,10 +1,10 @@
 //! How a try of a run ended, from what became of its two ends. Pure.
 
-use contract::{ExitCode, Report, RunResult, Side};
+use contract::{ExitCode, Report, RunResult, Side, Work};
 use jiff::Timestamp;
 
 use super::destination::{OTHER_DESTINATION, REMEDY};
-use crate::{fault::Fault, human::sentence};
+use crate::{fault::Fault, human::sentence, resources::security};
 
 /// How one end of a try ended.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -76,6 +76,15 @@ impl Outcome {
             ..Report::default()
         };
         Self { report, may_retry: false, exit: ExitCode::Failed }
+    }
+
+    /// The same with what to do about it where files could not be read or set for lack of root.
+    #[must_use]
+    pub fn without_root(mut self) -> Self {
+        if security::is_for_lack_of_root(&self.report) {
+            self.report.message = format!("{} {}", sentence(&self.report.message), security::remedy());
+        }
+        self
     }
 
     /// Whether the other shards of the run cannot succeed after this.
@@ -155,6 +164,10 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     } else if !has_own {
         report.reason = None;
         report.message = no_report(side, end);
+    }
+    // An end that was killed does not know what was done.
+    if let Some(other) = other.filter(|_| report.work == Work::default()) {
+        report.work = other.work;
     }
     if report.reason.as_deref() == Some(OTHER_DESTINATION) {
         report.message = format!("{} {REMEDY}", sentence(&report.message));
@@ -265,6 +278,16 @@ mod tests {
         let full = end(1, report(RunResult::Failed, Some("NoSpace")));
         assert_eq!(reason_of(&judge(&lost, &full)), "NoSpace");
         assert_eq!(reason_of(&judge(&full, &lost)), "NoSpace");
+    }
+
+    #[test]
+    fn what_a_killed_end_no_longer_tells_of_its_work_the_other_does() {
+        let work = Work { files_created: 7, ..Work::default() };
+        let lost = report(RunResult::Failed, Some("PeerLost")).map(|report| Report { work, ..report });
+        let killed = report(RunResult::Failed, Some("SyncerKilled"));
+        let killed = Ending { report: killed, ..Ending::of(Fault::new("OutOfMemory", "raise the limit")) };
+        let outcome = judge(&killed, &end(5, lost));
+        assert_eq!((reason_of(&outcome), outcome.report.work), ("OutOfMemory", work));
     }
 
     #[test]

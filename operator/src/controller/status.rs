@@ -1,15 +1,15 @@
 //! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what
 //! these functions make.
 
-use contract::{Progress, Report, RunResult};
+use contract::{Progress, Rates, Report, RunResult, Timings, Work};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde_json::{Map, Value, json};
 
 use super::{claims::Blocked, outcome::Outcome};
 use crate::{
     api::{
-        ActiveRun, HistoryEntry, Run, Summary, SyncJobPhase, SyncJobStatus,
+        ActiveRun, EarlierTries, HistoryEntry, Run, Summary, SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
@@ -19,6 +19,10 @@ use crate::{
 /// What comes from a pod is bounded before it gets into a status.
 const MAX_MESSAGE_BYTES: usize = 4096;
 const MAX_REASON_BYTES: usize = 64;
+const MAX_NOTES: usize = 20;
+const MAX_NOTE_BYTES: usize = 1024;
+/// How many of the entries that were left out a condition names.
+const NAMED: usize = 3;
 
 /// A run of one shard that starts now: the `number`th of the job called `job`.
 pub fn new_run(
@@ -39,6 +43,7 @@ pub fn new_run(
         start_time: Some(MicroTime(now)),
         try_time: Some(MicroTime(now)),
         pods_ready_time: None,
+        earlier: None,
     }
 }
 
@@ -89,6 +94,7 @@ pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
 /// A try failed, and the next one starts `at`.
 pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
+    run.earlier = Some(tries_until(run, &outcome.report, now));
     run.retries += 1;
     run.try_time = Some(MicroTime(at));
     run.pods_ready_time = None;
@@ -111,10 +117,15 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
 /// The run is over: it becomes `lastRun` and a line of the history.
 pub fn finish(status: &mut SyncJobStatus, outcome: &Outcome, history_limit: usize, now: Timestamp) {
     let Some(active) = status.active_run.take() else { return };
-    let run = finished_run(&active, outcome, now);
+    let mut run = finished_run(&active, outcome, now);
     status.progress = None;
     status.reports = None;
     status.summary = Some(summary_of(&run));
+    if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
+        left_out(&mut status.conditions, &run, now);
+        let known = std::mem::replace(&mut status.notes, run.notes.clone());
+        run.notes.retain(|note| !known.contains(note));
+    }
     if run.result == RunResult::Succeeded {
         status.last_success_time.clone_from(&run.completion_time);
     }
@@ -122,6 +133,26 @@ pub fn finish(status: &mut SyncJobStatus, outcome: &Outcome, history_limit: usiz
     status.history.truncate(history_limit);
     status.last_run = Some(run);
     rest(status, active.generation, now);
+}
+
+/// Says which entries a run that got to its end left out, or that it left out none.
+fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+    let count = run.work.files_failed;
+    if count == 0 {
+        return conditions::remove(conditions, conditions::INCOMPLETE);
+    }
+    let named = run.failures.iter().take(NAMED);
+    let mut named: Vec<String> =
+        named.map(|it| format!("{} ({}: {})", it.path, it.operation, it.error)).collect();
+    if count > named.len() as u64 {
+        named.push("…".into());
+    }
+    let entries = if count == 1 { "1 entry".into() } else { format!("{count} entries") };
+    let message =
+        format!("Run {} left out {entries}; missing or old in the copy: {}", run.id, named.join(", "));
+    let message = human::clipped(&message, MAX_MESSAGE_BYTES);
+    let cause = Cause { reason: reason::FILES_LEFT_OUT, message: &message, generation: run.generation };
+    conditions::set(conditions, conditions::INCOMPLETE, true, cause, now);
 }
 
 /// Nothing is due: the last run decides how the job stands.
@@ -209,14 +240,16 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The run as `lastRun` has it. Its timings add up to `total`: `queue` is the time from the run's start to
-/// that of its last try, `podStart` the time from there until both ends ran, and the rest is as the ends
-/// measured it.
+/// The run as `lastRun` has it, of all its tries. Its timings add up to `total`: `podStart` is the time from the start of each
+/// try until both ends ran, the phases are as the ends measured them, and `queue` is the rest.
 fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     let report = &outcome.report;
     let started = active.start_time.as_ref().map_or(now, |time| time.0);
     let completed = report.completion_time.parse().unwrap_or(now).max(started);
-    let mut run = Run {
+    let EarlierTries { mut timings, work, usage, notes } = tries_until(active, report, now);
+    timings.queue = ms_between(started, completed).saturating_sub(timings.total);
+    timings.total += timings.queue;
+    Run {
         id: active.id.clone(),
         number: active.number,
         generation: active.generation,
@@ -226,37 +259,67 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         retries: active.retries,
         start_time: Some(Time(started)),
         completion_time: Some(Time(completed)),
-        timings: report.timings,
-        work: report.work,
-        rates: report.rates,
-        usage: report.usage,
+        timings,
+        work,
+        rates: rates(work, timings),
+        usage,
         failures: report.failures.iter().take(contract::MAX_FAILURES).cloned().collect(),
-        notes: report.notes.clone(),
-    };
-    set_outer_timings(&mut run, active, report, started, now);
-    run
+        notes,
+    }
 }
 
-fn set_outer_timings(run: &mut Run, active: &ActiveRun, report: &Report, started: Timestamp, now: Timestamp) {
-    let tried = active.try_time.as_ref().map_or(started, |time| time.0);
+/// What the tries of a run did, up to the one that has just ended with `report`.
+fn tries_until(active: &ActiveRun, report: &Report, now: Timestamp) -> EarlierTries {
+    let earlier = active.earlier.clone().unwrap_or_default();
+    let mut all = EarlierTries {
+        timings: timings_of_try(active, report, now),
+        work: report.work,
+        usage: report.usage,
+        notes: earlier.notes,
+    };
+    all.timings.add_try(&earlier.timings);
+    all.work.add_try(&earlier.work);
+    all.usage.add(&earlier.usage);
+    let notes = report.notes.iter().map(|note| human::clipped(note, MAX_NOTE_BYTES));
+    let new: Vec<String> = notes.filter(|note| !all.notes.contains(note)).collect();
+    all.notes.extend(new);
+    all.notes.truncate(MAX_NOTES);
+    all
+}
+
+/// The timings of a try that has just ended. Of a try that left no report, the time that both ends ran is in `total` alone.
+fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timings {
+    let began =
+        [&active.try_time, &active.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
     let ready = active.pods_ready_time.as_ref().map(|time| time.0);
-    let ran = report.start_time.parse().ok().or(ready).unwrap_or(now);
-    run.timings.queue = ms_between(started, tried);
-    run.timings.pod_start = ms_between(tried, ran);
-    run.timings.total += run.timings.queue + run.timings.pod_start;
+    let ran = report.start_time.parse().ok().or(ready);
+    let unreported =
+        if report.timings.total == 0 { ready.map_or(0, |ready| ms_between(ready, now)) } else { 0 };
+    let pod_start = ms_between(began, ran.unwrap_or(now));
+    let total = pod_start + unreported + report.timings.total;
+    Timings { queue: 0, pod_start, total, ..report.timings }
+}
+
+/// The speeds of all tries together, over the time that both ends ran.
+fn rates(work: Work, timings: Timings) -> Rates {
+    let timings = Timings { total: timings.running(), ..timings };
+    let mut report = Report { work, timings, ..Report::default() };
+    report.fill_rates();
+    report.rates
 }
 
 fn summary_of(run: &Run) -> Summary {
     Summary {
         files: format!("{}/{}", changed(run), run.work.files_scanned),
         transferred: human::bytes(run.work.bytes_changed),
-        duration: Some(human::milliseconds(run.timings.total)),
+        duration: Some(human::milliseconds(run.timings.running())),
     }
 }
 
 fn standing_message(run: &Run) -> String {
     let what =
         run.message.as_deref().map(|message| format!(" {}", human::sentence(message))).unwrap_or_default();
+    let what = what + &other_owners(run.work.owners_not_kept);
     if run.result == RunResult::Succeeded {
         let Summary { files, transferred, duration } = summary_of(run);
         let took = duration.unwrap_or_default();
@@ -268,6 +331,19 @@ fn standing_message(run: &Run) -> String {
         retries => format!(" after {retries} retries"),
     };
     format!("Run {} did not succeed{tries}.{what} Change spec.trigger to run again.", run.id)
+}
+
+/// What is said of entries whose owners were not kept, as a sentence after another; empty if there are none.
+fn other_owners(count: u64) -> String {
+    if count == 0 {
+        return String::new();
+    }
+    let entries = if count == 1 { "1 entry does".into() } else { format!("{count} entries do") };
+    format!(
+        " {entries} not have the owner that the source says: to keep owners, annotate the namespace with \
+         `{}: \"true\"`; to do without, set spec.files.preserve.ownership to Never.",
+        names::ANNOTATION_PRIVILEGED
+    )
 }
 
 fn history_entry(run: &Run) -> HistoryEntry {

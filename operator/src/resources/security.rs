@@ -4,31 +4,77 @@
 //! as root, a sink may keep foreign owners and a source may read what is not its own; the capabilities for
 //! that are all within the baseline standard.
 
-use contract::Side;
+use contract::{Ownership, Report, RunResult, Side};
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
-use crate::{api::PodSecurity, fault::Fault, names::ANNOTATION_PRIVILEGED};
+use crate::{api::PodSecurity, fault::Fault, human, names::ANNOTATION_PRIVILEGED};
 
 /// The user and group of distroless images' `nonroot`, which is nobody's on the node.
 pub const NONROOT: i64 = 65_532;
+/// The most of an annotation's value that gets into a message.
+const MAX_QUOTED_BYTES: usize = 100;
+/// How the kernel refuses to others what root may do: `EACCES` and `EPERM`.
+const REFUSALS: [&str; 2] = ["ermission denied", "peration not permitted"];
+
+/// Whether the namespace lets syncers run as root, by the value of its annotation.
+///
+/// # Errors
+/// A value that is neither `true` nor `false`: whoever wrote it meant something, and would not learn that it has no effect.
+pub fn consent(annotation: Option<&str>) -> Result<bool, Fault> {
+    match annotation {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(Fault::new(
+            "InvalidAnnotation",
+            format!(
+                "The namespace's annotation {ANNOTATION_PRIVILEGED} is {:?}. Write \"true\" to let syncers run as root, or \
+                 \"false\".",
+                human::clipped(other, MAX_QUOTED_BYTES)
+            ),
+        )),
+    }
+}
 
 /// Whether the pods run as root: the namespace allows it, and the spec does not name another user.
 pub fn is_root(privileged: bool, wanted: &PodSecurity) -> bool {
     privileged && wanted.run_as_user.unwrap_or(0) == 0
 }
 
-/// Whether pods with these settings may be made at all.
-pub fn check(privileged: bool, wanted: &PodSecurity) -> Result<(), Fault> {
-    if privileged || wanted.run_as_user != Some(0) {
-        return Ok(());
-    }
-    Err(Fault::new(
-        "RootNotAllowed",
-        format!(
-            "spec.pods.securityContext.runAsUser is 0, and the namespace does not let syncers run as root. Annotate it \
-             with `{ANNOTATION_PRIVILEGED}: \"true\"`, or name another user."
+/// Whether pods with these settings may be made at all, and may keep the owners that they have to keep.
+pub fn check(privileged: bool, wanted: &PodSecurity, ownership: Ownership) -> Result<(), Fault> {
+    let annotate = format!("annotate it with `{ANNOTATION_PRIVILEGED}: \"true\"`");
+    let message = match (privileged, wanted.run_as_user) {
+        (false, Some(0)) => format!(
+            "spec.pods.securityContext.runAsUser is 0, and the namespace does not let syncers run as root: {annotate}, or \
+             name another user."
         ),
-    ))
+        (false, _) if ownership == Ownership::Always => format!(
+            "spec.files.preserve.ownership is Always, which takes root, and the namespace does not let syncers run as root: \
+             {annotate}, or write Auto."
+        ),
+        (true, Some(1..)) if ownership == Ownership::Always => {
+            "spec.files.preserve.ownership is Always, which takes root, and spec.pods.securityContext.runAsUser names another \
+             user: remove runAsUser, or write Auto."
+                .to_string()
+        }
+        _ => return Ok(()),
+    };
+    Err(Fault::new("RootNotAllowed", message))
+}
+
+/// Whether a try failed, or left files out, at something that root may do.
+pub fn is_for_lack_of_root(report: &Report) -> bool {
+    let errors = report.failures.iter().map(|failure| &failure.error).chain([&report.message]);
+    let refused = |error: &String| REFUSALS.iter().any(|words| error.contains(words));
+    report.result != RunResult::Succeeded && errors.into_iter().any(refused)
+}
+
+/// What to do then, in a sentence.
+pub fn remedy() -> String {
+    format!(
+        "The syncers do not run as root: to read and keep files of any owner, annotate the namespace with \
+         `{ANNOTATION_PRIVILEGED}: \"true\"`."
+    )
 }
 
 /// The pod's part.
@@ -82,9 +128,31 @@ mod tests {
         assert!(!is_root(false, &wanted(Some(0))));
         assert!(is_root(true, &wanted(None)));
         assert!(!is_root(true, &wanted(Some(1000))));
-        assert_eq!(check(false, &wanted(Some(0))).unwrap_err().reason, "RootNotAllowed");
+        assert_eq!(check(false, &wanted(Some(0)), Ownership::Auto).unwrap_err().reason, "RootNotAllowed");
         for (privileged, user) in [(true, Some(0)), (false, Some(1000)), (false, None)] {
-            assert_eq!(check(privileged, &wanted(user)), Ok(()));
+            assert_eq!(check(privileged, &wanted(user), Ownership::Auto), Ok(()));
+        }
+    }
+
+    #[test]
+    fn owners_that_have_to_be_kept_take_root_and_the_message_names_the_annotation() {
+        assert_eq!(check(true, &wanted(None), Ownership::Always), Ok(()));
+        for user in [None, Some(1000)] {
+            let fault = check(false, &wanted(user), Ownership::Always).unwrap_err();
+            assert!(fault.message.contains("volferry.dev/privileged-syncers: \"true\""), "{}", fault.message);
+            assert!(!fault.message.contains("--"), "{}", fault.message);
+        }
+        let fault = check(true, &wanted(Some(1000)), Ownership::Always).unwrap_err();
+        assert!(fault.message.contains("remove runAsUser"), "{}", fault.message);
+    }
+
+    #[test]
+    fn an_annotation_of_another_value_than_true_and_false_is_quoted() {
+        assert_eq!([None, Some("false"), Some("true")].map(|it| consent(it).unwrap()), [false, false, true]);
+        for value in ["True", "yes", "", "1"] {
+            let fault = consent(Some(value)).unwrap_err();
+            assert_eq!(fault.reason, "InvalidAnnotation");
+            assert!(fault.message.contains(&format!("privileged-syncers is {value:?}")), "{}", fault.message);
         }
     }
 

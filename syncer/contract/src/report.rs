@@ -44,10 +44,9 @@ pub enum RunResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timings {
-    /// Before the try that this report is of: waiting for a place in the operator's queue, and the tries that failed, with the
-    /// pauses between them.
+    /// Waiting for a place in the operator's queue, and the pauses between tries.
     pub queue: u64,
-    /// From creating the pods until both ends ran.
+    /// From creating the pods until both ends ran; of all tries.
     pub pod_start: u64,
     /// Dialling and the TLS handshake.
     pub connect: u64,
@@ -69,6 +68,30 @@ pub struct Timings {
     pub total: u64,
 }
 
+impl Timings {
+    /// Adds the phases of an earlier try of the same run.
+    pub fn add_try(&mut self, earlier: &Self) {
+        let Self { queue, pod_start, connect, scan, plan, delta, transfer, apply, commit, snapshot, total } =
+            self;
+        *queue = queue.saturating_add(earlier.queue);
+        *pod_start = pod_start.saturating_add(earlier.pod_start);
+        *connect = connect.saturating_add(earlier.connect);
+        *scan = scan.saturating_add(earlier.scan);
+        *plan = plan.saturating_add(earlier.plan);
+        *delta = delta.saturating_add(earlier.delta);
+        *transfer = transfer.saturating_add(earlier.transfer);
+        *apply = apply.saturating_add(earlier.apply);
+        *commit = commit.saturating_add(earlier.commit);
+        *snapshot = snapshot.saturating_add(earlier.snapshot);
+        *total = total.saturating_add(earlier.total);
+    }
+
+    /// Returns how long both ends ran, in milliseconds: the whole run without the time before its pods ran.
+    pub fn running(&self) -> u64 {
+        self.total.saturating_sub(self.queue).saturating_sub(self.pod_start)
+    }
+}
+
 /// What a run looked at and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -85,6 +108,8 @@ pub struct Work {
     pub files_failed: u64,
     /// Entries of kinds that are never synced (sockets).
     pub files_skipped: u64,
+    /// Entries whose copies have another owner or group than the source says, because the sink may not set it.
+    pub owners_not_kept: u64,
     /// Sum of the sizes of the source's files.
     pub bytes_total: u64,
     /// Sum of the sizes of the files whose content was created or updated.
@@ -105,6 +130,7 @@ impl Work {
             files_deleted,
             files_failed,
             files_skipped,
+            owners_not_kept,
             bytes_total,
             bytes_changed,
             bytes_on_wire,
@@ -116,6 +142,7 @@ impl Work {
         *files_deleted = files_deleted.saturating_add(other.files_deleted);
         *files_failed = files_failed.saturating_add(other.files_failed);
         *files_skipped = files_skipped.saturating_add(other.files_skipped);
+        *owners_not_kept = owners_not_kept.saturating_add(other.owners_not_kept);
         *bytes_total = bytes_total.saturating_add(other.bytes_total);
         *bytes_changed = bytes_changed.saturating_add(other.bytes_changed);
         *bytes_on_wire = bytes_on_wire.saturating_add(other.bytes_on_wire);
@@ -123,9 +150,24 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Adds what an earlier try of the same run changed. What the tree holds and what failed is as the last try found it, or
+    /// as the earlier one did if the last did not get so far.
+    pub fn add_try(&mut self, earlier: &Self) {
+        let last = *self;
+        self.add(earlier);
+        let found = if last.files_scanned == 0 && last.files_failed == 0 { earlier } else { &last };
+        self.files_scanned = found.files_scanned;
+        self.files_failed = found.files_failed;
+        self.files_skipped = found.files_skipped;
+        self.owners_not_kept = found.owners_not_kept;
+        self.bytes_total = found.bytes_total;
+    }
+}
+
 impl Usage {
-    /// Adds what another shard of the run cost.
-    fn add(&mut self, other: &Self) {
+    /// Adds what another shard or an earlier try of the run cost.
+    pub fn add(&mut self, other: &Self) {
         self.source_cpu_ms = self.source_cpu_ms.saturating_add(other.source_cpu_ms);
         self.sink_cpu_ms = self.sink_cpu_ms.saturating_add(other.sink_cpu_ms);
         self.source_peak_rss = self.source_peak_rss.max(other.source_peak_rss);
@@ -453,6 +495,29 @@ mod tests {
         let moved =
             PlannedAction { from: Some("old\r".into()), ..action(Action::Move, EntryKind::Folder, "new", 0) };
         assert_eq!(moved.to_string(), "move folder old\\r -> new");
+    }
+
+    #[test]
+    fn a_runs_work_is_that_of_all_tries_and_its_tree_that_of_the_last() {
+        let first = Work {
+            files_scanned: 9,
+            files_created: 7,
+            files_failed: 2,
+            bytes_on_wire: 10,
+            ..Work::default()
+        };
+        let mut last = Work { files_scanned: 8, files_created: 1, bytes_on_wire: 5, ..Work::default() };
+        last.add_try(&first);
+        assert_eq!(
+            (last.files_scanned, last.files_created, last.files_failed, last.bytes_on_wire),
+            (8, 8, 0, 15)
+        );
+        let mut nothing = Work::default();
+        nothing.add_try(&first);
+        assert_eq!(nothing, first, "a try that never scanned knows nothing of the tree");
+        let mut unreadable = Work { files_failed: 1, ..Work::default() };
+        unreadable.add_try(&Work::default());
+        assert_eq!(unreadable.files_failed, 1, "a try whose source could not be listed");
     }
 
     fn shard(result: RunResult, reason: &str, total: u64, files: u64) -> Report {

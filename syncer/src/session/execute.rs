@@ -342,7 +342,11 @@ impl<'a> Executor<'a> {
                 Ok(()) => {}
                 // A volume's root often belongs to somebody else; that is no fault of the run.
                 Err(error) if path.is_root() => {
-                    notes.push(format!("the metadata of the volume's root folder could not be set: {error}"));
+                    let user = rustix::process::geteuid().as_raw();
+                    notes.push(format!(
+                        "the metadata of the volume's root folder could not be set: {error}; give the folder to user {user}, run \
+                         as root, or sync into a folder below it"
+                    ));
                 }
                 Err(error) => self.context.failures.add(&path, "set metadata", &error),
             }

@@ -109,9 +109,12 @@ pub(super) fn run(
     };
     let crew = Crew::new(&destination, monitor, None);
     let applying = Applying { context, params, head: &head, plan: &plan, crew: crew.as_ref() };
-    notes.extend(applying.apply(watch, &mut |executor| {
+    let applied = applying.apply(watch, &mut |executor| {
         copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))
-    })?);
+    });
+    let totals = sink::own_totals(&destination, &head);
+    watch.did(sink::work_of(&totals, &counters));
+    notes.extend(applied?);
     if params.verify {
         watch.enter(Phase::Plan);
         let verifier = Verifier {
@@ -124,7 +127,6 @@ pub(super) fn run(
         };
         notes.extend(verifier.verify(&mut source, &mut hashes, &head)?);
     }
-    let totals = sink::own_totals(&destination, &head);
     let report =
         report(params, watch, &totals, &counters, &failures, Some(destination.own().volume()), notes);
     destination.close();

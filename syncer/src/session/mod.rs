@@ -242,6 +242,7 @@ impl<'a> Clock<'a> {
             start_time: rfc3339(self.began),
             completion_time: rfc3339(SystemTime::now()),
             timings: self.watch.timings(),
+            work: self.watch.work(),
             ..Report::default()
         };
         report.fill_rates();

@@ -112,6 +112,8 @@ pub(super) fn run(
     if applied.as_ref().is_err_and(SessionError::is_cut_off) {
         destination.keep_parts();
     }
+    let totals = own_totals(&destination, &head);
+    watch.did(work_of(&totals, &counters));
     notes.extend(applied?);
     failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
     if params.verify {
@@ -127,7 +129,6 @@ pub(super) fn run(
         notes.extend(verifier.verify(&mut source, &mut RemoteHashes(control), &head)?);
     }
     let volume = Some(destination.own().volume());
-    let totals = own_totals(&destination, &head);
     let mut report = make_report(&params, watch, &totals, &counters, &failures, volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
     report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
@@ -376,13 +377,7 @@ pub(super) fn make_report(
         completion_time: rfc3339(now),
         volume,
         timings: watch.timings(),
-        work: Work {
-            files_scanned: source.entries,
-            files_failed: failed,
-            files_skipped: source.skipped,
-            bytes_total: source.bytes,
-            ..counters.work()
-        },
+        work: Work { files_failed: failed, ..work_of(source, counters) },
         failures: failures.named(),
         notes: once_each(notes),
         ..Report::default()
@@ -398,6 +393,16 @@ pub(super) fn make_report(
         };
     }
     report
+}
+
+/// What the source's tree holds, and what has been done so far.
+pub(super) fn work_of(source: &Totals, counters: &Counters) -> Work {
+    Work {
+        files_scanned: source.entries,
+        files_skipped: source.skipped,
+        bytes_total: source.bytes,
+        ..counters.work()
+    }
 }
 
 /// The notes in their order, none of them twice.

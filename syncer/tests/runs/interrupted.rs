@@ -184,7 +184,10 @@ fn a_local_run_that_is_told_to_stop_stops_at_once_in_order() {
         first.wait();
         run.signal(signal);
         let asked = Instant::now();
-        assert_canceled(&run.wait(), asked, "a local run");
+        let ended = run.wait();
+        assert_canceled(&ended, asked, "a local run");
+        let work = ended.report().work;
+        assert!((1..work.files_scanned).contains(&work.files_created), "what was done is told: {work:?}");
         assert_old_or_new(&pair, &old, "a local run");
         pair.assert_staging_empty();
         pair.sync("after a local run that was stopped");

@@ -1,7 +1,7 @@
 use contract::{Failure, Timings, Work};
 
 use super::*;
-use crate::api::conditions::{READY, RECONCILING, STALLED, is_true};
+use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, STALLED, is_true};
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_800_000_000_000 + ms).unwrap()
@@ -78,9 +78,9 @@ fn a_success_is_ready_and_its_timings_add_up_to_the_total() {
     assert_eq!(t.queue + t.pod_start + t.connect + t.scan + t.transfer + t.commit, t.total);
     assert_eq!(status.phase, Some(SyncJobPhase::Succeeded));
     assert_eq!(status.last_success_time, last(&status).completion_time);
-    assert_eq!(ready_of(&status).1, "Run web-1: 102/1008 entries changed, 19.9Mi bytes, in 2.0s.");
+    assert_eq!(ready_of(&status).1, "Run web-1: 102/1008 entries changed, 19.9Mi bytes, in 500ms.");
     let columns =
-        Summary { files: "102/1008".into(), transferred: "19.9Mi".into(), duration: Some("2.0s".into()) };
+        Summary { files: "102/1008".into(), transferred: "19.9Mi".into(), duration: Some("500ms".into()) };
     assert_eq!(status.summary, Some(columns));
     let mut next = status.clone();
     begin(&mut next, new_run("web", 2, 3, None, at(3000)), at(3000));
@@ -88,19 +88,134 @@ fn a_success_is_ready_and_its_timings_add_up_to_the_total() {
     assert_eq!((status.active_run, status.progress, status.reports), (None, None, None));
 }
 
+/// A report of a try that ran from one moment to another.
+fn ran(result: RunResult, (from, to): (i64, i64), work: Work) -> Outcome {
+    let total = u64::try_from(to - from).unwrap();
+    let report = Report {
+        result,
+        reason: (result != RunResult::Succeeded).then(|| "PeerLost".into()),
+        message: if result == RunResult::Succeeded { String::new() } else { "It broke.".into() },
+        start_time: at(from).to_string(),
+        completion_time: at(to).to_string(),
+        timings: Timings { transfer: total, total, ..Timings::default() },
+        work,
+        ..Report::default()
+    };
+    Outcome { report, may_retry: true, exit: contract::ExitCode::Done }
+}
+
 #[test]
-fn failed_tries_count_as_queue() {
+fn a_run_is_told_as_a_whole_with_all_its_tries() {
     let mut status = begun();
-    retry(&mut status, &failed("PeerLost"), at(1000), at(400));
+    let work = |created, changed| Work {
+        files_scanned: 9,
+        files_created: created,
+        bytes_changed: changed,
+        ..Work::default()
+    };
+    let first = Outcome {
+        report: Report { notes: vec!["a".into()], ..ran(RunResult::Failed, (100, 400), work(7, 100)).report },
+        ..ran(RunResult::Failed, (100, 400), work(7, 100))
+    };
+    retry(&mut status, &first, at(1000), at(400));
     let run = status.active_run.clone().unwrap();
     assert_eq!((run.retries, run.try_time), (1, Some(MicroTime(at(1000)))));
     assert!(
         ready_of(&status).1.starts_with("Run web-1 failed (PeerLost): It broke. It is tried again at 2027-")
     );
-    finish(&mut status, &succeeded(), 10, at(2100));
+    finish(&mut status, &ran(RunResult::Succeeded, (1500, 2000), work(2, 60)), 10, at(2100));
+    let run = last(&status);
+    assert_eq!((run.retries, run.work.files_scanned, run.work.files_created), (1, 9, 9));
+    let t = run.timings;
+    assert_eq!((t.queue, t.pod_start, t.transfer, t.total), (600, 600, 800, 2000));
+    assert_eq!((run.rates.bytes_per_second, run.notes.as_slice()), (200.0, ["a".to_string()].as_slice()));
+    let columns = status.summary.as_ref().unwrap();
+    assert_eq!((columns.files.as_str(), columns.duration.as_deref()), ("9/9", Some("800ms")));
+    assert!(!ready_of(&status).1.contains("It broke"), "{}", ready_of(&status).1);
+}
+
+#[test]
+fn the_time_that_a_run_waits_for_a_quota_is_not_its_duration() {
+    let mut status = begun();
+    finish(&mut status, &ran(RunResult::Succeeded, (600_000, 600_300), Work::default()), 10, at(600_400));
+    assert_eq!((last(&status).timings.pod_start, last(&status).timings.total), (600_000, 600_300));
+    assert_eq!(status.summary.unwrap().duration.as_deref(), Some("300ms"));
+}
+
+#[test]
+fn a_try_that_ran_and_left_no_report_counts_as_run() {
+    let mut status = begun();
+    running(&mut status, at(1000));
+    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), 10, at(9000));
     let t = last(&status).timings;
-    assert_eq!((t.queue, t.pod_start, t.total), (1000, 500, 2000));
-    assert_eq!(last(&status).retries, 1);
+    assert_eq!((t.queue, t.pod_start, t.running(), t.total), (0, 1000, 8000, 9000));
+}
+
+fn with_failures(count: u64) -> Outcome {
+    let failure = Failure { path: "a/b".into(), operation: "read".into(), error: "gone".into() };
+    let result = if count > 0 { RunResult::PartiallyFailed } else { RunResult::Succeeded };
+    let mut outcome = ran(result, (0, 1), Work { files_failed: count, ..Work::default() });
+    outcome.report.failures = if count > 0 { vec![failure] } else { Vec::new() };
+    outcome
+}
+
+fn next_run(status: &mut SyncJobStatus, outcome: &Outcome) {
+    begin(status, new_run("web", 2, 3, None, at(0)), at(0));
+    finish(status, outcome, 10, at(2000));
+}
+
+#[test]
+fn a_run_that_left_files_out_is_incomplete_and_not_ready_until_one_leaves_none_out() {
+    let mut status = begun();
+    finish(&mut status, &with_failures(12), 10, at(2000));
+    assert!(is_true(&status.conditions, INCOMPLETE) && !is_true(&status.conditions, READY));
+    let incomplete = conditions::find(&status.conditions, INCOMPLETE).unwrap();
+    assert_eq!(incomplete.reason, "FilesLeftOut");
+    let said = "Run web-1 left out 12 entries; missing or old in the copy: a/b (read: gone), …";
+    assert_eq!(incomplete.message, said);
+    next_run(&mut status, &failed("PeerLost"));
+    assert!(
+        is_true(&status.conditions, INCOMPLETE),
+        "a run that did not get to its end changes nothing about that"
+    );
+    next_run(&mut status, &with_failures(0));
+    assert!(conditions::find(&status.conditions, INCOMPLETE).is_none() && is_true(&status.conditions, READY));
+}
+
+#[test]
+fn a_note_is_said_once_and_again_when_it_changes() {
+    let mut status = begun();
+    let noting = |notes: &[&str]| {
+        let mut outcome = succeeded();
+        outcome.report.notes = notes.iter().map(|&note| note.into()).collect();
+        outcome
+    };
+    finish(&mut status, &noting(&["root", "6 owners"]), 10, at(2000));
+    assert_eq!(last(&status).notes, ["root", "6 owners"]);
+    next_run(&mut status, &noting(&["root", "7 owners"]));
+    assert_eq!(
+        (last(&status).notes.as_slice(), status.notes.len()),
+        (["7 owners".to_string()].as_slice(), 2)
+    );
+    next_run(&mut status, &failed("PeerLost"));
+    next_run(&mut status, &noting(&["root"]));
+    assert!(last(&status).notes.is_empty() && status.notes == ["root"], "{:?}", status.notes);
+    next_run(&mut status, &noting(&[]));
+    next_run(&mut status, &noting(&["root"]));
+    assert_eq!(last(&status).notes, ["root"], "it was not so in between");
+}
+
+#[test]
+fn owners_that_differ_are_counted_in_the_message_as_long_as_they_do() {
+    let mut status = begun();
+    let mut outcome = succeeded();
+    outcome.report.work.owners_not_kept = 6;
+    finish(&mut status, &outcome, 10, at(2000));
+    let (_, message) = ready_of(&status);
+    assert!(message.contains("6 entries do not have the owner that the source says"), "{message}");
+    assert!(message.contains("volferry.dev/privileged-syncers"), "{message}");
+    next_run(&mut status, &succeeded());
+    assert!(!ready_of(&status).1.contains("owners"), "{}", ready_of(&status).1);
 }
 
 #[test]
@@ -163,7 +278,9 @@ fn what_a_pod_says_is_bounded() {
     outcome.report.message = "x".repeat(100_000);
     outcome.report.failures =
         vec![Failure { path: "p".into(), operation: "read".into(), error: "e".into() }; 1000];
+    outcome.report.notes = (0..1000).map(|n| format!("{n}{}", "x".repeat(10_000))).collect();
     finish(&mut status, &outcome, 10, at(3000));
+    assert!(last(&status).notes.len() <= MAX_NOTES && last(&status).notes[0].len() <= MAX_NOTE_BYTES);
     assert_eq!(last(&status).reason.as_deref(), Some("notareason"));
     assert!(last(&status).message.as_ref().unwrap().len() <= MAX_MESSAGE_BYTES);
     assert_eq!(last(&status).failures.len(), contract::MAX_FAILURES);

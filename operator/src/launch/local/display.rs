@@ -130,7 +130,7 @@ fn summary(run: &Run) -> String {
         work.files_deleted,
         human::bytes(work.bytes_changed),
         human::bytes(work.bytes_on_wire),
-        human::milliseconds(run.timings.total)
+        human::milliseconds(run.timings.running())
     );
     if let Some(message) = run.message.as_ref().filter(|_| run.reason.is_some()) {
         text.push_str(&format!("\n  {message}"));

@@ -1,0 +1,90 @@
+//! What a SyncJob's status and events say: before the operator has seen it, of several runs, and of a run that left files out.
+
+use contract::{Failure, Report, RunResult};
+use e2e::{report::bad_report, scripted::Stage, syncjob};
+use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_job_that_no_operator_has_seen_is_not_current() {
+    let stage = Stage::new("unseen").await.unwrap();
+    let created = stage.sync("web", json!({})).await.unwrap();
+    let read = stage.jobs.get("web").await.unwrap();
+    for job in [&created, &read] {
+        assert_eq!(syncjob::status(job, "/observedGeneration"), -1, "{job:#?}");
+    }
+    let read = stage.kubectl.run(&["get", "syncjob", "web", "-o", "jsonpath={.status}"]).unwrap();
+    assert_eq!(read, r#"{"observedGeneration":-1}"#);
+}
+
+#[tokio::test]
+async fn each_run_has_an_event_with_its_own_words() {
+    let (stage, _controller) = Stage::with_controller("events").await.unwrap();
+    let playing = stage.kubelet.play("web", false);
+    let script = async {
+        stage.sync("web", json!({})).await?;
+        for run in 1..=3 {
+            let over = |job: &kube::api::DynamicObject| {
+                syncjob::is(job, "Ready") && syncjob::status(job, "/lastRun/number") == run
+            };
+            stage.until("web", "the run is over", over).await?;
+            stage.patch("web", json!({"spec": {"trigger": run.to_string()}})).await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        done = script => done.unwrap(),
+        error = playing => panic!("{error:?}"),
+    }
+    let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
+    let events = events.list(&ListParams::default().fields("reason=Succeeded")).await.unwrap();
+    let mut notes: Vec<_> = events.items.into_iter().filter_map(|event| event.note).collect();
+    notes.sort();
+    let runs: Vec<_> = notes.iter().map(|note| note.split(':').next().unwrap()).collect();
+    assert_eq!(runs, ["Run web-1", "Run web-2", "Run web-3"]);
+    let described = stage.kubectl.run(&["describe", "syncjob", "web"]).unwrap();
+    assert!(described.contains("Run web-3: "), "{described}");
+}
+
+#[tokio::test]
+async fn a_run_that_left_files_out_is_incomplete_and_not_ready() {
+    let (stage, _controller) = Stage::with_controller("incomplete").await.unwrap();
+    stage.sync("web", json!({"limits": {"retries": 0}})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let error = "Permission denied (os error 13)".into();
+    let failure = Failure { path: "secret/key".into(), operation: "read".into(), error };
+    let mut report = Report {
+        result: RunResult::PartiallyFailed,
+        failures: vec![failure],
+        ..bad_report("web-1", "SomeFilesFailed", "1 failed")
+    };
+    report.work.files_failed = 1;
+    let message = serde_json::to_string(&report).unwrap();
+    stage.kubelet.end(&source, 3, &message).await.unwrap();
+    stage.kubelet.end(&sink, 3, &message).await.unwrap();
+
+    let over = stage.until_is("web", "Incomplete").await.unwrap();
+    assert!(syncjob::is(&over, "Stalled") && !syncjob::is(&over, "Ready"), "{over:#?}");
+    assert!(syncjob::message(&over, "Incomplete").contains("left out 1 entry;"), "{over:#?}");
+    assert!(
+        syncjob::message(&over, "Incomplete").contains("secret/key (read: Permission denied"),
+        "{over:#?}"
+    );
+    let stalled = syncjob::message(&over, "Stalled");
+    assert!(stalled.contains("volferry.dev/privileged-syncers: \"true\""), "{stalled}");
+}
+
+#[tokio::test]
+async fn a_namespaces_annotation_that_is_neither_true_nor_false_is_reported() {
+    let stage = Stage::new("annotation").await.unwrap();
+    let annotation = json!({"metadata": {"annotations": {"volferry.dev/privileged-syncers": "yes"}}});
+    let namespaces = Api::<Namespace>::all(stage.client.clone());
+    namespaces.patch(&stage.namespace, &PatchParams::default(), &Patch::Merge(annotation)).await.unwrap();
+    let _controller = stage.controller(e2e::cut::Cut::Never).await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "InvalidAnnotation"), "{stalled:#?}");
+    assert!(syncjob::message(&stalled, "Stalled").contains("privileged-syncers is \"yes\""), "{stalled:#?}");
+    assert_eq!(stage.children("web").unwrap(), [""; 0]);
+}
