@@ -19,6 +19,9 @@ BENCH ?=
 PROGRAMS = cargo build --profile $(PROFILE) --bin volferry --bin volferry-operator
 PROGRAMS_DIR = $(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
+# The CRDs, and copies of them: kustomize reads no file outside of a base, and Flux no symbolic link of a chart.
+CRD_FOLDERS = crds config/crd charts/volferry/files/crds
+
 .PHONY: help
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -83,7 +86,10 @@ check-generated: check-tools
 	fresh=$$(mktemp -d)
 	trap 'rm -rf "$$fresh"' EXIT
 	cargo run --quiet --bin crdgen -- "$$fresh"
-	diff -ru crds "$$fresh" || { echo "crds/ is not what the types say: run make crds" >&2; exit 1; }
+	for copy in $(CRD_FOLDERS); do
+	  [ ! -L "$$copy" ] || { echo "$$copy is a symbolic link, which Flux drops: run make crds" >&2; exit 1; }
+	  diff -ru --exclude kustomization.yaml "$$copy" "$$fresh" || { echo "$$copy is not what the types say: run make crds" >&2; exit 1; }
+	done
 
 # Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
 .PHONY: check-deny
@@ -95,17 +101,23 @@ check-scripts: check-tools
 	git ls-files -z --cached --others --exclude-standard | { xargs -0 grep -d skip -lE '^#!.*\b(ba)?sh$$' || true; } | xargs shellcheck
 
 .PHONY: check-manifests
+# The built helm knows no version of Kubernetes, so it is told the oldest one.
 check-manifests:
 	e2e/cluster/build tools
 	. e2e/cluster/lib.sh
 	helm lint --strict --quiet charts/volferry
-	helm template volferry charts/volferry >/dev/null
+	helm template volferry charts/volferry --kube-version 1.30.0 >/dev/null
+	bare=$$(mktemp -d)
+	trap 'rm -rf "$$bare"' EXIT
+	cp -r charts/volferry "$$bare" && rm -r "$$bare/volferry/files/crds"
+	! helm template volferry "$$bare/volferry" --kube-version 1.30.0 >/dev/null 2>"$$bare/said" || { echo "the chart installs without its CRDs" >&2; exit 1; }
+	grep -q 'lacks files/crds' "$$bare/said"
 	for folder in config/*/kustomization.yaml; do kubectl kustomize "$$(dirname "$$folder")" >/dev/null; done
 
 .PHONY: crds
-crds: ## Write crds/ from the types in operator/src/api
+crds: ## Write crds/ and its copies from the types in operator/src/api
 	@.ci/tools build
-	cargo run --bin crdgen -- crds config/crd
+	cargo run --bin crdgen -- $(CRD_FOLDERS)
 
 .PHONY: image
 image: ## The container image, from static programs
