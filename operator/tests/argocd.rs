@@ -1,6 +1,6 @@
 //! What Argo CD says of a SyncJob, by the health check in `config/argocd`, in the Lua of Argo CD.
 
-use std::{fs, path::Path, process::Command};
+use std::{error::Error, fs, path::Path, process::Command};
 
 use contract::{ExitCode, Report, RunResult};
 use jiff::Timestamp;
@@ -14,22 +14,30 @@ use serde_json::Value;
 const KEY: &str = "resource.customizations.health.volferry.dev_SyncJob";
 
 /// Runs the health check on a SyncJob of generation 1 with that status. Returns the health and its message.
+#[track_caller]
 fn health(status: Option<SyncJobStatus>) -> (String, String) {
+    try_health(status).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn try_health(status: Option<SyncJobStatus>) -> Result<(String, String), Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/argocd/argocd-cm.yaml");
-    let patch: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    let check = patch["data"][KEY].as_str().unwrap();
+    let patch: Value = serde_saphyr::from_str(&fs::read_to_string(file)?)?;
+    let check = patch["data"][KEY].as_str().ok_or("no health check")?;
     let mut job = SyncJob::new("web", SyncJobSpec::default());
     job.metadata.generation = Some(1);
     job.status = status;
-    let job = lua(&serde_json::to_value(job).unwrap());
+    let job = lua(&serde_json::to_value(job)?);
     let program = format!(
         "obj = {job}\nlocal function check()\n{check}\nend\nlocal hs = check()\nio.write(hs.status, \"\\n\", hs.message)"
     );
-    let said = Command::new("lua5.1").args(["-e", &program]).output().expect("lua5.1: run .ci/tools test");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let said = String::from_utf8(said.stdout).unwrap();
-    let (health, message) = said.split_once('\n').unwrap();
-    (health.into(), message.into())
+    let lua = Command::new("lua5.1").args(["-e", &program]).output();
+    let said = lua.map_err(|error| format!("lua5.1: {error}: run .ci/tools test"))?;
+    if !said.status.success() {
+        return Err(String::from_utf8_lossy(&said.stderr).into());
+    }
+    let said = String::from_utf8(said.stdout)?;
+    let (health, message) = said.split_once('\n').ok_or("no message")?;
+    Ok((health.into(), message.into()))
 }
 
 /// JSON as a Lua expression.
