@@ -40,6 +40,9 @@ pub struct Owner {
     pub gid: u32,
 }
 
+/// The bits of a mode by which a program runs as its owner or group.
+pub const SET_IDS: u16 = 0o6000;
+
 /// The metadata that an entry of any kind has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Meta {
@@ -49,6 +52,14 @@ pub struct Meta {
     pub mtime: Time,
     /// User and group.
     pub owner: Owner,
+}
+
+/// The mode of a copy: set-id bits of a file only go with its owner, who `is_given` to the copy or is its maker.
+pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
+    match matches!(kind, Kind::File { .. }) && !is_given {
+        true => wanted.mode & !SET_IDS,
+        false => wanted.mode,
+    }
 }
 
 /// What an entry is, with what only that kind has.

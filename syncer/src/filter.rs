@@ -9,12 +9,23 @@ use thiserror::Error;
 
 use crate::{entry::Kind, path::RelPath};
 
-/// A pattern that is not gitignore syntax.
+/// How many include, and how many exclude patterns there may be. A compiled one takes up to some 30 KB of memory.
+pub const MAX_PATTERNS: usize = 5000;
+
+/// Why patterns cannot be used.
 #[derive(Debug, Error)]
-#[error("the pattern `{pattern}` is not gitignore syntax")]
-pub struct FilterError {
-    pattern: String,
-    source: ignore::Error,
+pub enum FilterError {
+    /// One is not gitignore syntax.
+    #[error("the pattern `{pattern}` is not gitignore syntax")]
+    Syntax {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        source: ignore::Error,
+    },
+    /// There are too many.
+    #[error("there are {0} patterns in a list, and there may be {MAX_PATTERNS}: join some")]
+    TooMany(usize),
 }
 
 /// Include and exclude patterns, ready to match.
@@ -82,7 +93,10 @@ fn compile(patterns: &[String]) -> Result<Option<Gitignore>, FilterError> {
         return Ok(None);
     }
     let mut builder = GitignoreBuilder::new("");
-    let failed = |pattern: &str, source| FilterError { pattern: pattern.into(), source };
+    if patterns.len() > MAX_PATTERNS {
+        return Err(FilterError::TooMany(patterns.len()));
+    }
+    let failed = |pattern: &str, source| FilterError::Syntax { pattern: pattern.into(), source };
     for pattern in patterns {
         builder.add_line(None, pattern).map_err(|source| failed(pattern, source))?;
     }
@@ -137,6 +151,12 @@ mod tests {
         assert!(excluded(&["/docs"], &[], "src/a.rs", false));
         assert!(!excluded(&["/docs"], &[], "src", true));
         assert!(excluded(&["/docs"], &["*.bak"], "docs/a.bak", false));
+    }
+
+    #[test]
+    fn more_patterns_than_memory_should_hold_are_refused() {
+        let many = vec!["x*.ext".to_string(); MAX_PATTERNS + 1];
+        assert!(matches!(Filter::new(&[], &many), Err(FilterError::TooMany(5001))));
     }
 
     #[test]

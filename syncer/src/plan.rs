@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::{
     attrs::Classes,
-    entry::{Entry, Kind},
+    entry::{Entry, Kind, Owner, SET_IDS, kept_mode},
     filter::SizeLimits,
     hash::TreeDigest,
     listing::Listing,
@@ -19,6 +19,10 @@ pub struct Policy {
     pub delete: bool,
     /// Owner and group are compared.
     pub owners: bool,
+    /// The user of the process that writes. A file that another one can write to gets no owner, set-id bits or capabilities, but new content with them.
+    pub user: Owner,
+    /// Modes are compared.
+    pub permissions: bool,
     /// Modification times are kept. Where they are not, a file's time still tells whether its content may differ; that of anything else
     /// says nothing.
     pub times: bool,
@@ -51,6 +55,27 @@ impl Policy {
             && (!self.owners || a.owners == b.owners)
             // Where not all kinds of attributes can be set, these may differ for ever; the listings then tell what matters.
             && (self.attrs.is_empty() || a.attrs == b.attrs)
+    }
+}
+
+impl Policy {
+    /// The mode that an entry gets.
+    fn mode_of(&self, entry: &Entry<'_>) -> u16 {
+        kept_mode(entry.kind, &entry.meta, self.owners || entry.meta.owner == self.user)
+    }
+
+    /// Whether the sink's file would get the owner, set-id bits or capabilities of the source's although another user can write to it, and so may have put
+    /// anything into it whose length and time are the same.
+    fn vouches(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        if !matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. })) {
+            return false;
+        }
+        let owner = self.owners && source.meta.owner != sink.meta.owner;
+        let set_ids = self.mode_of(source) & SET_IDS & !sink.meta.mode != 0;
+        let capabilities = source.attrs.classes().and(self.attrs).contains(Classes::CAPABILITY);
+        let is_anothers =
+            sink.meta.owner.uid != self.user.uid || sink.meta.mode & 0o022 != 0 || !self.permissions;
+        (owner || set_ids || capabilities) && is_anothers
     }
 }
 
@@ -226,10 +251,14 @@ pub(crate) fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Opti
         _ => {}
     }
     // A link's mode is always 0777 and says nothing.
-    let same_mode = source.meta.mode == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
+    let same_mode = policy.mode_of(source) == sink.meta.mode || matches!(source.kind, Kind::Symlink { .. });
     let same_owner = source.meta.owner == sink.meta.owner || !policy.owners;
     let same_attrs = source.attrs.same(&sink.attrs, policy.attrs);
-    (!(same_mode && same_owner && same_attrs && (same_mtime || !policy.times))).then_some(Step::Meta)
+    match same_mode && same_owner && same_attrs && (same_mtime || !policy.times) {
+        true => None,
+        false if policy.vouches(source, sink) => Some(Step::Update),
+        false => Some(Step::Meta),
+    }
 }
 
 /// Walks a listing, counting entries and the directories among them.
@@ -267,13 +296,16 @@ mod tests {
     use super::*;
     use crate::{
         attrs::{Attrs, put_attr},
-        entry::{Meta, Owner, Time},
+        entry::{Meta, Time},
         listing::ListingBuilder,
+        rules::InUse,
     };
 
     const DELETE: Policy = Policy {
         delete: true,
         owners: true,
+        user: Owner { uid: 9, gid: 9 },
+        permissions: true,
         times: true,
         attrs: Classes::ALL,
         sizes: SizeLimits { min: 0, max: u64::MAX },
@@ -364,8 +396,42 @@ mod tests {
     fn owners_matter_only_where_they_can_be_set() {
         let other = Entry { meta: Meta { owner: Owner { uid: 9, gid: 9 }, ..meta(1) }, ..file("a", 1, 1) };
         let (source, sink) = (listing(&[other]), listing(&[file("a", 1, 1)]));
-        assert_eq!(plan_dir(&source, &sink, DELETE).steps, [(0, Step::Meta)]);
+        let own = Policy { user: meta(1).owner, ..DELETE };
+        assert_eq!(plan_dir(&source, &sink, own).steps, [(0, Step::Meta)]);
         assert_eq!(plan_dir(&source, &sink, Policy { owners: false, ..DELETE }).steps, []);
+    }
+
+    #[test]
+    fn what_another_user_can_write_to_gets_no_owner_or_set_id_bits_without_new_content() {
+        let with = |uid, mode| Entry {
+            meta: Meta { mode, owner: Owner { uid, gid: uid }, ..meta(1) },
+            ..file("a", 1, 1)
+        };
+        let root = Policy { user: Owner::default(), ..DELETE };
+        for (source, sink, expected) in [
+            (with(1000, 0o644), with(0, 0o644), Step::Meta),
+            (with(0, 0o644), with(1000, 0o644), Step::Update),
+            (with(1000, 0o644), with(0, 0o664), Step::Update),
+            (with(0, 0o4755), with(0, 0o755), Step::Meta),
+            (with(0, 0o4755), with(0, 0o757), Step::Update),
+            (with(1000, 0o4755), with(1000, 0o755), Step::Update),
+            (with(1000, 0o600), with(1000, 0o4755), Step::Meta),
+        ] {
+            let plan = plan_dir(&listing(&[source]), &listing(&[sink]), root);
+            assert_eq!(plan.steps, [(0, expected)], "{:?} {:?}", source.meta, sink.meta);
+        }
+    }
+
+    #[test]
+    fn set_id_bits_are_dropped_with_the_owner_and_are_no_difference_then() {
+        let with = |mode| Entry { meta: Meta { mode, ..meta(1) }, ..file("a", 1, 1) };
+        let policy = Policy { owners: false, ..DELETE };
+        let steps = |source, sink| plan_dir(&listing(&[with(source)]), &listing(&[with(sink)]), policy).steps;
+        assert_eq!(steps(0o4755, 0o755), []);
+        assert_eq!(steps(0o4755, 0o4755), [(0, Step::Meta)]);
+        let own = Policy { user: meta(1).owner, ..policy };
+        let both = [listing(&[with(0o4755)]), listing(&[with(0o755)])];
+        assert_eq!(plan_dir(&both[0], &both[1], own).steps, [(0, Step::Meta)], "the owner is the same");
     }
 
     #[test]
@@ -415,7 +481,7 @@ mod tests {
 
     #[test]
     fn what_the_rules_match_at_the_sink_stays() {
-        let rules = Rules::new(None, &RelPath::root(), b"*.o\nbuild/\n").unwrap();
+        let rules = Rules::new(None, &RelPath::root(), b"*.o\nbuild/\n", &InUse::default()).unwrap();
         let source = listing(&[file("build", 1, 1), file("made.o", 1, 1)]);
         let sink = listing(&[file("a.o", 1, 1), dir("build"), file("gone", 1, 1), dir("x.o")]);
         let plan = plan_with(&source, &sink, DELETE, Some(&rules));

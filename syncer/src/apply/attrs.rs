@@ -16,7 +16,7 @@ use super::{
 };
 use crate::attrs::{
     ACCESS_ACL, Attrs, Classes, DEFAULT_ACL,
-    read::{list, named},
+    read::{list_held, named},
 };
 
 /// An access control list that says what mode 0600 says.
@@ -89,24 +89,21 @@ pub(super) fn set_new(
     })
 }
 
-/// Gives what `path` leads to, which is no link to be followed, these attributes and no others.
-pub(super) fn replace(path: &[u8], wanted: Attrs<'_>, classes: Classes) -> io::Result<()> {
-    let names = list(path)?;
+/// Gives an entry that is held, and that may be a link, these attributes and no others.
+pub(super) fn replace(entry: BorrowedFd<'_>, wanted: Attrs<'_>, classes: Classes) -> io::Result<()> {
+    // A link of `/proc` that is followed ends at the entry itself.
+    let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    let names = list_held(&path)?;
     let surplus = names.split(|&byte| byte == 0).filter(|name| {
         let class = Classes::of(name);
         class.is_some_and(|class| classes.contains(class)) && !wanted.has(name)
     });
     for name in surplus {
-        gone_is_fine(name, rustix::fs::lremovexattr(path, name))?;
+        gone_is_fine(name, rustix::fs::removexattr(&*path, name))?;
     }
     wanted.within(classes).try_for_each(|(name, value)| {
-        rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()).map_err(|error| named(name, error))
+        rustix::fs::setxattr(&*path, name, value, XattrFlags::empty()).map_err(|error| named(name, error))
     })
-}
-
-/// The path of an entry of an open directory, or of the directory itself by the name `.`.
-pub(super) fn path_of(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
-    [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat()
 }
 
 /// Takes from a directory what those made in it would inherit.

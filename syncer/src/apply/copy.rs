@@ -36,8 +36,10 @@ const EXT4_SUPER_MAGIC: i64 = 0xef53;
 const XFS_SUPER_MAGIC: i64 = 0x5846_5342;
 const BTRFS_SUPER_MAGIC: i64 = 0x9123_683e;
 
-/// Copies `len` bytes to an empty file. Where the source turns out to be shorter, the copy may end there. With `holes`, those of the source
-/// stay holes.
+/// Copies `len` bytes to an empty file. With `holes`, those of the source stay holes.
+///
+/// # Errors
+/// `UnexpectedEof` where the source turns out to be shorter.
 pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
     if len > SMALL_BYTES && rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
@@ -63,11 +65,11 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()
                 return Ok(());
             }
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
-            let read = Slice::all_of(from).read_at(part, start)?;
+            Slice::all_of(from).read_exact_at(part, start)?;
             let alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
-            write_all(to, &part[..read], start)?;
+            write_all(to, part, start)?;
             drop(alone);
-            begin_write_back(to, start, read as u64);
+            begin_write_back(to, start, part.len() as u64);
         }
     };
     let threads = cores();
@@ -131,15 +133,12 @@ pub(super) fn share(
         return Ok(false);
     }
     let place = |offset: u64| at + (offset - range.start);
-    match in_kernel(from, to, first..last, place(first))? {
-        0 => return Ok(false),
-        shared if shared < last - first => return Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => {}
+    let shared = in_kernel(from, to, first..last, place(first))?;
+    if shared == 0 {
+        return Ok(false);
     }
-    for edge in [range.start..first, last..range.end] {
-        let mut bytes = vec![0; (edge.end - edge.start) as usize];
-        Slice::all_of(from).read_exact_at(&mut bytes, edge.start)?;
-        write_all(to, &bytes, place(edge.start))?;
+    for edge in [range.start..first, first + shared..range.end] {
+        through_memory_at(from, to, edge.clone(), place(edge.start))?;
     }
     Ok(true)
 }
@@ -149,23 +148,20 @@ pub(super) fn share(
 /// # Errors
 /// `UnexpectedEof` where the file ends before.
 pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    let mut at = range.start + in_kernel(from, to, range.clone(), range.start)?;
-    let mut buffer = Vec::new();
-    while at < range.end {
-        buffer.resize((range.end - at).min(BUFFER_BYTES as u64) as usize, 0);
-        read_exact_at(from, &mut buffer, at)?;
-        write_all(to, &buffer, at)?;
-        at += buffer.len() as u64;
-    }
-    Ok(())
+    let copied = in_kernel(from, to, range.clone(), range.start)?;
+    rest(from, to, range, copied)
+}
+
+/// Copies what the kernel has left of a range of which it `copied` the beginning: a file system may copy less than it is asked for, whatever is there.
+fn rest(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, copied: u64) -> io::Result<()> {
+    through_memory(from, to, range.start + copied..range.end)
 }
 
 fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    let is_large = range.end.saturating_sub(range.start) > SMALL_BYTES;
-    if is_large && in_kernel(from, to, range.clone(), range.start)? > 0 {
-        return Ok(());
+    match range.end.saturating_sub(range.start) > SMALL_BYTES {
+        true => self::range(from, to, range),
+        false => through_memory(from, to, range),
     }
-    through_memory(from, to, range)
 }
 
 /// `copy_file_range`, of a range `at` another place. How much was copied: less where the file ends before, and nothing where the file systems do not do it.
@@ -193,18 +189,27 @@ fn in_kernel(
 }
 
 fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+    let start = range.start;
+    through_memory_at(from, to, range, start)
+}
+
+/// Reads and writes a range `at` another place.
+fn through_memory_at(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, at: u64) -> io::Result<()> {
     let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     let mut buffer = Vec::with_capacity(len.min(BUFFER_BYTES));
-    let mut offset = range.start;
-    while offset < range.end {
+    let mut done = 0;
+    while range.start + done < range.end {
         buffer.clear();
-        match rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), offset) {
-            Ok(0) => return Ok(()),
-            Ok(_) => write_all(to, &buffer, offset)?,
+        match rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), range.start + done) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {
+                buffer.truncate(usize::try_from(range.end - range.start - done).unwrap_or(usize::MAX));
+                write_all(to, &buffer, at + done)?;
+            }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        offset += buffer.len() as u64;
+        done += buffer.len() as u64;
     }
     Ok(())
 }
@@ -269,6 +274,33 @@ mod tests {
     use std::os::{fd::AsFd as _, unix::fs::FileExt as _};
 
     use super::*;
+
+    /// However much of a range the kernel has copied when it says that there is no more, the copy is whole, or an error.
+    #[test]
+    fn a_short_count_of_the_kernel_is_no_success() {
+        let content: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
+        let from = tempfile::tempfile().unwrap();
+        from.write_all_at(&content, 0).unwrap();
+        for copied in [0, 1, 4096, 299_999, 300_000] {
+            let to = tempfile::tempfile().unwrap();
+            to.write_all_at(&content[..copied as usize], 0).unwrap();
+            rest(from.as_fd(), to.as_fd(), 0..300_000, copied).unwrap();
+            let mut there = vec![0; 300_000];
+            to.read_exact_at(&mut there, 0).unwrap();
+            assert!(there == content, "{copied}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_ends_early_is_an_error_by_every_way() {
+        let from = tempfile::tempfile().unwrap();
+        from.write_all_at(&vec![1; 200_000], 0).unwrap();
+        for (len, holes) in [(200_001, false), (300_000, false), (SHARED_BYTES, false)] {
+            let to = tempfile::tempfile().unwrap();
+            let error = content(from.as_fd(), to.as_fd(), len, holes).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len}");
+        }
+    }
 
     /// Where blocks are not shared, as here perhaps, the kernel copies them.
     #[test]

@@ -77,17 +77,18 @@ impl Epoch {
         self.lost.load(Relaxed)
     }
 
-    /// Looks at the stamp, unless that was done less than [`LOOK_EVERY`] ago.
+    /// Looks at the stamp, unless that was done less than [`LOOK_EVERY`] ago, and then does what `also` has to be looked at.
     ///
     /// # Errors
-    /// When it is another run's, or cannot be read.
-    pub(super) fn check(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+    /// When it is another run's, or cannot be read; those of `also`.
+    pub(super) fn check(&self, dir: BorrowedFd<'_>, also: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let now_ms = self.start.elapsed().as_millis() as u64;
         let fresh = now_ms < self.looked_ms.load(Relaxed) + LOOK_EVERY.as_millis() as u64;
-        match fresh && !self.is_lost() {
-            true => Ok(()),
-            false => self.look(dir, now_ms),
+        if fresh && !self.is_lost() {
+            return Ok(());
         }
+        self.look(dir, now_ms)?;
+        also()
     }
 
     /// Looks at the stamp now. The file is opened anew each time: that is when a network file system asks its server.
@@ -166,7 +167,7 @@ mod tests {
         second.check_now(fd.as_fd()).unwrap();
         assert!(first.check_now(fd.as_fd()).is_err());
         std::fs::write(dir.path().join("epoch"), kept).unwrap();
-        assert!(first.check(fd.as_fd()).is_err());
+        assert!(first.check(fd.as_fd(), || Ok(())).is_err());
         assert!(second.check_now(fd.as_fd()).is_err());
     }
 

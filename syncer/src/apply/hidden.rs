@@ -5,6 +5,7 @@
 //! `syncer/doc/design.md` has the figures.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{
@@ -14,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{AtFlags, Dir, Mode, OFlags},
     io::Errno,
 };
 
@@ -38,43 +39,58 @@ pub struct HiddenDir {
     fd: OwnedFd,
     /// In staging.
     name: String,
+    /// Where it is moved to.
+    parent: OwnedFd,
+    place: Box<[u8]>,
+}
+
+/// Opens a directory in staging, which has to be a new one of this process's user: whoever can write to the directory that it was taken from could have put another in
+/// its place.
+fn open_new(own: &OwnDir, name: &str) -> io::Result<OwnedFd> {
+    let fd = open_child(own.staging(), name.as_bytes(), OFlags::RDONLY)?;
+    let is_own = rustix::fs::fstat(&fd)?.st_uid == own.user();
+    let is_entry = |name: &CStr| name != c"." && name != c"..";
+    let has_entries = Dir::read_from(&fd)?.any(|entry| entry.is_ok_and(|entry| is_entry(entry.file_name())));
+    match is_own && !has_entries {
+        true => Ok(fd),
+        false => Err(io::Error::other("somebody put another directory in the place of the new one")),
+    }
 }
 
 impl HiddenDir {
     /// Moves the new directory at `path` to staging. It was made at its place, so that it has inherited what a directory there does.
+    ///
+    /// # Errors
+    /// Also when it is not the empty directory of this user's that was made there: then it stays at its place.
     pub(super) fn take(own: &OwnDir, root: &Root, path: &RelPath, count: &HiddenCount) -> io::Result<Self> {
         let (parent, place) = path.split_last().ok_or(Errno::BUSY)?;
-        let parent = root.dir(&parent)?;
+        let (parent, place) = (root.dir(&parent)?, place.into());
         if count.0.fetch_add(1, Relaxed) >= MAX_HIDDEN {
             count.0.fetch_sub(1, Relaxed);
             return Err(Errno::MFILE.into());
         }
+        Self::take_from(own, parent, place).inspect_err(|_| {
+            count.0.fetch_sub(1, Relaxed);
+        })
+    }
+
+    fn take_from(own: &OwnDir, parent: OwnedFd, place: Box<[u8]>) -> io::Result<Self> {
         let name = own.fresh_name();
-        let taken = rustix::fs::renameat(&parent, place, own.staging(), &name)
-            .map_err(io::Error::from)
-            .and_then(|()| open_child(own.staging(), name.as_bytes(), OFlags::PATH));
-        match taken {
-            Ok(fd) => Ok(Self { fd, name }),
+        rustix::fs::renameat(&parent, &*place, own.staging(), &name)?;
+        match open_new(own, &name) {
+            Ok(fd) => Ok(Self { fd, name, parent, place }),
             Err(error) => {
-                count.0.fetch_sub(1, Relaxed);
-                // It may be that it was not moved at all.
-                let _ = rustix::fs::renameat(own.staging(), &name, &parent, place);
+                let _ = rustix::fs::renameat(own.staging(), &name, &parent, &*place);
                 Err(error)
             }
         }
     }
 
-    /// Moves it back to `path`, with all that is in it.
-    pub(super) fn show(
-        &self,
-        own: &OwnDir,
-        root: &Root,
-        path: &RelPath,
-        count: &HiddenCount,
-    ) -> io::Result<()> {
+    /// Moves it back with all that is in it, to the very directory that it was taken from: whoever can swap that for another one cannot have it
+    /// appear elsewhere.
+    pub(super) fn show(&self, own: &OwnDir, count: &HiddenCount) -> io::Result<()> {
         count.0.fetch_sub(1, Relaxed);
-        let (parent, place) = path.split_last().ok_or(Errno::BUSY)?;
-        Ok(rustix::fs::renameat(own.staging(), &self.name, root.dir(&parent)?, place)?)
+        Ok(rustix::fs::renameat(own.staging(), &self.name, &self.parent, &*self.place)?)
     }
 
     /// To work in.
@@ -151,7 +167,7 @@ mod tests {
         let again = Staged::inside(&hidden, b"d", 0o640).unwrap();
         again.publish(&own, hidden.fd(), b"d").unwrap();
         drop((given_up, again));
-        hidden.show(&own, &root, &path, &count).unwrap();
+        hidden.show(&own, &count).unwrap();
         let mut names: Vec<_> =
             fs::read_dir(dir.path().join("new")).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
@@ -169,7 +185,7 @@ mod tests {
         let held: Vec<_> = (0..MAX_HIDDEN).map(|number| take(number).unwrap()).collect();
         assert!(take(MAX_HIDDEN).is_err());
         assert!(dir.path().join(MAX_HIDDEN.to_string()).exists());
-        held[0].show(&own, &root, &path(0), &count).unwrap();
+        held[0].show(&own, &count).unwrap();
         take(MAX_HIDDEN).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -67,19 +67,14 @@ pub(super) fn set_open_file(
     Ok(())
 }
 
-/// Sets the metadata of a file that was written in place, and that is `name` in `dir`. What writing takes away is given again.
-pub(super) fn set_rewritten(
-    redo: &Redo,
-    file: BorrowedFd<'_>,
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-) -> io::Result<()> {
+/// Sets the metadata of a file that was written in place. What writing takes away is given again.
+pub(super) fn set_rewritten(redo: &Redo, file: BorrowedFd<'_>) -> io::Result<()> {
     if let Some(owner) = redo.owner {
         let (user, group) = ids(owner);
         rustix::fs::fchown(file, user, group)?;
     }
     if let Some((classes, wanted)) = &redo.attrs {
-        attrs::replace(&attrs::path_of(dir, name), wanted.as_attrs(), *classes)?;
+        attrs::replace(file, wanted.as_attrs(), *classes)?;
     }
     rustix::fs::fchmod(file, Mode::from_raw_mode(redo.mode.into()))?;
     if let Some(mtime) = redo.mtime {
@@ -88,42 +83,88 @@ pub(super) fn set_rewritten(
     Ok(())
 }
 
-/// Gives the owner of a file the right to read and to write it.
-pub(super) fn unlock_file(root: &Root, path: &RelPath) -> io::Result<()> {
+/// Gives the owner of the file at `path` the right to read and to write it, if it is the one of this inode number.
+pub(super) fn unlock_file(root: &Root, path: &RelPath, inode: u64) -> io::Result<()> {
     let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
-    let dir = root.dir(&dir)?;
-    let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    chmod(dir.as_fd(), name, Mode::from_raw_mode(stat.st_mode & 0o7777) | Mode::RUSR | Mode::WUSR)
+    let file = hold(root.dir(&dir)?.as_fd(), name)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if stat.st_ino != inode {
+        return Ok(());
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    chmod_held(file.as_fd(), mode | Mode::RUSR | Mode::WUSR)
 }
 
-/// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where `with_attrs`.
+/// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where `with_attrs`. A file has to be as
+/// the plan saw it ([`check_seen`]).
 pub(super) fn set_entry(
     settings: Settings,
+    user: u32,
     dir: BorrowedFd<'_>,
     entry: &Entry<'_>,
+    seen: Option<Time>,
     with_attrs: bool,
 ) -> io::Result<()> {
-    let Meta { mtime, owner, .. } = entry.meta;
+    let held = hold(dir, entry.name)?;
+    check_seen(settings, user, held.as_fd(), entry, seen)?;
     if settings.owners {
-        let (user, group) = ids(owner);
-        rustix::fs::chownat(dir, entry.name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+        let (user, group) = ids(entry.meta.owner);
+        rustix::fs::chownat(&held, c"", user, group, AtFlags::EMPTY_PATH)?;
     }
     if with_attrs {
-        set_entry_attrs(settings, dir, entry)?;
+        set_entry_attrs(settings, held.as_fd(), entry)?;
     }
     // Links have no mode.
     if settings.permissions && !matches!(entry.kind, Kind::Symlink { .. }) {
-        chmod(dir, entry.name, Mode::from_raw_mode(entry.meta.mode.into()))?;
+        chmod_held(held.as_fd(), Mode::from_raw_mode(settings.mode_of(entry.kind, &entry.meta).into()))?;
     }
     if settings.times {
-        rustix::fs::utimensat(dir, entry.name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        touch_held(held.as_fd(), &times(entry.meta.mtime))?;
     }
     Ok(())
 }
 
-fn set_entry_attrs(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
-    let path = attrs::path_of(dir, entry.name);
-    let set = || attrs::replace(&path, entry.attrs, settings.attrs);
+/// Checks that what is held is what the plan compared: of the kind of `entry`, and a file of its length and the time that was `seen`. One that gets
+/// another owner, set-id bits or capabilities has to be of this process's `user`, and nobody else's to write to.
+fn check_seen(
+    settings: Settings,
+    user: u32,
+    held: BorrowedFd<'_>,
+    entry: &Entry<'_>,
+    seen: Option<Time>,
+) -> io::Result<()> {
+    let stat = rustix::fs::fstat(held)?;
+    let is_as_seen = match (entry.kind, FileType::from_raw_mode(stat.st_mode)) {
+        (Kind::File { size }, FileType::RegularFile) => {
+            stat.st_size as u64 == size && seen.is_none_or(|seen| seen == Time::modified(&stat))
+        }
+        (Kind::Symlink { .. }, FileType::Symlink)
+        | (Kind::Fifo, FileType::Fifo)
+        | (Kind::CharDevice { .. }, FileType::CharacterDevice)
+        | (Kind::BlockDevice { .. }, FileType::BlockDevice) => true,
+        _ => false,
+    };
+    let now = Meta {
+        mode: (stat.st_mode & 0o7777) as u16,
+        mtime: Time::modified(&stat),
+        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
+    };
+    let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &now);
+    match is_as_seen && !(grants && is_anothers(&now, user)) {
+        true => Ok(()),
+        false => {
+            Err(io::Error::other("somebody changed it at the destination while the run went on; run again"))
+        }
+    }
+}
+
+/// Whether a user other than `user` can write to a file.
+fn is_anothers(file: &Meta, user: u32) -> bool {
+    file.owner.uid != user || file.mode & 0o022 != 0
+}
+
+fn set_entry_attrs(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+    let set = || attrs::replace(held, entry.attrs, settings.attrs);
     let denied = match set() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => error,
         result => return result,
@@ -132,12 +173,11 @@ fn set_entry_attrs(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_>) -
         return Err(denied);
     }
     // Who owns a file that may not be written to may change its mode, but not its attributes.
-    let stat = rustix::fs::statat(dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    chmod(dir, entry.name, mode | Mode::RUSR | Mode::WUSR)?;
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(held)?.st_mode & 0o7777);
+    chmod_held(held, mode | Mode::RUSR | Mode::WUSR)?;
     let set = set();
     if !settings.permissions {
-        chmod(dir, entry.name, mode)?;
+        chmod_held(held, mode)?;
     }
     set
 }
@@ -150,10 +190,11 @@ pub(super) fn file_mode(
     wanted: &Meta,
 ) -> io::Result<u16> {
     if settings.permissions {
-        return Ok(wanted.mode);
+        return Ok(new_file_mode(settings, wanted));
     }
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok((stat.st_mode & 0o7777) as u16),
+        // Set-id bits are the old file's owner's, and do not go over to a new file.
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => Ok((stat.st_mode & 0o777) as u16),
         Ok(_) | Err(Errno::NOENT) => Ok(new_file_mode(settings, wanted)),
         Err(error) => Err(error.into()),
     }
@@ -161,96 +202,87 @@ pub(super) fn file_mode(
 
 /// The mode that a file gets where nothing was.
 pub(super) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
-    if settings.permissions { wanted.mode } else { DEFAULT_FILE_MODE }
+    match settings.permissions {
+        true => settings.mode_of(Kind::File { size: 0 }, wanted),
+        false => DEFAULT_FILE_MODE,
+    }
 }
 
 /// Sets the metadata of a directory, its attributes only where there are `wanted_attrs`. Where permissions are not kept, a mode of 0
 /// leaves it the one that it has.
 pub(super) fn set_dir(
     settings: Settings,
-    root: &Root,
-    path: &RelPath,
+    dir: BorrowedFd<'_>,
     wanted: &Meta,
     wanted_attrs: Option<Attrs<'_>>,
 ) -> io::Result<()> {
-    let dir = root.dir(path)?;
     if settings.owners {
         let (user, group) = ids(wanted.owner);
-        rustix::fs::chownat(&dir, c"", user, group, AtFlags::EMPTY_PATH)?;
+        rustix::fs::chownat(dir, c"", user, group, AtFlags::EMPTY_PATH)?;
     }
     if let Some(attrs) = wanted_attrs {
-        set_dir_attrs(settings, dir.as_fd(), attrs)?;
+        set_dir_attrs(settings, dir, attrs)?;
     }
     if settings.permissions || wanted.mode != 0 {
-        chmod_dir(dir.as_fd(), Mode::from_raw_mode(wanted.mode.into()))?;
+        chmod_held(dir, Mode::from_raw_mode(wanted.mode.into()))?;
     }
     if settings.times {
-        touch_dir(dir.as_fd(), &times(wanted.mtime))?;
+        touch_held(dir, &times(wanted.mtime))?;
     }
     Ok(())
 }
 
 fn set_dir_attrs(settings: Settings, dir: BorrowedFd<'_>, wanted: Attrs<'_>) -> io::Result<()> {
-    let path = attrs::path_of(dir, b".");
-    let set = || attrs::replace(&path, wanted, settings.attrs);
+    let set = || attrs::replace(dir, wanted, settings.attrs);
     match set() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         result => return result,
     }
     let mode = Mode::from_raw_mode(rustix::fs::fstat(dir)?.st_mode & 0o7777);
-    chmod_dir(dir, mode | Mode::RWXU)?;
+    chmod_held(dir, mode | Mode::RWXU)?;
     let set = set();
     if !settings.permissions {
-        chmod_dir(dir, mode)?;
+        chmod_held(dir, mode)?;
     }
     set
 }
 
 /// Gives the owner of a directory all its rights. Returns the mode that it had.
-pub(super) fn unlock_dir(root: &Root, path: &RelPath) -> io::Result<u16> {
-    let dir = root.dir(path)?;
-    let now = Mode::from_raw_mode(rustix::fs::fstat(&dir)?.st_mode & 0o7777);
+pub(super) fn unlock_dir(dir: BorrowedFd<'_>) -> io::Result<u16> {
+    let now = Mode::from_raw_mode(rustix::fs::fstat(dir)?.st_mode & 0o7777);
     if !now.contains(Mode::RWXU) {
-        chmod_dir(dir.as_fd(), now | Mode::RWXU)?;
+        chmod_held(dir, now | Mode::RWXU)?;
     }
     Ok(now.as_raw_mode() as u16)
 }
 
 /// Takes back what [`unlock_dir`] gave.
-pub(super) fn lock_dir(root: &Root, path: &RelPath, mode: u16) -> io::Result<()> {
+pub(super) fn lock_dir(dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     let mode = Mode::from_raw_mode(mode.into());
     match mode.contains(Mode::RWXU) {
         true => Ok(()),
-        false => chmod_dir(root.dir(path)?.as_fd(), mode),
+        false => chmod_held(dir, mode),
     }
 }
 
-/// `fchmod` does not take the descriptors that directories are held by, so this goes by `.`, which needs the right to search the
-/// directory, and by `/proc` where that right is what is missing.
-fn chmod_dir(dir: BorrowedFd<'_>, mode: Mode) -> io::Result<()> {
-    match rustix::fs::chmodat(dir, c".", mode, AtFlags::empty()) {
-        Err(Errno::ACCESS) => Ok(rustix::fs::chmodat(CWD, proc_path(dir), mode, AtFlags::empty())?),
-        result => Ok(result?),
-    }
-}
-
-/// The same for times.
-fn touch_dir(dir: BorrowedFd<'_>, times: &Timestamps) -> io::Result<()> {
-    match rustix::fs::utimensat(dir, c".", times, AtFlags::empty()) {
-        Err(Errno::ACCESS) => Ok(rustix::fs::utimensat(CWD, proc_path(dir), times, AtFlags::empty())?),
-        result => Ok(result?),
-    }
+/// Sets the times of an entry that is held; a link is not followed.
+fn touch_held(entry: BorrowedFd<'_>, times: &Timestamps) -> io::Result<()> {
+    Ok(rustix::fs::utimensat(CWD, proc_path(entry), times, AtFlags::empty())?)
 }
 
 fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Changes a mode without following a link: by a descriptor of the entry itself, because `fchmodat` cannot refuse links on every kernel.
-fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: Mode) -> io::Result<()> {
+/// Holds the entry itself, not what it leads to if it is a link: what is done with it then is done with nothing else, whoever renames it.
+pub(super) fn hold(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let entry = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    Ok(rustix::fs::chmodat(CWD, proc_path(entry.as_fd()), mode, AtFlags::empty())?)
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Changes the mode of an entry that is held, because `fchmodat` cannot refuse links on every kernel.
+pub(super) fn chmod_held(entry: BorrowedFd<'_>, mode: Mode) -> io::Result<()> {
+    Ok(rustix::fs::chmodat(CWD, proc_path(entry), mode, AtFlags::empty())?)
 }
 
 fn ids(owner: Owner) -> (Option<Uid>, Option<Gid>) {

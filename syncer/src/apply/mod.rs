@@ -15,6 +15,7 @@ mod meta;
 mod node;
 mod over;
 mod own;
+mod private;
 mod ranges;
 mod redo;
 mod remove;
@@ -24,7 +25,7 @@ mod volume;
 
 use std::{
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::{
         Arc,
@@ -42,8 +43,8 @@ use thiserror::Error;
 
 use crate::{
     attrs::{Attrs, Classes},
-    entry::{Entry, Meta, Owner},
-    path::RelPath,
+    entry::{Entry, Kind, Meta, Owner, SET_IDS, Time, kept_mode},
+    path::{OWN_DIR, RelPath, display},
     root::{Place, Root, RootError, open_child},
 };
 
@@ -104,6 +105,17 @@ pub enum ApplyError {
         /// The destination.
         path: PathBuf,
     },
+    /// An entry of the source has a name that is Volferry's own at the destination.
+    #[error(
+        "the source has an entry {name}, which is Volferry's own folder at {path}, where names that differ in case are the same: rename it, \
+         or leave it out with --exclude"
+    )]
+    OwnName {
+        /// The destination.
+        path: PathBuf,
+        /// The entry's name.
+        name: String,
+    },
     /// Owners shall be kept, and the process may not set them.
     #[error(
         "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"
@@ -116,6 +128,8 @@ pub enum ApplyError {
 pub struct Settings {
     /// Owner and group.
     pub owners: bool,
+    /// Who owns what this process makes.
+    pub user: Owner,
     /// Count the entries whose owner would be kept if this process might.
     pub count_owners: bool,
     /// Permission bits.
@@ -147,6 +161,7 @@ impl Settings {
         let count_owners = preserve.ownership == Ownership::Auto && !owners;
         Ok(Self {
             owners,
+            user: Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() },
             count_owners,
             permissions: preserve.permissions,
             times: preserve.times,
@@ -155,6 +170,23 @@ impl Settings {
             attrs: Classes::wanted(preserve),
             count_attrs: Classes::NONE,
         })
+    }
+}
+
+impl Settings {
+    /// The mode that an entry gets where permissions are kept: files of owners who are not lose their set-id bits, which would let others act as the user of
+    /// this process.
+    pub fn mode_of(&self, kind: Kind<'_>, wanted: &Meta) -> u16 {
+        let is_given = self.owners || wanted.owner == self.user;
+        kept_mode(kind, wanted, is_given)
+    }
+
+    /// Whether setting the metadata of a file that is as it is `now` would vouch for what is in it: by another owner, set-id bits or capabilities.
+    pub fn grants(&self, wanted: &Entry<'_>, now: &Meta) -> bool {
+        let owner = self.owners && wanted.meta.owner != now.owner;
+        let set_ids = self.permissions && self.mode_of(wanted.kind, &wanted.meta) & SET_IDS & !now.mode != 0;
+        let classes = wanted.attrs.classes().and(self.attrs);
+        owner || set_ids || classes.contains(Classes::CAPABILITY)
     }
 }
 
@@ -190,7 +222,10 @@ impl Candidate {
 
     /// What it is known by, if it was a destination before.
     pub fn volume(&self) -> Result<Option<VolumeId>, ApplyError> {
-        volume::of(&self.root).map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+        volume::of(&self.root).map_err(|error| {
+            let source = private::explain(self.root.as_fd(), &self.path, error);
+            ApplyError::Own { path: self.path.clone(), source }
+        })
     }
 
     /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in the journal is finished. Which attributes are set in the end also
@@ -201,20 +236,18 @@ impl Candidate {
         shard: Option<(&str, Shard)>,
     ) -> Result<Destination, ApplyError> {
         let Self { path, root } = self;
-        let own = OwnDir::open(&root, &path, shard)?;
+        let mut own = OwnDir::open(&root, &path, shard)?;
         if own.is_first() {
-            over::replay(&root, &own)?;
+            over::replay(&root, &own)?.into_iter().for_each(|note| own.note(note));
         }
         let settable = attrs::probe(&own, settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;
-        let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
         Ok(Destination {
             path,
             root,
             own,
             settings,
-            owner,
             owners_not_kept: AtomicU64::new(0),
             attrs_not_kept: Default::default(),
             has_attrs: AtomicBool::new(false),
@@ -231,8 +264,6 @@ pub struct Destination {
     root: Root,
     own: OwnDir,
     settings: Settings,
-    /// Of what this process makes.
-    owner: Owner,
     owners_not_kept: AtomicU64,
     attrs_not_kept: [AtomicU64; Classes::EACH.len()],
     /// Whether an entry of the destination may have extended attributes that it shall not have.
@@ -246,6 +277,24 @@ impl Destination {
     /// What Volferry keeps on the volume.
     pub fn own(&self) -> &OwnDir {
         &self.own
+    }
+
+    /// What the report says of how the destination was found.
+    pub fn notes(&self) -> &[String] {
+        self.own.notes()
+    }
+
+    /// Checks that none of the `names` that the root of the tree is to have is that of Volferry's own folder.
+    ///
+    /// # Errors
+    /// [`ApplyError::OwnName`] where the file system folds case and takes one for it.
+    pub fn check_names<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Result<(), ApplyError> {
+        // Asked once, so that each name of a large root need not be.
+        let folds_case = self.own.is_named(&OWN_DIR.to_ascii_uppercase());
+        match names.find(|name| folds_case && self.own.is_named(name)) {
+            Some(name) => Err(ApplyError::OwnName { path: self.path.clone(), name: display(name) }),
+            None => Ok(()),
+        }
     }
 
     /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks by itself; this is to
@@ -280,32 +329,50 @@ impl Destination {
         self.root.dir(path)
     }
 
-    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where permissions are
-    /// not kept, it has at once the mode that new directories get.
-    pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        self.own.check()?;
-        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
-        Ok(rustix::fs::mkdirat(dir, name, mode)?)
+    /// Opens a directory to work in, which has to be the one of this `inode` number; without one it has to be this process's user's, as one that was just
+    /// made is. Whoever can write to the directory above it could have put another in its place.
+    pub fn known_dir(&self, path: &RelPath, inode: Option<u64>) -> io::Result<OwnedFd> {
+        let dir = self.root.dir(path)?;
+        self.check_known(dir.as_fd(), inode).map(|_| dir)
     }
 
-    /// Moves the directory at `from`, as it is, to `to`, where nothing is.
-    pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
+    /// Checks an open directory as [`Self::known_dir`] does. Returns its inode number.
+    pub fn check_known(&self, dir: BorrowedFd<'_>, inode: Option<u64>) -> io::Result<u64> {
+        let stat = rustix::fs::fstat(dir)?;
+        match inode.map_or(stat.st_uid == self.own.user(), |inode| stat.st_ino == inode) {
+            true => Ok(stat.st_ino),
+            false => Err(io::Error::other("somebody put another folder in its place while the run went on")),
+        }
+    }
+
+    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where permissions are
+    /// not kept, it has at once the mode that new directories get. Returns its inode number.
+    pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
+        self.own.check()?;
+        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
+        rustix::fs::mkdirat(dir, name, mode)?;
+        self.check_known(meta::hold(dir, name)?.as_fd(), None)
+    }
+
+    /// Moves the directory at `from`, as it is, to `to`, where nothing is. Returns its inode number.
+    pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<u64> {
         let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         self.own.check()?;
         // A directory that changes its parent is written to, as both parents are.
-        let parent_mode = meta::unlock_dir(&self.root, &parent)?;
-        let mode = meta::unlock_dir(&self.root, from)?;
-        let (out_of, into) = (self.root.dir(&parent)?, self.root.dir(&dir)?);
-        let moved = match rustix::fs::renameat_with(&out_of, old, &into, name, RenameFlags::NOREPLACE) {
+        let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
+        let parent_mode = meta::unlock_dir(out_of.as_fd())?;
+        let mode = meta::unlock_dir(moved.as_fd())?;
+        let renamed = match rustix::fs::renameat_with(&out_of, old, &into, name, RenameFlags::NOREPLACE) {
             // Not every file system has the flag, and nothing was there when the plan was made.
             Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&out_of, old, &into, name),
             result => result,
         };
-        meta::lock_dir(&self.root, &parent, parent_mode)?;
-        meta::lock_dir(&self.root, if moved.is_ok() { to } else { from }, mode)?;
-        Ok(moved?)
+        meta::lock_dir(out_of.as_fd(), parent_mode)?;
+        meta::lock_dir(moved.as_fd(), mode)?;
+        renamed?;
+        Ok(rustix::fs::fstat(&moved)?.st_ino)
     }
 
     /// Takes the new directory at `path` out of sight, to be filled.
@@ -315,22 +382,22 @@ impl Destination {
     }
 
     /// Puts a directory that was taken out of sight at its place again.
-    pub fn show_dir(&self, hidden: &HiddenDir, path: &RelPath) -> io::Result<()> {
+    pub fn show_dir(&self, hidden: &HiddenDir) -> io::Result<()> {
         self.own.check()?;
-        hidden.show(&self.own, &self.root, path, &self.hidden)
+        hidden.show(&self.own, &self.hidden)
     }
 
     /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this
     /// sets the directory's metadata at the end of the run, or gives the mode back.
-    pub fn unlock_dir(&self, path: &RelPath) -> io::Result<u16> {
+    pub fn unlock_dir(&self, dir: BorrowedFd<'_>) -> io::Result<u16> {
         self.own.check()?;
-        meta::unlock_dir(&self.root, path)
+        meta::unlock_dir(dir)
     }
 
     /// Gives a directory back the mode that it had before [`Destination::unlock_dir`].
-    pub fn lock_dir(&self, path: &RelPath, mode: u16) -> io::Result<()> {
+    pub fn lock_dir(&self, dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
         self.own.check()?;
-        meta::lock_dir(&self.root, path, mode)
+        meta::lock_dir(dir, mode)
     }
 
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
@@ -339,33 +406,46 @@ impl Destination {
         node::make(self, dir, entry)
     }
 
-    /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed.
+    /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
+    /// `owner` where owners are kept: another user who can write to its directory could have put a file of theirs in its place.
     pub fn link(
         &self,
         target_dir: BorrowedFd<'_>,
         target: &[u8],
+        owner: Option<Owner>,
         dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> io::Result<()> {
         self.own.check()?;
-        node::link(self, target_dir, target, dir, name)
+        node::link(self, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
     }
 
-    /// Sets the metadata of an entry that is there.
-    pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+    /// Sets the metadata of an entry that is there. A file has to have the time that was `seen`.
+    pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>, seen: Option<Time>) -> io::Result<()> {
         self.own.check()?;
         self.count_not_kept(entry.meta.owner, entry.attrs);
-        meta::set_entry(self.settings, dir, entry, self.sets_attrs(entry.attrs))
+        meta::set_entry(self.settings, self.own.user(), dir, entry, seen, self.sets_attrs(entry.attrs))
     }
 
-    /// Sets the metadata of a directory after its content is complete. Without `attrs` it keeps the extended attributes that it has.
-    pub fn finish_dir(&self, path: &RelPath, wanted: &Meta, attrs: Option<Attrs<'_>>) -> io::Result<()> {
+    /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without `attrs` it keeps the extended attributes
+    /// that it has.
+    pub fn finish_dir(
+        &self,
+        path: &RelPath,
+        inode: Option<u64>,
+        wanted: &Meta,
+        attrs: Option<Attrs<'_>>,
+    ) -> io::Result<()> {
         self.own.check()?;
         if !path.is_root() {
             self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
         }
         let attrs = attrs.filter(|attrs| self.sets_attrs(*attrs));
-        meta::set_dir(self.settings, &self.root, path, wanted, attrs)
+        let dir = match path.is_root() {
+            true => self.root.dir(path)?,
+            false => self.known_dir(path, inode)?,
+        };
+        meta::set_dir(self.settings, dir.as_fd(), wanted, attrs)
     }
 
     fn sets_attrs(&self, wanted: Attrs<'_>) -> bool {
@@ -464,7 +544,7 @@ impl Destination {
             attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
             ..redo
         };
-        over.publish(&self.own, staged, &redo, dir, name)
+        over.publish(&self.own, staged, &redo)
     }
 
     /// Gives up a staged file.
@@ -485,7 +565,7 @@ impl Destination {
     }
 
     fn count_not_kept(&self, owner: Owner, attrs: Attrs<'_>) {
-        if self.settings.count_owners && owner != self.owner {
+        if self.settings.count_owners && owner != self.settings.user {
             self.owners_not_kept.fetch_add(1, Relaxed);
         }
         if self.settings.count_attrs.is_empty() || attrs.is_empty() {

@@ -14,7 +14,6 @@ use std::{
 use rustix::{
     fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps},
     io::Errno,
-    process::geteuid,
 };
 
 use super::{
@@ -105,18 +104,11 @@ impl Over {
     }
 
     /// Writes the file in place, by way of the journal.
-    pub(super) fn publish(
-        &self,
-        own: &OwnDir,
-        staged: &Staged,
-        redo: &Redo,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
-    ) -> io::Result<()> {
+    pub(super) fn publish(&self, own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<()> {
         let target = self.basis();
         if redo.ranges.len() == 0 && redo.len == self.was.st_size as u64 {
             staged.unlink(own);
-            return meta::set_rewritten(redo, target, dir, name);
+            return meta::set_rewritten(redo, target);
         }
         let key = commit(own, staged, redo).inspect_err(|_| staged.unlink(own))?;
         if let Err(error) = reserve(redo, target) {
@@ -126,7 +118,7 @@ impl Over {
             remove(own, &key)?;
             return Err(error);
         }
-        let applied = apply(own, redo, staged.fd(), target, dir, name).and_then(|()| remove(own, &key));
+        let applied = apply(own, redo, staged.fd(), target).and_then(|()| remove(own, &key));
         applied.map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -158,15 +150,15 @@ fn commit(own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<String> {
     copy::write_all(staged.fd(), &redo.encode()?, redo.len)?;
     rustix::fs::fsync(staged.fd())?;
     let key = part_key(&redo.path);
-    rustix::fs::renameat(own.staging(), name, own.journal(), &key)?;
-    rustix::fs::fsync(own.journal())?;
+    rustix::fs::renameat(own.staging(), name, own.journal().as_fd(), &key)?;
+    rustix::fs::fsync(own.journal().as_fd())?;
     Ok(key)
 }
 
 /// Takes an entry out of the journal, durably: one that came back would undo what was done to the file since.
 fn remove(own: &OwnDir, key: &str) -> io::Result<()> {
-    rustix::fs::unlinkat(own.journal(), key, AtFlags::empty())?;
-    Ok(rustix::fs::fsync(own.journal())?)
+    rustix::fs::unlinkat(own.journal().as_fd(), key, AtFlags::empty())?;
+    Ok(rustix::fs::fsync(own.journal().as_fd())?)
 }
 
 /// Has the file system set room aside for what will be written, where it can.
@@ -182,14 +174,7 @@ fn reserve(redo: &Redo, target: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Does what an entry says; done twice, it comes to the same.
-fn apply(
-    own: &OwnDir,
-    redo: &Redo,
-    entry: BorrowedFd<'_>,
-    target: BorrowedFd<'_>,
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-) -> io::Result<()> {
+fn apply(own: &OwnDir, redo: &Redo, entry: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     rustix::fs::ftruncate(target, redo.len)?;
     for (range, change) in redo.ranges.iter() {
         let mut at = range.start;
@@ -204,16 +189,17 @@ fn apply(
         }
     }
     own.check()?;
-    meta::set_rewritten(redo, target, dir, name)?;
+    meta::set_rewritten(redo, target)?;
     Ok(rustix::fs::fsync(target)?)
 }
 
-/// Finishes what a run that was cut off had in the journal.
+/// Finishes what a run that was cut off had in the journal. Returns what the report says of it.
 ///
 /// # Errors
 /// [`ApplyError::Journal`] where an entry is damaged, or the file cannot be written.
-pub(super) fn replay(root: &Root, own: &OwnDir) -> Result<(), ApplyError> {
-    for key in keys(own).map_err(|source| ApplyError::Own { path: own.path().into(), source })? {
+pub(super) fn replay(root: &Root, own: &OwnDir) -> Result<Vec<String>, ApplyError> {
+    let (mine, others) = keys(own).map_err(|source| ApplyError::Own { path: own.path().into(), source })?;
+    for key in mine {
         finish(root, own, &key).map_err(|(file, source)| ApplyError::Journal {
             file: file
                 .map_or_else(|| "a file that it does not name any more".into(), |path| path.to_string()),
@@ -221,19 +207,33 @@ pub(super) fn replay(root: &Root, own: &OwnDir) -> Result<(), ApplyError> {
             source,
         })?;
     }
-    Ok(())
+    Ok((others > 0).then(|| not_believed(others)).into_iter().collect())
 }
 
-/// The names of the entries. Anything else in the journal is not ours.
-fn keys(own: &OwnDir) -> io::Result<Vec<String>> {
-    let mut keys = Vec::new();
-    for entry in Dir::read_from(own.journal())? {
+fn not_believed(entries: usize) -> String {
+    format!(
+        "{entries} interrupted updates in .volferry/journal could have been written by another user and were removed: files that were being \
+         written in place are compared with the source's"
+    )
+}
+
+/// The names of the entries, and how many others were removed because another user could have written them. Anything else in the journal is not ours.
+fn keys(own: &OwnDir) -> io::Result<(Vec<String>, usize)> {
+    let (mut keys, mut removed) = (Vec::new(), 0);
+    for entry in Dir::read_from(own.journal().as_fd())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let stat = rustix::fs::statat(own.journal().as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if own.journal().trusts(&stat) {
             keys.push(name);
+        } else {
+            rustix::fs::unlinkat(own.journal().as_fd(), &name, AtFlags::empty())?;
+            removed += 1;
         }
     }
-    Ok(keys)
+    Ok((keys, removed))
 }
 
 type Unfinished = (Option<RelPath>, RedoError);
@@ -249,13 +249,11 @@ fn finish(root: &Root, own: &OwnDir, key: &str) -> Result<(), Unfinished> {
 }
 
 fn write_again(root: &Root, own: &OwnDir, redo: &Redo, entry: &OwnedFd, key: &str) -> io::Result<()> {
-    let Some((parent, name)) = redo.path.split_last() else { return Err(io::ErrorKind::InvalidInput.into()) };
     match open_target(root, redo)? {
         Some(target) => {
             tracing::info!(path = %redo.path, "finishing what a run that was cut off began to write in place");
-            let dir = root.dir(&parent)?;
             reserve(redo, target.as_fd())?;
-            apply(own, redo, entry.as_fd(), target.as_fd(), dir.as_fd(), name)?;
+            apply(own, redo, entry.as_fd(), target.as_fd())?;
         }
         None => {
             tracing::warn!(path = %redo.path, "the file of a journal's entry is not there any more");
@@ -264,14 +262,15 @@ fn write_again(root: &Root, own: &OwnDir, redo: &Redo, entry: &OwnedFd, key: &st
     remove(own, key)
 }
 
-/// An entry, with its size. Nobody else's is believed.
+/// An entry, with its size.
 fn open_entry(own: &OwnDir, key: &str) -> Result<(OwnedFd, u64), RedoError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let entry = rustix::fs::openat(own.journal(), key, flags, Mode::empty()).map_err(io::Error::from)?;
+    let entry =
+        rustix::fs::openat(own.journal().as_fd(), key, flags, Mode::empty()).map_err(io::Error::from)?;
     let stat = rustix::fs::fstat(&entry).map_err(io::Error::from)?;
-    match FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_uid == geteuid().as_raw() {
+    match own.journal().trusts(&stat) {
         true => Ok((entry, stat.st_size as u64)),
-        false => Err(RedoError::Damaged("it is not a file of the user that this process runs as")),
+        false => Err(RedoError::Damaged("another user could have written it")),
     }
 }
 
@@ -280,7 +279,7 @@ fn open_target(root: &Root, redo: &Redo) -> io::Result<Option<OwnedFd>> {
     let target = match root.file_to_write(&redo.path) {
         // Its new mode may have been set already.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            meta::unlock_file(root, &redo.path)?;
+            meta::unlock_file(root, &redo.path, redo.inode)?;
             root.file_to_write(&redo.path)
         }
         result => result,
@@ -298,7 +297,11 @@ fn open_target(root: &Root, redo: &Redo) -> io::Result<Option<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::FileExt as _, path::PathBuf};
+    use std::{
+        fs,
+        os::unix::fs::{FileExt as _, PermissionsExt as _},
+        path::{Path, PathBuf},
+    };
 
     use super::*;
     use crate::entry::Time;
@@ -352,7 +355,7 @@ mod tests {
         }
 
         fn replay(&self) -> Result<(), ApplyError> {
-            replay(&self.root(), &self.own())
+            replay(&self.root(), &self.own()).map(drop)
         }
     }
 
@@ -400,6 +403,36 @@ mod tests {
         place.replay().unwrap();
         assert_eq!(fs::read(place.file()).unwrap(), b"somebody's own");
         assert_eq!(place.journal(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn an_entry_that_others_could_have_written_is_never_believed() {
+        type Opening = fn(&Place, &Path);
+        let open: [Opening; 5] = [
+            |_, entry| set_mode(entry, 0o620),
+            |place, _| set_mode(&place.dir.path().join(".volferry/journal"), 0o2770),
+            |place, _| set_mode(&place.dir.path().join(".volferry"), 0o2770),
+            |place, entry| fs::hard_link(entry, place.dir.path().join("another name")).unwrap(),
+            |_, entry| {
+                fs::remove_file(entry).unwrap();
+                std::os::unix::fs::symlink("../../file", entry).unwrap();
+            },
+        ];
+        for (nth, open) in open.into_iter().enumerate() {
+            let place = Place::new();
+            place.cut_off();
+            open(&place, &place.journal()[0]);
+            let notes = replay(&place.root(), &place.own()).unwrap();
+            assert!(notes[0].starts_with("1 interrupted updates"), "{nth}: {notes:?}");
+            assert!(fs::read(place.file()).unwrap() == vec![1; LEN], "{nth}");
+            assert_eq!(place.journal(), Vec::<PathBuf>::new(), "{nth}");
+            let mode = fs::metadata(place.dir.path().join(".volferry/journal")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{nth}");
+        }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
 
 use contract::{Shard, VolumeId};
 use rustix::{
-    fs::{AtFlags, Dir, FlockOperation, Mode, OFlags},
+    fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -22,6 +22,7 @@ use super::{
     ApplyError, attrs,
     dirty::Dirty,
     epoch::Epoch,
+    private::{Private, Replaced},
     team::{Table, Team},
     volume,
 };
@@ -30,18 +31,20 @@ use crate::{
     root::{Root, open_child},
 };
 
-const STAGING: &[u8] = b"staging";
-const JOURNAL: &[u8] = b"journal";
-const LOCK: &[u8] = b"lock";
+pub(super) const STAGING: &[u8] = b"staging";
+pub(super) const JOURNAL: &[u8] = b"journal";
+pub(super) const SHARDS: &[u8] = b"shards";
+pub(super) const LOCK: &[u8] = b"lock";
 
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
 pub struct OwnDir {
     /// Where the destination is, for messages.
     path: PathBuf,
-    dir: OwnedFd,
-    staging: OwnedFd,
-    journal: OwnedFd,
+    root: OwnedFd,
+    dir: Private,
+    staging: Private,
+    journal: Private,
     volume: VolumeId,
     epoch: Epoch,
     dirty: Dirty,
@@ -51,6 +54,8 @@ pub struct OwnDir {
     /// What a run that was cut off left of large files, by their keys.
     leftovers: Mutex<HashMap<String, String>>,
     keeps_parts: AtomicBool,
+    /// What the report says of how the folder was found.
+    notes: Vec<String>,
     /// Held for its lock, which the kernel gives back when the process ends, however it ends.
     _lock: OwnedFd,
     next: AtomicU64,
@@ -68,69 +73,31 @@ impl OwnDir {
     }
 
     fn prepare(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> io::Result<Self> {
-        let dir = make_and_open(root.as_fd(), OWN_DIR)?;
+        let (dir, replaced) = Private::open(root.as_fd(), path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
+        let entering = Entering { root: root.as_fd().try_clone_to_owned()?, path, dir, replaced, lock };
         let Some((run, shard)) = shard else {
-            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            let epoch = Epoch::raise(dir.as_fd())?;
-            return Self::enter(path, dir, lock, epoch, 0, true);
+            rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive)?;
+            let epoch = Epoch::raise(entering.dir.as_fd())?;
+            return entering.enter(epoch, 0, true);
         };
-        let table = Table::open(dir.as_fd())?;
+        let table = Table::open(entering.dir.folder(SHARDS)?)?;
         let meeting = table.meet()?;
-        let is_first = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let is_first = rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         let epoch = match is_first {
-            true => Epoch::raise(dir.as_fd())?,
-            false => Epoch::join(dir.as_fd())?,
+            true => Epoch::raise(entering.dir.as_fd())?,
+            false => Epoch::join(entering.dir.as_fd())?,
         };
         if is_first {
             meeting.begin(epoch.stamp(), run, shard.count)?;
         }
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared)?;
+        rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockShared)?;
         let alive = meeting.join(epoch.stamp(), run, shard)?;
-        let mut own = Self::enter(path, dir, lock, epoch, shard.index, is_first)?;
+        let mut own = entering.enter(epoch, shard.index, is_first)?;
         drop(meeting);
         own.team = Some(Team::new(table, own.epoch.stamp(), shard, alive));
         Ok(own)
-    }
-
-    /// `is_first` is whether no other process of the run is there yet.
-    fn enter(
-        path: &Path,
-        dir: OwnedFd,
-        lock: OwnedFd,
-        epoch: Epoch,
-        shard: u32,
-        is_first: bool,
-    ) -> io::Result<Self> {
-        let dirty = Dirty::look(dir.as_fd(), shard)?;
-        let volume = volume::read_or_make(dir.as_fd())?;
-        let staging = make_and_open(dir.as_fd(), STAGING)?;
-        let journal = make_and_open(dir.as_fd(), JOURNAL)?;
-        let leftovers = match is_first {
-            true => sweep(&staging)?,
-            false => parts_before(&staging, &word_of(&epoch))?,
-        };
-        // What is staged shall not inherit an access control list that the root's other files get.
-        attrs::drop_default_acl(staging.as_fd());
-        let (next, keeps_parts) = (AtomicU64::new(0), AtomicBool::new(false));
-        let leftovers = Mutex::new(leftovers);
-        let path = path.into();
-        Ok(Self {
-            path,
-            dir,
-            staging,
-            journal,
-            volume,
-            is_first,
-            epoch,
-            dirty,
-            team: None,
-            leftovers,
-            keeps_parts,
-            _lock: lock,
-            next,
-        })
     }
 
     /// The folder itself, to open and rename files in.
@@ -144,8 +111,28 @@ impl OwnDir {
     }
 
     /// The folder for what is about to be written in place.
-    pub(super) fn journal(&self) -> BorrowedFd<'_> {
-        self.journal.as_fd()
+    pub(super) fn journal(&self) -> &Private {
+        &self.journal
+    }
+
+    /// What the report says of how the folder was found.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Takes note of something for the report.
+    pub(super) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// The user that files made on this volume belong to.
+    pub(super) fn user(&self) -> u32 {
+        self.dir.user()
+    }
+
+    /// Whether an entry of this name in the root would be the folder itself: other names than its own are where the file system folds case.
+    pub(super) fn is_named(&self, name: &[u8]) -> bool {
+        self.dir.is_still(self.root.as_fd(), name)
     }
 
     /// What the destination is known by from run to run.
@@ -173,7 +160,19 @@ impl OwnDir {
     /// # Errors
     /// When another run has taken it over, or nothing can be said.
     pub fn check(&self) -> io::Result<()> {
-        self.epoch.check(self.dir())
+        self.epoch.check(self.dir(), || self.stay_private())
+    }
+
+    /// Looks whether the folder is still in its place, and closes to others what somebody has opened to them meanwhile.
+    fn stay_private(&self) -> io::Result<()> {
+        if !self.dir.is_still(self.root.as_fd(), OWN_DIR) {
+            let folder = self.path.join(".volferry");
+            return Err(io::Error::other(format!(
+                "somebody moved or replaced {} while the run worked in it",
+                folder.display()
+            )));
+        }
+        [&self.dir, &self.staging, &self.journal].into_iter().try_for_each(Private::stay_private)
     }
 
     /// Whether another run was seen to have taken the destination over.
@@ -189,6 +188,11 @@ impl OwnDir {
     /// The folder for files that are not visible yet.
     pub fn staging(&self) -> BorrowedFd<'_> {
         self.staging.as_fd()
+    }
+
+    /// Whether a file that was found in staging can only have been written to by this process's user.
+    pub(super) fn trusts_staged(&self, file: &Stat) -> bool {
+        self.staging.trusts(file)
     }
 
     /// A name in staging that nobody else uses, nor another run: one that was taken over must not find its files' names given to others.
@@ -243,6 +247,55 @@ impl OwnDir {
     }
 }
 
+/// A `.volferry/` whose lock is being taken.
+struct Entering<'a> {
+    root: OwnedFd,
+    path: &'a Path,
+    dir: Private,
+    replaced: Option<Replaced>,
+    lock: OwnedFd,
+}
+
+impl Entering<'_> {
+    /// `is_first` is whether no other process of the run is there yet.
+    fn enter(self, epoch: Epoch, shard: u32, is_first: bool) -> io::Result<OwnDir> {
+        let Self { root, path, dir, replaced, lock } = self;
+        let dirty = Dirty::look(dir.as_fd(), shard)?;
+        let known = replaced.as_ref().and_then(|replaced| replaced.volume);
+        let volume = volume::read_or_make(dir.as_fd(), known)?;
+        let staging = dir.folder(STAGING)?;
+        let journal = dir.folder(JOURNAL)?;
+        let leftovers = match is_first {
+            true => sweep(&staging)?,
+            false => parts_before(&staging, &word_of(&epoch))?,
+        };
+        // What is staged shall not inherit an access control list that the root's other files get.
+        attrs::drop_default_acl(staging.as_fd());
+        let mut notes: Vec<String> = replaced.iter().map(Replaced::note).collect();
+        notes.extend(dir.has_no_modes().then(|| NO_MODES.into()));
+        Ok(OwnDir {
+            path: path.into(),
+            root,
+            dir,
+            staging,
+            journal,
+            volume,
+            is_first,
+            epoch,
+            dirty,
+            team: None,
+            leftovers: Mutex::new(leftovers),
+            keeps_parts: AtomicBool::new(false),
+            notes,
+            _lock: lock,
+            next: AtomicU64::new(0),
+        })
+    }
+}
+
+/// What a report says where nothing can be kept from other users.
+const NO_MODES: &str = "the destination's file system keeps no permissions: whoever can write to it can change what a run stages";
+
 /// Removes what this run staged, however it ends: one that failed or was told to stop leaves nothing. A killed process does, and one that
 /// has lost its peer leaves the parts of large files. Files of a run that has taken the destination over stay.
 impl Drop for OwnDir {
@@ -258,16 +311,13 @@ fn word_of(epoch: &Epoch) -> String {
     format!("{:016x}-", epoch.word())
 }
 
-pub(super) fn make_and_open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
-        Err(error) if error != Errno::EXIST => return Err(error.into()),
-        _ => {}
-    }
-    open_child(dir, name, OFlags::RDONLY)
+/// Whether runs make files of this name in `.volferry/` itself.
+pub(super) fn is_made_by_runs(name: &str) -> bool {
+    name.starts_with("dirty-") || ["lock", "volume", "volume.new", "epoch"].contains(&name)
 }
 
 /// Removes all files but one part for each key, the one that has most in it. The parts' names, by their keys.
-fn sweep(staging: &OwnedFd) -> io::Result<HashMap<String, String>> {
+fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
     let mut parts: HashMap<String, String> = HashMap::new();
     empty(staging, |name| {
         let Some(key) = key_of(name) else { return true };
@@ -286,12 +336,12 @@ fn sweep(staging: &OwnedFd) -> io::Result<HashMap<String, String>> {
 }
 
 /// How much is allocated for a file.
-fn blocks(staging: &OwnedFd, name: &str) -> u64 {
+fn blocks(staging: &Private, name: &str) -> u64 {
     rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_blocks as u64)
 }
 
 /// The names of the parts that earlier runs left, by their keys, while other processes of the run of this `word` work in `staging`.
-fn parts_before(staging: &OwnedFd, word: &str) -> io::Result<HashMap<String, String>> {
+fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, String>> {
     let mut parts = HashMap::new();
     empty(staging, |name| {
         if let Some(key) = key_of(name).filter(|_| !name.contains(word)) {
@@ -309,8 +359,8 @@ fn key_of(name: &str) -> Option<&str> {
 }
 
 /// Removes the files, and the directories of files, whose names `go`.
-fn empty(staging: &OwnedFd, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
-    for entry in Dir::read_from(staging)? {
+pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
+    for entry in Dir::read_from(staging.as_fd())? {
         let entry = entry?;
         let name = entry.file_name();
         if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
@@ -324,13 +374,13 @@ fn empty(staging: &OwnedFd, mut goes: impl FnMut(&str) -> bool) -> io::Result<()
 }
 
 /// Removes a directory that has files alone, as hidden ones do.
-fn remove_dir(staging: &OwnedFd, name: &CStr) -> io::Result<()> {
+fn remove_dir(staging: impl AsFd + Copy, name: &CStr) -> io::Result<()> {
     let dir = open_child(staging, name.to_bytes(), OFlags::RDONLY)?;
     empty(&dir, |_| true)?;
     Ok(rustix::fs::unlinkat(staging, name, AtFlags::REMOVEDIR)?)
 }
 
-fn unlink(staging: &OwnedFd, name: &str) -> io::Result<()> {
+fn unlink(staging: &Private, name: &str) -> io::Result<()> {
     match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
         result => Ok(result?),
@@ -339,7 +389,10 @@ fn unlink(staging: &OwnedFd, name: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        os::unix::fs::{FileExt as _, PermissionsExt as _},
+    };
 
     use super::*;
     use crate::apply::{epoch::LOOK_EVERY, staged::Staged};
@@ -358,7 +411,8 @@ mod tests {
         }
 
         fn own(&self, name: &str) -> PathBuf {
-            self.dir.path().join(".volferry").join(name)
+            let own = self.dir.path().join(".volferry");
+            if name.is_empty() { own } else { own.join(name) }
         }
 
         fn staged(&self) -> usize {
@@ -413,6 +467,65 @@ mod tests {
         let name = own.take_leftover(&key).unwrap();
         assert_eq!(fs::metadata(place.own(&format!("staging/{name}"))).unwrap().len(), 500_000);
         assert!(!own.has_leftover(&key));
+    }
+
+    #[test]
+    fn what_is_the_users_own_is_closed_to_others_again() {
+        let place = Place::new();
+        let volume = place.open().unwrap().volume();
+        let mode = |name: &str| fs::metadata(place.own(name)).unwrap().permissions().mode() & 0o7777;
+        let set = |name: &str, mode| {
+            fs::set_permissions(place.own(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let names =
+            [("", 0o2770), ("staging", 0o2770), ("journal", 0o777), ("lock", 0o660), ("volume", 0o666)];
+        names.iter().for_each(|(name, mode)| set(name, *mode));
+        assert_eq!(place.open().unwrap().volume(), volume);
+        for (name, _) in names {
+            assert_eq!(mode(name) & 0o077, 0, "{name}");
+        }
+        let own = place.open().unwrap();
+        set("staging", 0o2770);
+        own.stay_private().unwrap();
+        assert_eq!(mode("staging"), 0o2700, "while a run works, too");
+        fs::rename(place.own(""), place.dir.path().join("aside")).unwrap();
+        let error = own.stay_private().unwrap_err().to_string();
+        assert!(error.contains("moved or replaced"), "{error}");
+    }
+
+    #[test]
+    fn a_part_that_others_could_write_to_is_gone_on_from_in_a_new_file() {
+        let place = Place::new();
+        drop(place.open().unwrap());
+        let path = crate::path::RelPath::parse(b"large").unwrap();
+        let name = format!("staging/{}.1", crate::apply::staged::part_key(&path));
+        fs::write(place.own(&name), "what has arrived").unwrap();
+        fs::set_permissions(place.own(&name), fs::Permissions::from_mode(0o660)).unwrap();
+        let held = fs::OpenOptions::new().write(true).open(place.own(&name)).unwrap();
+        let own = place.open().unwrap();
+        let part = Staged::leftover(&own, &path).unwrap();
+        held.write_all_at(b"forged", 0).unwrap();
+        let mut there = [0; 16];
+        part.read_exact_at(&mut there, 0).unwrap();
+        assert_eq!(&there, b"what has arrived");
+        assert_eq!(place.staged(), 1);
+    }
+
+    #[test]
+    fn what_is_not_a_file_of_the_user_with_one_name_is_refused_and_named() {
+        for name in ["epoch", "volume"] {
+            let place = Place::new();
+            drop(place.open().unwrap());
+            fs::hard_link(place.own(name), place.dir.path().join("another name")).unwrap();
+            let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("{name} was used") };
+            let text = source.to_string();
+            assert!(text.contains(name) && text.contains("2 names") && text.contains("remove it"), "{text}");
+        }
+        let place = Place::new();
+        fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", place.own("")).unwrap();
+        let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("a link was followed") };
+        assert!(source.to_string().contains("is no folder"), "{source}");
     }
 
     #[test]

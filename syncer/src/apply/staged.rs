@@ -16,7 +16,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -26,6 +26,7 @@ use super::{
     hidden::{HiddenDir, Inside},
     over::Over,
     own::OwnDir,
+    private::Identity,
     ranges::Change,
 };
 use crate::{hash::digest, path::RelPath, root::Root, slice::Slice};
@@ -90,9 +91,23 @@ impl Staged {
     /// What a run that was cut off left of the file for this path.
     pub fn leftover(own: &OwnDir, path: &RelPath) -> Option<Self> {
         let name = own.take_leftover(&part_key(path))?;
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
-        Some(Self { name: Some(name), ..Self::bare(fd) })
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        match own.trusts_staged(&stat) {
+            true => Some(Self { name: Some(name), ..Self::bare(fd) }),
+            false => Self::copy_of(own, path, &fd, &stat, &name),
+        }
+    }
+
+    /// A new file with the content of one that others could write to, and may hold open. What the content is will be checked, as that of any basis.
+    fn copy_of(own: &OwnDir, path: &RelPath, fd: &OwnedFd, stat: &Stat, name: &str) -> Option<Self> {
+        let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
+        let copy = is_file.then(|| Self::part(own, path).ok()).flatten();
+        let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
+        let copy = copy?;
+        let copied = copy.copy_from(fd.as_fd(), stat.st_size as u64, true);
+        copied.inspect_err(|_| copy.unlink(own)).ok().map(|()| copy)
     }
 
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
@@ -265,7 +280,19 @@ impl Staged {
         if let Some(replaced) = replaced {
             let_go(replaced);
         }
-        Ok(())
+        self.check_published(dir, name)
+    }
+
+    /// Looks whether the file that was written and checked is the one that has the `name` in `dir` now: it was renamed by its name, which somebody
+    /// who can write to staging, or to `dir`, could have given to another.
+    fn check_published(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "somebody replaced the file as it was moved into place: what is there now is not what was checked",
+            )),
+        }
     }
 
     /// The file of that name, held if it may take long to free.
@@ -276,15 +303,20 @@ impl Staged {
     }
 
     fn link(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-        if LINK_BY_DESCRIPTOR.load(Relaxed) {
-            match rustix::fs::linkat(&self.fd, c"", dir, name, AtFlags::EMPTY_PATH) {
-                Err(Errno::NOENT | Errno::PERM) => LINK_BY_DESCRIPTOR.store(false, Relaxed),
-                result => return result,
-            }
-        }
-        let own_path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        rustix::fs::linkat(CWD, own_path, dir, name, AtFlags::SYMLINK_FOLLOW)
+        link_held(self.fd(), dir, name)
     }
+}
+
+/// Gives a file that is held a name.
+pub(super) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    if LINK_BY_DESCRIPTOR.load(Relaxed) {
+        match rustix::fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
+            Err(Errno::NOENT | Errno::PERM) => LINK_BY_DESCRIPTOR.store(false, Relaxed),
+            result => return result,
+        }
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and nobody has to wait for it.

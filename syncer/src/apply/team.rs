@@ -7,7 +7,7 @@
 use std::{
     fs::File,
     io::{self, Read as _},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -17,10 +17,9 @@ use rustix::{
     io::Errno,
 };
 
-use super::{copy, epoch::Stamp, own::make_and_open};
+use super::{copy, epoch::Stamp, private::Private, remove};
 use crate::hash::digest;
 
-const FOLDER: &[u8] = b"shards";
 const BOARD: &[u8] = b"board";
 const DEAL: &[u8] = b"deal";
 
@@ -100,7 +99,7 @@ pub struct Team {
 /// The open `.volferry/shards/`.
 #[derive(Debug)]
 pub(super) struct Table {
-    dir: OwnedFd,
+    dir: Private,
     board: OwnedFd,
 }
 
@@ -122,9 +121,8 @@ struct Board {
 }
 
 impl Table {
-    /// Opens, and makes where it is missing, the table in the `.volferry/` that is open as `own`.
-    pub(super) fn open(own: BorrowedFd<'_>) -> io::Result<Self> {
-        let dir = make_and_open(own, FOLDER)?;
+    /// Opens, and makes where it is missing, the table in the folder `dir`.
+    pub(super) fn open(dir: Private) -> io::Result<Self> {
         let board = open_file(&dir, BOARD)?;
         Ok(Self { dir, board })
     }
@@ -261,8 +259,9 @@ impl Team {
             bytes.extend(path.to_le_bytes());
             bytes.extend(shard.to_le_bytes());
         }
+        // A new file: somebody may hold the old one open from when others could write to the folder.
+        remove::file(self.table.dir.as_fd(), DEAL)?;
         let file = open_file(&self.table.dir, DEAL)?;
-        rustix::fs::ftruncate(&file, 0)?;
         copy::write_all(file.as_fd(), &bytes, 0)
     }
 
@@ -307,7 +306,7 @@ fn seat_name(index: u32) -> String {
     format!("seat-{index}")
 }
 
-fn open_file(dir: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
+fn open_file(dir: &Private, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?)
 }
@@ -327,6 +326,11 @@ fn read_seat(bytes: &[u8]) -> Option<Seat> {
 mod tests {
     use super::*;
 
+    fn folder(own: &OwnedFd) -> Private {
+        let (dir, _) = Private::open(own.as_fd(), "destination".as_ref()).unwrap();
+        dir.folder(b"shards").unwrap()
+    }
+
     fn own() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
         let fd = File::open(dir.path()).unwrap().into();
@@ -334,7 +338,7 @@ mod tests {
     }
 
     fn sit(own: &OwnedFd, index: u32, run: &str) -> io::Result<Team> {
-        let table = Table::open(own.as_fd())?;
+        let table = Table::open(folder(own))?;
         let shard = Shard { index, count: 2 };
         let alive = table.meet()?.join([7; 16], run, shard)?;
         Ok(Team::new(table, [7; 16], shard, alive))
@@ -342,7 +346,7 @@ mod tests {
 
     fn begun() -> (tempfile::TempDir, OwnedFd) {
         let (dir, own) = own();
-        Table::open(own.as_fd()).unwrap().meet().unwrap().begin([7; 16], "run", 2).unwrap();
+        Table::open(folder(&own)).unwrap().meet().unwrap().begin([7; 16], "run", 2).unwrap();
         (dir, own)
     }
 
@@ -402,7 +406,7 @@ mod tests {
     fn a_board_that_cannot_be_read_is_nobodys() {
         let (dir, own) = begun();
         for bytes in [&b""[..], &[7; 20], &[0xff; 36], &[7; 400]] {
-            std::fs::write(dir.path().join("shards/board"), bytes).unwrap();
+            std::fs::write(dir.path().join(".volferry/shards/board"), bytes).unwrap();
             assert!(sit(&own, 0, "run").is_err());
         }
     }

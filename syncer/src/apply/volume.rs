@@ -33,16 +33,16 @@ pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// The id in the `.volferry/` that is open as `dir`, made if there is none. Whoever calls this holds its lock.
-pub(super) fn read_or_make(dir: BorrowedFd<'_>) -> io::Result<VolumeId> {
+/// The id in the `.volferry/` that is open as `dir`; if there is none, it gets the one that is `known`, or a new one. Whoever calls this holds its lock.
+pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
     match read(dir)? {
         Some(id) => Ok(id),
-        None => make(dir),
+        None => make(dir, known),
     }
 }
 
 /// What is not an id, for example a file that a crash of the machine left empty, is as good as none.
-fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
+pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(dir, VOLUME, flags, Mode::empty()) {
         Ok(file) => file,
@@ -55,10 +55,10 @@ fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
     Ok(text.and_then(|text| text.strip_suffix('\n')).and_then(|text| text.parse().ok()))
 }
 
-fn make(dir: BorrowedFd<'_>) -> io::Result<VolumeId> {
+fn make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
     let mut bytes = [0; 16];
     fill_random(&mut bytes)?;
-    let id = VolumeId::new(bytes);
+    let id = known.unwrap_or_else(|| VolumeId::new(bytes));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, NEW, flags, Mode::RUSR | Mode::WUSR)?;
     copy::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
@@ -81,8 +81,8 @@ mod tests {
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
             fs::create_dir(dir.path().join(".volferry")).unwrap();
             let own = fs::File::open(dir.path().join(".volferry")).unwrap();
-            let id = read_or_make(own.as_fd()).unwrap();
-            assert_eq!(read_or_make(own.as_fd()).unwrap(), id);
+            let id = read_or_make(own.as_fd(), None).unwrap();
+            assert_eq!(read_or_make(own.as_fd(), None).unwrap(), id);
             assert_eq!(of(&root).unwrap(), Some(id));
             id
         });
@@ -93,13 +93,13 @@ mod tests {
     fn what_is_not_an_id_is_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let own = fs::File::open(dir.path()).unwrap();
-        let id = read_or_make(own.as_fd()).unwrap();
+        let id = read_or_make(own.as_fd(), None).unwrap();
         for content in
             [String::new(), id.to_string(), format!("{id}\n\n"), format!("{id} \n"), "\0".repeat(33)]
         {
             fs::write(dir.path().join("volume"), &content).unwrap();
             assert_eq!(read(own.as_fd()).unwrap(), None, "{content:?}");
         }
-        assert_ne!(read_or_make(own.as_fd()).unwrap(), id);
+        assert_ne!(read_or_make(own.as_fd(), None).unwrap(), id);
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{io::Errno, thread::UnshareFlags};
 
-use super::{Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr};
+use super::{Attrs, AttrsBuf, Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr};
 
 /// Enough for nearly all lists of names, and nearly all values.
 const FEW_BYTES: usize = 256;
@@ -94,13 +94,13 @@ impl AttrReader {
         match listed {
             Ok(0) => Ok(()),
             Ok(len) if !any_kept(&few[..len], classes) => Ok(()),
-            Ok(len) => {
-                with_name(&mut self.safe, name, |path| read_values(path, &few[..len], classes, marks, out))
-            }
+            Ok(len) => with_name(&mut self.safe, name, |path| {
+                read_values(path, &few[..len], classes, marks, get_of_entry, out)
+            }),
             // There are many, or the hint led nowhere.
             Err(_) => with_name(&mut self.safe, name, |path| match list(path) {
                 Err(Errno::NOENT) => Ok(()),
-                names => read_values(path, &names?, classes, marks, out),
+                names => read_values(path, &names?, classes, marks, get_of_entry, out),
             }),
         }
     }
@@ -108,8 +108,39 @@ impl AttrReader {
 
 /// The names of the attributes of what `path` leads to, which is no link to be followed, each with a NUL behind it. Empty where the file
 /// system has none.
-pub(crate) fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
+fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
     of_any_length(MAX_NAMES_BYTES, |buffer| match rustix::fs::llistxattr(path, buffer) {
+        Err(Errno::OPNOTSUPP) => Ok(0),
+        result => result,
+    })
+}
+
+/// The attributes of these kinds of an open file.
+///
+/// # Errors
+/// When they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
+pub fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
+    let mut out = Vec::new();
+    if !classes.is_empty() {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut few = [0; FEW_BYTES];
+        match rustix::fs::flistxattr(file, &mut few[..]) {
+            Ok(len) if !any_kept(&few[..len], classes) => {}
+            Err(Errno::OPNOTSUPP) => {}
+            _ => {
+                // A link of `/proc` that is followed ends at the file itself.
+                let get =
+                    |path: &[u8], attr: &[u8], buffer: &mut [u8]| rustix::fs::getxattr(path, attr, buffer);
+                read_values(path.as_bytes(), &list_held(&path)?, classes, false, get, &mut out)?;
+            }
+        }
+    }
+    Ok(Attrs::trusted(&out).into())
+}
+
+/// The same of what `path` leads to, a link of `/proc` to a descriptor.
+pub(crate) fn list_held(path: &str) -> Result<Vec<u8>, Errno> {
+    of_any_length(MAX_NAMES_BYTES, |buffer| match rustix::fs::listxattr(path, buffer) {
         Err(Errno::OPNOTSUPP) => Ok(0),
         result => result,
     })
@@ -119,18 +150,24 @@ fn any_kept(names: &[u8], classes: Classes) -> bool {
     names.split(|&byte| byte == 0).any(|name| classes.hold(name))
 }
 
+/// The value of an attribute of an entry, which is not followed if it is a link.
+fn get_of_entry(path: &[u8], attr: &[u8], buffer: &mut [u8]) -> Result<usize, Errno> {
+    rustix::fs::lgetxattr(path, attr, buffer)
+}
+
 fn read_values(
     path: &[u8],
     names: &[u8],
     classes: Classes,
     marks_unreadable: bool,
+    get: impl Fn(&[u8], &[u8], &mut [u8]) -> Result<usize, Errno>,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     let mut is_unreadable = false;
     let mut names: Vec<&[u8]> = names.split(|&byte| byte == 0).filter(|name| classes.hold(name)).collect();
     names.sort_unstable();
     for attr in names {
-        match of_any_length(MAX_VALUE_BYTES, |buffer| rustix::fs::lgetxattr(path, attr, buffer)) {
+        match of_any_length(MAX_VALUE_BYTES, |buffer| get(path, attr, buffer)) {
             Ok(value) => put_attr(out, attr, &value),
             // It was removed meanwhile.
             Err(Errno::NODATA | Errno::NOENT) => {}
@@ -188,7 +225,6 @@ mod tests {
     use rustix::fs::XattrFlags;
 
     use super::*;
-    use crate::attrs::Attrs;
 
     fn found(reader: &mut AttrReader, name: &CStr) -> Vec<(Vec<u8>, usize)> {
         let mut out = Vec::new();

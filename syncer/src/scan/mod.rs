@@ -30,7 +30,7 @@ use crate::{
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},
-    rules::{IGNORE_FILES, MAX_RULES_BYTES, Rules},
+    rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules},
 };
 use names::Names;
 
@@ -66,6 +66,8 @@ pub struct Dir {
     pub rules: Box<[u8]>,
     /// Something in it is not part of the run, and so is not listed.
     pub leaves_out: bool,
+    /// Its number in the file system.
+    pub inode: u64,
 }
 
 /// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
@@ -92,6 +94,15 @@ impl Tree {
 }
 
 impl Tree {
+    /// The number of the directory at `path`, if there is one.
+    pub fn find(&self, path: &RelPath) -> Option<DirId> {
+        path.names().try_fold(ROOT, |at, name| {
+            let dir = &self.dirs[at as usize];
+            let mut dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+            Some(dir.first_child + dirs.position(|entry| entry.name == name)? as DirId)
+        })
+    }
+
     /// Of a root that is not there: an empty directory.
     pub fn empty() -> Self {
         Self { dirs: vec![Dir::default()], ..Self::default() }
@@ -145,6 +156,8 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
         options,
         failures,
         queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root(), rules: None }),
+        patterns: InUse::default(),
+        own: own_folder(root),
     };
     let workers = cores();
     // Reading attributes may move a thread's working directory, so all threads are the scan's own.
@@ -283,6 +296,9 @@ struct Walk<'a> {
     options: &'a ScanOptions,
     failures: &'a Failures,
     queue: Queue,
+    patterns: InUse,
+    /// The inode of Volferry's own folder.
+    own: Option<u64>,
 }
 
 impl Walk<'_> {
@@ -337,10 +353,11 @@ impl Walk<'_> {
         };
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
+        let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
         let fd = Arc::new(fd);
         self.queue.done(subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref()).into_iter());
         part.totals.entries += listing.len() as u64;
-        part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out }));
+        part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode }));
     }
 
     /// A directory that cannot be read has an empty, incomplete listing.
@@ -376,7 +393,7 @@ impl Walk<'_> {
         if text.is_empty() {
             return Ok(Rulebook { rules: work.rules.clone(), text: Box::default() });
         }
-        let rules = Rules::new(work.rules.clone(), &work.path, &text);
+        let rules = Rules::new(work.rules.clone(), &work.path, &text, &self.patterns);
         let rules = rules.map_err(|error| (IGNORE_FILES[0], io::Error::other(error)))?;
         Ok(Rulebook { rules: Some(Arc::new(rules)), text: text.into() })
     }
@@ -418,7 +435,7 @@ impl Walk<'_> {
                 }
                 Ok(Found::Socket) => part.totals.skipped += 1,
                 Ok(Found::Excluded) => leaves_out = true,
-                Ok(Found::Gone) => {}
+                Ok(Found::Gone | Found::Own) => {}
                 Err(error) => {
                     builder.mark_incomplete();
                     self.report(work, name, &error);
@@ -442,6 +459,10 @@ impl Walk<'_> {
             result => result?,
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+        // Where the file system folds case, another name may be its folder's, too.
+        if work.id == ROOT && file_type == FileType::Directory && self.own == Some(stat.stx_ino) {
+            return Ok(Found::Own);
+        }
         if self.options.filter.excludes(&work.path, name.to_bytes(), file_type == FileType::Directory) {
             return Ok(Found::Excluded);
         }
@@ -534,7 +555,15 @@ fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> 
     }
 }
 
+/// The inode of Volferry's own folder in a root, if there is one.
+fn own_folder(root: &Root) -> Option<u64> {
+    let stat = rustix::fs::statat(root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(stat.st_ino)
+}
+
 enum Found<'a> {
+    /// Volferry's own folder.
+    Own,
     /// An entry; and device and inode of one that may be a hard link of another.
     Entry(Entry<'a>, Option<(u64, u64)>),
     Socket,

@@ -11,7 +11,7 @@ use crate::{
     listing::Listing,
     path::{OWN_DIR, RelPath},
     plan::{DirPlan, Policy, Spared, Step, plan_dir},
-    rules::Rules,
+    rules::{InUse, Rules},
     scan::{Dir, DirId, ROOT, Tree},
     transport::TransportError,
     wire::{Listed, TreeHead},
@@ -93,9 +93,9 @@ struct Visit {
 
 impl Visit {
     /// Adds the directory's own ignore files to those above it.
-    fn follow(&mut self, text: &[u8]) -> Result<(), TransportError> {
+    fn follow(&mut self, text: &[u8], in_use: &InUse) -> Result<(), TransportError> {
         if !text.is_empty() {
-            let rules = Rules::new(self.rules.take(), &self.path, text);
+            let rules = Rules::new(self.rules.take(), &self.path, text, in_use);
             let rules =
                 rules.map_err(|_| TransportError::Nonsense("ignore files that cannot be used came"))?;
             self.rules = Some(Arc::new(rules));
@@ -132,7 +132,8 @@ pub(super) fn compare(
     let moves = Moves::new(sink, policy, may_move);
     let level = VecDeque::from([root]);
     let (dirs, held, kept) = (Vec::new(), Vec::new(), Kept::new());
-    let mut walk = Walk { source, sink, policy, level, asked: 0, dirs, moves, held, kept };
+    let patterns = InUse::default();
+    let mut walk = Walk { source, sink, policy, level, asked: 0, dirs, moves, held, kept, patterns };
     walk.run()?;
     Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), kept: walk.kept })
 }
@@ -150,6 +151,7 @@ struct Walk<'a, S> {
     /// What might have been moved, until it is known what goes.
     held: Vec<(Visit, TreeDigest)>,
     kept: Kept,
+    patterns: InUse,
 }
 
 impl<S: SourceTree> Walk<'_, S> {
@@ -178,7 +180,7 @@ impl<S: SourceTree> Walk<'_, S> {
                 return Err(TransportError::Nonsense("an entry has the name of Volferry's own folder").into());
             }
             let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
-            visit.follow(&listed.rules)?;
+            visit.follow(&listed.rules, &self.patterns)?;
             let spared = visit.spared(self.policy);
             let plan = plan_dir(&listed.listing, &there.listing, self.policy, spared);
             self.descend(&visit, &listed, there, &plan)?;

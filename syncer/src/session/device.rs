@@ -174,7 +174,7 @@ fn refuse_itself(opened: &Opened, from: &Place, to: &Place, found: Found) -> Res
 
 /// Asks for every part of a device.
 fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError> {
-    let dir = Arc::new(Target { source: ROOT, path: RelPath::root(), filling: None });
+    let dir = Arc::new(Target { source: ROOT, path: RelPath::root(), inode: 0, filling: None });
     for (index, part) in (0..).zip(device::parts(device.len())) {
         fetch.fetch(vec![need(&dir, index, part, !device.is_new())])?;
     }

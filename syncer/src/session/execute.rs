@@ -19,7 +19,7 @@ use super::{
 use crate::{
     apply::{Destination, HiddenDir, Settings, open_dir_in},
     attrs::{Attrs, AttrsBuf},
-    entry::{Entry, Kind, Meta},
+    entry::{Entry, Kind, Meta, Owner, Time},
     listing::Entries,
     monitor::Monitor,
     path::RelPath,
@@ -52,6 +52,8 @@ pub(super) struct Target {
     pub source: DirId,
     /// Where it is, at both ends.
     pub path: RelPath,
+    /// The directory's number in the destination's file system.
+    pub inode: u64,
     /// Where it is filled out of sight.
     pub filling: Option<Filling>,
 }
@@ -194,6 +196,8 @@ struct HardLink {
 /// A directory whose own metadata is set when all that is in it is there.
 struct Unfinished {
     path: RelPath,
+    /// Its number in the destination's file system.
+    inode: Option<u64>,
     meta: Meta,
     /// `None` where it has the attributes that it shall have.
     attrs: Option<AttrsBuf>,
@@ -217,9 +221,9 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn expect(&mut self, path: &RelPath, meta: Meta, attrs: Attrs<'_>) {
+    fn expect(&mut self, path: &RelPath, inode: Option<u64>, meta: Meta, attrs: Attrs<'_>) {
         self.expected.insert(path.clone());
-        self.unfinished.push(Unfinished { path: path.clone(), meta, attrs: Some(attrs.into()) });
+        self.unfinished.push(Unfinished { path: path.clone(), inode, meta, attrs: Some(attrs.into()) });
     }
 
     /// Has the root's own metadata set at the end, where it is not `wanted` already.
@@ -228,7 +232,7 @@ impl<'a> Executor<'a> {
         let settings = self.context.destination.settings();
         let same_attrs = attrs.same(&self.sink.root_attrs.as_attrs(), settings.attrs);
         if !same_meta(&wanted, &have, settings) || !same_attrs {
-            self.expect(&RelPath::root(), wanted, attrs);
+            self.expect(&RelPath::root(), None, wanted, attrs);
         }
     }
 
@@ -303,14 +307,21 @@ impl<'a> Executor<'a> {
         fetch.finish(std::mem::take(&mut self.late))
     }
 
-    fn make_links(&mut self) {
+    fn make_links(&mut self, planned: &[PlannedDir]) {
+        if self.links.is_empty() {
+            return;
+        }
         let (mut from, mut to) = (LastPath::default(), LastPath::default());
+        let keeps_owners = self.context.destination.settings().owners;
+        let mut leaders = Leaders::new(planned, self.sink);
         for link in std::mem::take(&mut self.links) {
             let root = self.context.destination.root();
             let made =
                 link.to.split_last().ok_or(io::ErrorKind::InvalidInput.into()).and_then(|(dir, target)| {
                     let (from, to) = (from.open(root, &dir)?, to.open(root, &link.dir.path)?);
-                    self.context.destination.link(from, target, to, &link.name)
+                    self.context.destination.check_known(to, Some(link.dir.inode))?;
+                    let owner = keeps_owners.then(|| leaders.owner(&dir, target)).flatten();
+                    self.context.destination.link(from, target, owner, to, &link.name)
                 });
             match made {
                 Ok(()) => self.context.counters.count(link.replaces),
@@ -323,7 +334,7 @@ impl<'a> Executor<'a> {
 
     /// Makes hard links, and deletes.
     pub(super) fn link_and_delete(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
-        self.make_links();
+        self.make_links(planned);
         for dir in self.mine(planned) {
             self.context.destination.still_held()?;
             self.delete_in(dir);
@@ -334,9 +345,9 @@ impl<'a> Executor<'a> {
     /// Sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
     pub(super) fn finish(mut self) -> Result<Vec<String>, SessionError> {
         let mut notes = Vec::new();
-        for Unfinished { path, meta, attrs } in self.unfinished.drain(..).rev() {
+        for Unfinished { path, inode, meta, attrs } in self.unfinished.drain(..).rev() {
             let attrs = attrs.as_ref().map(AttrsBuf::as_attrs);
-            match self.context.destination.finish_dir(&path, &meta, attrs) {
+            match self.context.destination.finish_dir(&path, inode, &meta, attrs) {
                 // The root's own metadata may be all that a run has changed.
                 Ok(()) if path.is_root() => self.context.destination.begin()?,
                 Ok(()) => {}
@@ -366,7 +377,8 @@ impl<'a> Executor<'a> {
         let changes = dir.plan.changes_entries();
         // One that was just made is on the list already.
         if part != Part::Rest && changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
-            self.unfinished.push(Unfinished { path: dir.path.clone(), meta: dir.meta, attrs: None });
+            let inode = self.inode_of(dir);
+            self.unfinished.push(Unfinished { path: dir.path.clone(), inode, meta: dir.meta, attrs: None });
         }
         if dir.plan.steps.is_empty() && dir.plan.deletes.is_empty() {
             return Ok(());
@@ -378,8 +390,9 @@ impl<'a> Executor<'a> {
                 return Ok(());
             }
         };
+        let (opened, inode) = opened;
         let filling = Filling::of(dir);
-        let target = Arc::new(Target { source: dir.source, path: dir.path.clone(), filling });
+        let target = Arc::new(Target { source: dir.source, path: dir.path.clone(), inode, filling });
         let mut needs = Vec::new();
         let mut steps = dir.plan.steps.iter().peekable();
         let mut there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());
@@ -409,9 +422,13 @@ impl<'a> Executor<'a> {
                     }
                 }
                 (Step::Update, Kind::File { size }) => {
-                    let old = there.as_mut().and_then(|there| size_of(there, entry.name));
+                    let old = there.as_mut().and_then(|there| file_in(there, entry.name)).map(|(len, _)| len);
                     let path = path_in(&dir.path, entry.name);
                     needs.push(need(size, old.map(|len| Old::version(path, len))));
+                }
+                (Step::Meta, Kind::File { .. }) => {
+                    let seen = there.as_mut().and_then(|there| file_in(there, entry.name));
+                    self.set_meta(dir, opened.as_fd(), &entry, seen.map(|(_, mtime)| mtime));
                 }
                 _ if self.apply(dir, opened.as_fd(), &entry, step) => {}
                 (_, Kind::File { size }) => needs.push(need(size, None)),
@@ -429,15 +446,33 @@ impl<'a> Executor<'a> {
         if needs.is_empty() { Ok(()) } else { fetch(needs) }
     }
 
-    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<OwnedFd> {
+    /// The number of a planned directory in the destination's file system, if it was there when that was scanned.
+    fn inode_of(&self, dir: &PlannedDir) -> Option<u64> {
+        dir.sink.map(|id| self.sink.dirs[id as usize].inode)
+    }
+
+    /// Opens a directory to work in. Also returns its inode number.
+    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<(OwnedFd, u64)> {
         let destination = self.context.destination;
+        let opened = destination.known_dir(&dir.path, self.inode_of(dir))?;
         if changes && dir.sink.is_some() {
-            let mode = destination.unlock_dir(&dir.path)?;
+            let mode = destination.unlock_dir(opened.as_fd())?;
             if !destination.settings().permissions {
                 self.keep_mode(&dir.path, mode);
             }
         }
-        destination.dir(&dir.path)
+        let inode = destination.check_known(opened.as_fd(), self.inode_of(dir))?;
+        Ok((opened, inode))
+    }
+
+    /// Sets the metadata of a file whose content stays.
+    fn set_meta(&self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, seen: Option<Time>) {
+        match self.context.destination.set_meta(fd, entry, seen) {
+            Ok(()) => self.context.counters.count(true),
+            Err(error) => {
+                self.context.failures.add(&path_in(&dir.path, entry.name), "set metadata", &error);
+            }
+        }
     }
 
     /// Has a directory that was unlocked get its own mode back at the end.
@@ -469,17 +504,21 @@ impl<'a> Executor<'a> {
         }
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {
-                self.expect(&path, entry.meta, entry.attrs);
+                let id = self.sink_child(dir, entry.name);
+                let inode = id.map(|id| self.sink.dirs[id as usize].inode);
+                self.expect(&path, inode, entry.meta, entry.attrs);
                 Ok(())
             }
-            (Step::Meta, _) => self.context.destination.set_meta(fd, entry),
+            (Step::Meta, _) => self.context.destination.set_meta(fd, entry, None),
             (_, Kind::Dir) => {
-                let attrs = Some(entry.attrs.into());
-                self.unfinished.push(Unfinished { path: path.clone(), meta: entry.meta, attrs });
-                match self.moves.get(&path) {
+                let made = match self.moves.get(&path) {
                     Some(moved) => self.move_dir(moved, &path),
                     None => self.context.destination.make_dir(fd, entry.name),
-                }
+                };
+                made.map(|inode| {
+                    let (inode, attrs) = (Some(inode), Some(entry.attrs.into()));
+                    self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
+                })
             }
             (_, Kind::File { .. } | Kind::HardLink { .. }) => return false,
             _ => self.context.destination.make_node(fd, entry),
@@ -491,10 +530,10 @@ impl<'a> Executor<'a> {
         true
     }
 
-    fn move_dir(&self, moved: &Moved, to: &RelPath) -> io::Result<()> {
-        self.context.destination.move_dir(&moved.from, to)?;
+    fn move_dir(&self, moved: &Moved, to: &RelPath) -> io::Result<u64> {
+        let inode = self.context.destination.move_dir(&moved.from, to)?;
         moved.count(self.context.counters);
-        Ok(())
+        Ok(inode)
     }
 
     /// Clears a place that something of another kind holds. A directory takes the place of a file only after the file is gone, and a
@@ -529,7 +568,7 @@ impl<'a> Executor<'a> {
     fn delete_in(&self, dir: &PlannedDir) {
         let (Some(id), false) = (dir.sink, dir.plan.deletes.is_empty()) else { return };
         let there = &self.sink.dirs[id as usize];
-        let fd = match self.context.destination.dir(&dir.path) {
+        let fd = match self.context.destination.known_dir(&dir.path, Some(there.inode)) {
             Ok(fd) => fd,
             Err(error) => return self.context.failures.add(&dir.path, "open directory", &error),
         };
@@ -564,34 +603,65 @@ impl<'a> Executor<'a> {
     /// Deletes a directory with what the scan found in it. One that holds anything else stays, with its mode.
     fn delete_dir(&self, dir: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
         let destination = self.context.destination;
-        let mode = destination.unlock_dir(path)?;
-        let removed = self.delete_below(dir, name, id, path).and_then(|()| destination.remove_dir(dir, name));
+        let fd = open_dir_in(dir, name)?;
+        destination.check_known(fd.as_fd(), Some(self.sink.dirs[id as usize].inode))?;
+        let mode = destination.unlock_dir(fd.as_fd())?;
+        self.delete_below(fd.as_fd(), id, path);
+        let removed = destination.remove_dir(dir, name);
         if removed.is_err() {
-            destination.lock_dir(path, mode)?;
+            destination.lock_dir(fd.as_fd(), mode)?;
         }
         removed
     }
 
-    fn delete_below(&self, dir: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
-        let fd = open_dir_in(dir, name)?;
+    fn delete_below(&self, dir: BorrowedFd<'_>, id: DirId, path: &RelPath) {
         let there = &self.sink.dirs[id as usize];
         let mut child = there.first_child;
         for (index, entry) in (0..).zip(&there.listing) {
             if !self.kept.contains(&(id, index)) {
-                self.delete_entry(fd.as_fd(), &entry, child, &path_in(path, entry.name));
+                self.delete_entry(dir, &entry, child, &path_in(path, entry.name));
             }
             child += u32::from(entry.kind == Kind::Dir);
         }
-        Ok(())
     }
 }
 
-/// The size of the file of this name in what is left of a listing, which is gone through up to it.
-fn size_of(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<u64> {
+/// The length and the time of the file of this name in what is left of a listing, which is gone through up to it.
+fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
     while there.next_if(|entry| entry.name < name).is_some() {}
-    match there.next_if(|entry| entry.name == name)?.kind {
-        Kind::File { size } => Some(size),
+    let entry = there.next_if(|entry| entry.name == name)?;
+    match entry.kind {
+        Kind::File { size } => Some((size, entry.meta.mtime)),
         _ => None,
+    }
+}
+
+/// Finds the entries that hard links lead to.
+struct Leaders<'a> {
+    planned: HashMap<&'a RelPath, &'a PlannedDir>,
+    sink: &'a Tree,
+    /// By directory and name.
+    owners: HashMap<RelPath, HashMap<&'a [u8], Owner>>,
+}
+
+impl<'a> Leaders<'a> {
+    fn new(planned: &'a [PlannedDir], sink: &'a Tree) -> Self {
+        let planned = planned.iter().map(|dir| (&dir.path, dir)).collect();
+        Self { planned, sink, owners: HashMap::new() }
+    }
+
+    /// Who owns the file `name` of the directory `path` at the source; a directory that was not compared is as the sink's.
+    fn owner(&mut self, path: &RelPath, name: &[u8]) -> Option<Owner> {
+        if !self.owners.contains_key(path) {
+            let listing = match self.planned.get(path) {
+                Some(dir) => &dir.listing,
+                None => &self.sink.dirs[self.sink.find(path)? as usize].listing,
+            };
+            let files = listing.iter().filter(|entry| !matches!(entry.kind, Kind::HardLink { .. }));
+            let owners = files.map(|entry| (entry.name, entry.meta.owner)).collect();
+            self.owners.insert(path.clone(), owners);
+        }
+        self.owners.get(path)?.get(name).copied()
     }
 }
 

@@ -55,9 +55,9 @@ impl Filling {
     }
 
     /// Takes note that a file has been written or has failed; with the last of them the directory goes to its place.
-    pub(super) fn one_done(&self, destination: &Destination, path: &RelPath) -> io::Result<()> {
+    pub(super) fn one_done(&self, destination: &Destination) -> io::Result<()> {
         match (self.left.fetch_sub(1, AcqRel), self.hidden.get()) {
-            (1, Some(Some(hidden))) => destination.show_dir(hidden, path),
+            (1, Some(Some(hidden))) => destination.show_dir(hidden),
             _ => Ok(()),
         }
     }

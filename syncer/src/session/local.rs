@@ -1,6 +1,6 @@
 //! Both trees in one process: the same plan and apply, and content copied from the source's files.
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, os::fd::AsFd as _};
 
 use async_channel::{Receiver, Sender};
 use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     apply::{Destination, Settings, Staged},
+    attrs::{self, AttrsBuf},
     cores::cores,
     entry::Time,
     plan::Step,
@@ -334,13 +335,28 @@ impl Copier<'_> {
                 let same = same.inspect_err(|_| writing.unstage(&staged))?;
                 (staged, need.replaces.then_some(same))
             }
-            None => (self.copy_whole(need, &source, zeros)?, None),
+            None => match self.copy_whole(need, &source, zeros) {
+                // A file that has become shorter has changed, and is read again.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !source.is_unchanged()? => {
+                    return Ok(false);
+                }
+                copied => (copied?, None),
+            },
         };
+        let attrs = match writing.store {
+            Store::Tree(tree) => {
+                let settings = tree.settings();
+                attrs::read::of_open(source.as_fd(), settings.attrs | settings.count_attrs)
+            }
+            Store::Device(_) => Ok(AttrsBuf::default()),
+        };
+        let attrs = attrs.inspect_err(|_| writing.unstage(&staged))?;
         if !source.is_unchanged()? {
             writing.unstage(&staged);
             return Ok(false);
         }
-        writing.publish(need, &mut self.to, &staged, &source.meta(&need.meta), source.len())?;
+        let (meta, attrs) = (source.meta(&need.meta), attrs.as_attrs());
+        writing.publish(need, &mut self.to, &staged, &meta, attrs, source.len())?;
         reused.inspect(|bytes| writing.count_reused(need, *bytes));
         writing.monitor.add_bytes(source.len());
         Ok(true)
@@ -357,7 +373,7 @@ impl Copier<'_> {
 /// A file that has become shorter is found to have changed later.
 fn copy_differences(source: &SourceFile, staged: &Staged, zeros: Zeros) -> io::Result<u64> {
     match differences(source.content(), source.len(), staged, zeros) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !source.is_unchanged()? => Ok(0),
         result => result,
     }
 }

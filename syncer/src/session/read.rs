@@ -3,12 +3,14 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 use rustix::{
     buffer::spare_capacity,
     fs::{FileType, Mode, OFlags, Stat},
     io::Errno,
+    time::{ClockId, clock_gettime},
 };
 
 use crate::{
@@ -121,7 +123,7 @@ impl SourceFile {
     /// Also when it is not a regular file any more.
     pub(super) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
-        let stat = regular(&fd)?;
+        let stat = settled(&fd)?;
         Ok(Self { fd, stat, part: None })
     }
 
@@ -172,9 +174,46 @@ impl SourceFile {
         if self.part.as_ref().is_some_and(|of| of.is_block) {
             return Ok(true);
         }
-        let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
-        Ok(key(&regular(&self.fd)?) == key(&self.stat))
+        Ok(is_same(&regular(&self.fd)?, &self.stat))
     }
+}
+
+/// Whether a file is what it was: a change of content always moves the change time.
+pub(super) fn is_same(a: &Stat, b: &Stat) -> bool {
+    let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
+    key(a) == key(b)
+}
+
+/// The kernel's clock for files moves on at least this often (a tick of `CONFIG_HZ=100`).
+const TICK: Duration = Duration::from_millis(10);
+
+/// The tick of file systems that keep whole seconds; some of them (FAT) keep every other one.
+const SLOW_TICK: Duration = Duration::from_secs(2);
+
+/// Looks at an open file that has to be a regular one, when its time is past: what changes it from now on gives it another time, by which the next run sees
+/// it. A file that was changed within the present tick of the clock is waited for.
+pub(super) fn settled(fd: impl AsFd) -> io::Result<Stat> {
+    loop {
+        let stat = regular(&fd)?;
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let now = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
+        match until_past(Time::modified(&stat), Time::changed(&stat), now) {
+            Some(wait) => std::thread::sleep(wait),
+            None => return Ok(stat),
+        }
+    }
+}
+
+/// How long it takes until a change of a file would have another time than `modified`; `None` if that is so already. A time further in the future than a
+/// tick was set, and is nothing to wait for. `changed` tells what the file system keeps of times.
+fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
+    let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+    let (tick, unit) = if changed.nanos == 0 { (SLOW_TICK, 1_000_000_000) } else { (TICK, 1) };
+    let present = nanos(now) / unit * unit;
+    let ahead = nanos(modified) - present;
+    let wait = nanos(modified) + unit - nanos(now);
+    let is_present = (0..=tick.as_nanos() as i128).contains(&ahead);
+    is_present.then(|| Duration::from_nanos(wait.max(0) as u64).min(tick).max(Duration::from_millis(1)))
 }
 
 /// Opens a file for reading.
@@ -220,4 +259,32 @@ pub(super) fn append_start(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) -> io::R
     }
     out.truncate(start + len);
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(seconds: i64, nanos: u32) -> Time {
+        Time { seconds, nanos }
+    }
+
+    #[test]
+    fn only_a_time_that_a_change_could_still_have_is_waited_for() {
+        let millis = |millis: u64| Some(Duration::from_millis(millis));
+        let now = time(100, 500_000_000);
+        for (modified, changed, expected) in [
+            (time(100, 499_999_999), time(100, 499_999_999), None),
+            (time(100, 500_000_000), time(100, 500_000_000), millis(1)),
+            (time(100, 503_999_999), time(100, 503_999_999), millis(4)),
+            (time(100, 600_000_000), time(100, 400_000_000), None),
+            (time(99, 0), time(99, 0), None),
+            (time(100, 0), time(100, 0), millis(500)),
+            (time(101, 0), time(101, 0), millis(1500)),
+            (time(200, 0), time(100, 0), None),
+            (time(100, 0), time(100, 7), None),
+        ] {
+            assert_eq!(until_past(modified, changed, now), expected, "{modified:?} {changed:?}");
+        }
+    }
 }

@@ -146,13 +146,15 @@ pub(super) fn open_destination(
 ) -> Result<(Destination, Vec<String>), SessionError> {
     settings.in_place = params.write == WriteMode::InPlace;
     let candidate = Candidate::open(place)?;
-    let notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
+    let mut notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
     let shard = params.shard.filter(|shard| shard.count > 1);
     if shard.is_some_and(|shard| !shard.is_valid()) {
         return Err(TransportError::Nonsense("there is no such shard").into());
     }
     let shard = shard.map(|shard| (params.run.as_str(), shard));
-    Ok((candidate.take(settings, shard)?, notes))
+    let destination = candidate.take(settings, shard)?;
+    notes.extend_from_slice(destination.notes());
+    Ok((destination, notes))
 }
 
 /// Runs the sink's end of a dry run.
@@ -242,6 +244,9 @@ impl Applying<'_> {
         if leads {
             executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
         }
+        for root in compared.dirs.iter().filter(|dir| dir.path.is_root()) {
+            context.destination.check_names(root.listing.iter().map(|entry| entry.name))?;
+        }
         if let Some(crew) = crew {
             crew.assemble(context.failures)?;
         }
@@ -293,6 +298,8 @@ pub(super) fn policy(params: &RunParams, settings: Settings) -> Policy {
     Policy {
         delete: params.delete,
         owners: settings.owners,
+        user: settings.user,
+        permissions: settings.permissions,
         times: settings.times,
         attrs: settings.attrs,
         sizes: sizes(params),

@@ -1,6 +1,10 @@
 //! Where the content of files goes: to a tree, staged and then named, or to the parts of a device, in place.
 
-use std::{io, os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use super::{
     execute::{Context, Need, Target},
@@ -8,6 +12,7 @@ use super::{
 };
 use crate::{
     apply::{Destination, Device, Staged},
+    attrs::Attrs,
     device::Part,
     entry::Meta,
     monitor::Monitor,
@@ -104,10 +109,7 @@ impl<'a> Writing<'a> {
         let tree = self.tree()?;
         match need.dir.hidden(tree) {
             Some(hidden) => tree.create_inside(hidden, &need.name, mode),
-            None => {
-                let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
-                tree.create_file(dir, need.replaces, mode)
-            }
+            None => tree.create_file(open(tree, need, dir)?, need.replaces, mode),
         }
     }
 
@@ -125,15 +127,16 @@ impl<'a> Writing<'a> {
         dir: &mut LastDir,
         staged: &Staged,
         meta: &Meta,
+        attrs: Attrs<'_>,
         len: u64,
     ) -> io::Result<()> {
         let changed = match self.store {
             Store::Tree(tree) => {
                 let dir = match need.dir.hidden(tree) {
                     Some(hidden) => hidden.fd(),
-                    None => dir.open(tree.root(), need.dir.source, &need.dir.path)?,
+                    None => open(tree, need, dir)?,
                 };
-                tree.publish(staged, dir, &need.name, meta, need.attrs.as_attrs())?;
+                tree.publish(staged, dir, &need.name, meta, attrs)?;
                 self.counters.count(need.replaces);
                 self.monitor.add_files(1);
                 len
@@ -147,7 +150,7 @@ impl<'a> Writing<'a> {
     /// Takes note that a file has been written or has failed.
     pub(super) fn has_done(&self, need: &Need) {
         let Target { path, filling: Some(filling), .. } = &*need.dir else { return };
-        let done = self.tree().and_then(|tree| filling.one_done(tree, path));
+        let done = self.tree().and_then(|tree| filling.one_done(tree));
         if let Err(error) = done {
             self.failures.add(path, "move into place", &error);
         }
@@ -160,6 +163,12 @@ impl<'a> Writing<'a> {
             self.counters.wrong_guesses.fetch_add(1, Relaxed);
         }
     }
+}
+
+/// Opens the directory of a file, which has to be the one that was planned.
+fn open<'d>(tree: &Destination, need: &Need, dir: &'d mut LastDir) -> io::Result<BorrowedFd<'d>> {
+    let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
+    tree.check_known(dir, Some(need.dir.inode)).map(|_| dir)
 }
 
 fn part_of(device: &Device, need: &Need) -> io::Result<Staged> {

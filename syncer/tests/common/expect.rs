@@ -5,8 +5,8 @@ use contract::Work;
 use super::oracle::{Kind, Node, Snapshot};
 
 /// What a run that makes `after` of `before`, deletes included, should say that it did. What depends on the network and on
-/// reuse is left 0.
-pub fn work(before: &Snapshot, after: &Snapshot) -> Work {
+/// reuse is left 0. `user` is who writes.
+pub fn work(before: &Snapshot, after: &Snapshot, user: u32) -> Work {
     let mut work = Work::default();
     for (path, node) in after.entries() {
         let len = bytes(node);
@@ -17,7 +17,7 @@ pub fn work(before: &Snapshot, after: &Snapshot) -> Work {
                 work.files_created += 1;
                 work.bytes_changed += len;
             }
-            Some(old) if content_is_moved(old, node) => {
+            Some(old) if content_is_moved(old, node, user) => {
                 work.files_updated += 1;
                 work.bytes_changed += len;
             }
@@ -40,13 +40,25 @@ fn bytes(node: &Node) -> u64 {
     }
 }
 
-/// A file's content moves where size or time differ: that is what a run looks at.
-fn content_is_moved(old: &Node, new: &Node) -> bool {
+/// A file's content moves where size or time differ: that is what a run looks at. It also does where another user may have written what would get an
+/// owner, set-id bits or capabilities.
+fn content_is_moved(old: &Node, new: &Node, user: u32) -> bool {
+    let is_anothers = old.owner.0 != user || old.mode & 0o022 != 0;
+    let grants = old.owner != new.owner || new.mode & 0o6000 & !old.mode != 0;
     match (&old.kind, &new.kind) {
+        (Kind::File(_), Kind::File(_))
+            if is_anothers && (grants || has_capability(new)) && !is_same(old, new) =>
+        {
+            true
+        }
         (Kind::File(a), Kind::File(b)) => a.len() != b.len() || old.mtime != new.mtime,
         (_, Kind::File(_)) => true,
         _ => false,
     }
+}
+
+fn has_capability(node: &Node) -> bool {
+    node.attrs.iter().any(|(name, _)| *name == *b"security.capability")
 }
 
 fn is_same(old: &Node, new: &Node) -> bool {

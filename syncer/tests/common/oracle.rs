@@ -212,7 +212,10 @@ impl Node {
         differ(self.kind != there.kind, &|| self.kind.difference(&there.kind));
         // The kernel gives every link the mode 0777.
         let modes = aspects.modes && !matches!(self.kind, Kind::Symlink(_));
-        differ(modes && self.mode != there.mode, &|| format!("mode {:o}, not {:o}", there.mode, self.mode));
+        // Set-id bits of a file go with its owner.
+        let keeps_ids = self.owner == there.owner || !matches!(self.kind, Kind::File(_));
+        let mode = if keeps_ids { self.mode } else { self.mode & !0o6000 };
+        differ(modes && mode != there.mode, &|| format!("mode {:o}, not {mode:o}", there.mode));
         differ(aspects.owners && self.owner != there.owner, &|| {
             format!("owner {:?}, not {:?}", there.owner, self.owner)
         });

@@ -160,7 +160,11 @@ impl Pair {
         Snapshot::of(&self.destination).assert_like(&after, oracle::COPY, &what);
         // A file with several names is one piece of work or several, as they come, and one that is in doubt is looked at again.
         if !in_doubt && !before.has_links() && !after.has_links() {
-            assert_eq!(expect::foretold(&report.work), expect::work(&before, &after), "{what}");
+            assert_eq!(
+                expect::foretold(&report.work),
+                expect::work(&before, &after, self.user.id()),
+                "{what}"
+            );
         }
         self.assert_staging_empty();
         assert_eq!(self.marks(), [] as [PathBuf; 0], "{what}: all is durable");

@@ -54,6 +54,16 @@ pub enum User {
     Nobody,
 }
 
+impl User {
+    /// The user's number.
+    pub fn id(self) -> u32 {
+        match self {
+            Self::Nobody if scratch::is_root() => NOBODY,
+            _ => rustix::process::geteuid().as_raw(),
+        }
+    }
+}
+
 /// `volferry` with `args`, not started. `program` is where [`User::Nobody`] can reach it.
 pub fn command(program: &Path, user: User, args: &[String]) -> Command {
     let mut command = Command::new(program);

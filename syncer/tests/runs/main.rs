@@ -34,6 +34,7 @@ mod large_folders;
 mod library;
 mod mounts;
 mod new_folders;
+mod own_folder;
 mod places;
 mod refusals;
 mod rehearsals;

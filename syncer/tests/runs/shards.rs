@@ -59,7 +59,11 @@ fn sync(pair: &Pair, what: &str) -> Report {
     let what = format!("{:?}, {what}", pair.way);
     Snapshot::of(&pair.destination).assert_like(&after, oracle::COPY, &what);
     if !in_doubt && !before.has_links() && !after.has_links() {
-        assert_eq!(expect::foretold(&sum.work), expect::work(&before, &after), "{what}");
+        assert_eq!(
+            expect::foretold(&sum.work),
+            expect::work(&before, &after, rustix::process::geteuid().as_raw()),
+            "{what}"
+        );
     }
     assert_eq!((sum.result, &sum.reason), (RunResult::Succeeded, &None), "{what}");
     pair.assert_staging_empty();

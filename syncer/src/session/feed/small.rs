@@ -5,7 +5,9 @@ use std::{io, sync::Arc};
 use super::{Batch, File, Worker, large::Large};
 use crate::{
     entry::Meta,
-    session::read::{CHANGED, MAX_ATTEMPTS, append_start, has_holes, meta_of, open_nonblocking, regular},
+    session::read::{
+        CHANGED, MAX_ATTEMPTS, append_start, has_holes, is_same, meta_of, open_nonblocking, regular, settled,
+    },
     transport::TransportError,
     wire::data::{Fresh, MAX_PACKED_BYTES, PackBuilder},
 };
@@ -41,11 +43,12 @@ impl Worker<'_> {
             }
             let fresh = (meta != file.meta).then_some(Fresh { meta });
             let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
+                let before = settled(&fd)?;
                 let is_whole = append_start(&fd, size as usize, frame)?;
                 let stat = regular(&fd)?;
                 match (stat.st_size as u64, meta_of(&stat, &file.meta)) {
                     _ if holes && has_holes(&stat) => Err(Misread::Sparse),
-                    now if is_whole && now == (size, meta) => Ok(()),
+                    now if is_whole && now == (size, meta) && is_same(&before, &stat) => Ok(()),
                     now => Err(Misread::Changed(now)),
                 }
             });

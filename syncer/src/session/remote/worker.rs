@@ -121,7 +121,7 @@ impl<'a> Worker<'a> {
         let (writing, len) = (self.writing, bytes.len() as u64);
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
-        writing.publish(need, &mut self.dir, &staged, &meta, len)?;
+        writing.publish(need, &mut self.dir, &staged, &meta, need.attrs.as_attrs(), len)?;
         writing.monitor.add_bytes(len);
         Ok(())
     }
@@ -281,8 +281,10 @@ impl<'a> Worker<'a> {
                 self.writing.unstage(&staged);
                 return self.give_up(number, need, "verify", &CORRUPT);
             }
-            staged => staged
-                .and_then(|staged| self.writing.publish(need, &mut self.dir, &staged, &meta, whole.file_len)),
+            staged => staged.and_then(|staged| {
+                let attrs = need.attrs.as_attrs();
+                self.writing.publish(need, &mut self.dir, &staged, &meta, attrs, whole.file_len)
+            }),
         };
         match published {
             Ok(()) => {

@@ -1,0 +1,303 @@
+//! `.volferry/` on a volume that other users can write to: it is the syncer's own, or it is not used.
+
+use std::{
+    fs::{self, Permissions},
+    io::Read as _,
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use contract::ExitCode;
+
+use crate::common::{
+    pair::{Pair, Run, Way},
+    rng::Rng,
+    scratch::{self, NOBODY},
+    tree,
+};
+
+/// What the attacker writes.
+const THEIRS: &[u8] = b"written by somebody else";
+
+/// Swaps, for as long as the test runs, whatever the owner of a destination's root can: the folder of the syncer, the folders of the tree, and
+/// all that it finds in the syncer's.
+const ATTACK: &str = r#"
+put() { for at in "$1"/*; do [ -e "$at" ] && cp evil .evil 2>/dev/null && mv -f .evil "$at" 2>/dev/null; done; }
+while [ -d /proc/$PPID ]; do
+    mv .volferry .aside 2>/dev/null && mkdir -m 777 .volferry .volferry/staging .volferry/journal 2>/dev/null
+    put .volferry/staging; put .volferry/journal; put .volferry
+    rm -rf .volferry 2>/dev/null; mv .aside .volferry 2>/dev/null
+    put .volferry/staging
+    for folder in roots new; do
+        mv "$folder" ".$folder" 2>/dev/null && mkdir -m 777 "$folder" 2>/dev/null
+        rm -rf "$folder" 2>/dev/null; mv ".$folder" "$folder" 2>/dev/null
+    done
+    for file in leader tool; do cp -p evil ".$file" 2>/dev/null && mv -f ".$file" "$file" 2>/dev/null; done
+done
+"#;
+
+/// A user who owns the destination's root and works against the run.
+struct Attacker(Child);
+
+impl Attacker {
+    fn start(destination: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", ATTACK]).current_dir(destination).uid(NOBODY).gid(NOBODY);
+        Self(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A tree with everything that is published by its own way: replaced, new, small, large, linked and set-id files.
+fn fill(source: &Path, round: u64) {
+    let mut rng = Rng::new(round);
+    for folder in ["roots", "roots/deep", "new", &format!("roots/new {round}")] {
+        fs::create_dir_all(source.join(folder)).unwrap();
+    }
+    for file in ["leader", "roots/replaced", "roots/deep/replaced", "tool"] {
+        tree::file(&source.join(file), &rng.bytes(2000));
+    }
+    for nth in 0..8 {
+        tree::file(&source.join(format!("new/{round} {nth}")), &rng.bytes(100));
+        tree::file(&source.join(format!("roots/new {round}/{nth}")), &rng.bytes(100));
+    }
+    tree::file(&source.join("roots/large"), &rng.bytes(1_500_000));
+    tree::set_mode(&source.join("tool"), 0o4755);
+    let _ = fs::remove_file(source.join("roots/linked"));
+    fs::hard_link(source.join("leader"), source.join("roots/linked")).unwrap();
+}
+
+/// All entries below a folder.
+fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        found.push(entry.path());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            below(&entry.path(), found);
+        }
+    }
+}
+
+/// Whatever the attacker wrote has no owner but them, no set-id bit, no capability, and is in no folder of anybody else.
+#[track_caller]
+fn assert_nothing_of_theirs_was_published(destination: &Path) {
+    let mut found = Vec::new();
+    below(destination, &mut found);
+    for path in found {
+        let Ok(metadata) = path.symlink_metadata() else { continue };
+        let folder = path.parent().unwrap().metadata().unwrap();
+        let is_theirs = metadata.is_file() && {
+            let mut content = Vec::new();
+            fs::File::open(&path).unwrap().take(100).read_to_end(&mut content).unwrap();
+            content == THEIRS
+        };
+        if metadata.uid() == NOBODY && metadata.is_file() || is_theirs {
+            assert_eq!(metadata.uid(), NOBODY, "{}: it was given an owner", path.display());
+            assert_eq!(metadata.mode() & 0o6000, 0, "{}: it has set-id bits", path.display());
+            assert_eq!(folder.uid(), NOBODY, "{}: it is in a folder of another user", path.display());
+        }
+    }
+}
+
+#[test]
+fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root writes to folders of others");
+        return;
+    }
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        scratch::open_to_all(pair.dir());
+        fill(&pair.source, 0);
+        pair.sync("the first run");
+        let destination = &pair.destination;
+        for root in [&pair.source, destination] {
+            std::os::unix::fs::chown(root, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        fs::write(destination.join("evil"), THEIRS).unwrap();
+        std::os::unix::fs::chown(destination.join("evil"), Some(NOBODY), Some(NOBODY)).unwrap();
+        tree::set_mode(&destination.join("evil"), 0o777);
+        for round in 1..=10 {
+            fill(&pair.source, round);
+            let attacker = Attacker::start(destination);
+            pair.run(&[]);
+            drop(attacker);
+            assert_nothing_of_theirs_was_published(destination);
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_another_user_made_beforehand_is_made_anew() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root can remove what is another user's");
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        let own = pair.destination.join(".volferry");
+        let inside = ["", "staging", "journal"].map(|name| own.join(name));
+        inside.iter().for_each(|folder| {
+            fs::create_dir(folder).unwrap();
+            fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        });
+        for name in ["volume", "staging/0", "journal/0123456789abcdef0123456789abcdef"] {
+            fs::write(own.join(name), "b9a3c0ffee0123456789abcdef012345\n").unwrap();
+        }
+        scratch::give_to_nobody(&own);
+        let report = pair.sync("in the folder of another user");
+        assert!(
+            report.notes.iter().any(|note| note.contains("belonged to user 65532")),
+            "{:?}",
+            report.notes
+        );
+        for folder in inside {
+            let metadata = folder.metadata().unwrap();
+            assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (0, 0o700), "{}", folder.display());
+            assert!(
+                fs::read_dir(&folder).unwrap().all(|entry| entry.unwrap().metadata().unwrap().uid() == 0)
+            );
+        }
+        let volume = report.volume.unwrap().to_string();
+        assert_eq!(volume, "b9a3c0ffee0123456789abcdef012345", "the destination keeps its id");
+        pair.sync_unchanged("after that");
+    }
+}
+
+#[test]
+fn a_folder_of_another_user_that_cannot_be_removed_is_refused_with_its_owner_and_the_cure() {
+    for pair in Pair::each_unprivileged() {
+        tree::file(&pair.source.join("file"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        let own = scratch::dir(&pair.destination, ".volferry");
+        fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
+        let run = pair.run(&[]);
+        run.assert_exit(ExitCode::Failed);
+        let message = match &run {
+            Run::Local(sink) | Run::Network { sink, .. } => sink.report().message.clone(),
+        };
+        for part in [
+            own.to_str().unwrap(),
+            "belongs to user 0 (mode 0700)",
+            "works as user 65532",
+            "remove it as its owner",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(!pair.destination.join("file").exists());
+    }
+}
+
+/// The kubelet gives all files of a volume to the `fsGroup` of a pod that mounts it.
+#[test]
+fn a_pod_with_an_fs_group_works_run_after_run_and_closes_the_folder_again() {
+    for pair in Pair::each_unprivileged() {
+        for round in 0..3 {
+            tree::file(&pair.source.join(format!("file {round}")), b"content");
+            scratch::give_to_nobody(&pair.source);
+            pair.sync(&format!("run {round}"));
+            let own = pair.destination.join(".volferry");
+            for name in ["", "staging", "journal", "lock", "volume", "epoch"] {
+                let mode = own.join(name).metadata().unwrap().mode();
+                assert_eq!(mode & 0o077, 0, "{name}: {mode:o}, run {round}");
+            }
+            let opened = Command::new("chmod").args(["-R", "g+rwX"]).arg(&own).status().unwrap();
+            assert!(opened.success());
+        }
+    }
+}
+
+#[test]
+fn a_set_id_file_loses_its_bits_with_its_owner() {
+    for pair in Pair::each_unprivileged() {
+        tree::file(&pair.source.join("tool"), b"content");
+        scratch::open_to_all(&pair.source);
+        tree::set_mode(&pair.source.join("tool"), 0o4755);
+        let run = pair.run(&[]);
+        run.assert_exit(ExitCode::Done);
+        let metadata = pair.destination.join("tool").metadata().unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (NOBODY, 0o755), "{:?}", pair.way);
+        let again = pair.run(&[]);
+        again.assert_exit(ExitCode::Done);
+        assert_eq!(again.report().work.files_updated, 0, "that is no difference to the next run");
+    }
+}
+
+#[test]
+fn a_file_that_another_user_could_have_written_is_replaced_before_it_gets_set_id_bits() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        let content = b"the content of the source";
+        tree::file(&pair.source.join("tool"), content);
+        tree::set_mode(&pair.source.join("tool"), 0o4755);
+        tree::set_mtime(&pair.source.join("tool"), 1_000_000, 7);
+        let forged = pair.destination.join("tool");
+        tree::file(&forged, &[b'x'; 25]);
+        scratch::give_to_nobody(&forged);
+        tree::set_mtime(&forged, 1_000_000, 7);
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        assert_eq!(fs::read(&forged).unwrap(), content, "{way:?}");
+        let metadata = forged.metadata().unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (0, 0o4755), "{way:?}");
+    }
+}
+
+/// A file system that folds case, as far as names of this one folder go: the kernel here has none that does.
+struct AlsoNamed(PathBuf);
+
+impl AlsoNamed {
+    fn mount(own: &Path, name: &Path) -> Self {
+        fs::create_dir(name).unwrap();
+        let mounted = Command::new("mount").arg("--bind").args([own, name]).status().unwrap();
+        assert!(mounted.success());
+        Self(name.into())
+    }
+}
+
+impl Drop for AlsoNamed {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn another_name_of_the_own_folder_is_as_reserved_as_its_own() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root may mount");
+        return;
+    }
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        pair.sync("the first run");
+        let own = pair.destination.join(".volferry");
+        let also = AlsoNamed::mount(&own, &pair.destination.join(".VOLFERRY"));
+        tree::file(&pair.source.join("file"), b"other content");
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, 0, "{way:?}");
+        assert!(own.join("volume").exists(), "{way:?}");
+        let theirs = scratch::dir(&pair.source, ".VOLFERRY");
+        tree::file(&theirs.join("volume"), b"forged");
+        let run = pair.run(&[]);
+        let (Run::Local(sink) | Run::Network { sink, .. }) = &run;
+        let message = &sink.report().message;
+        assert!(message.contains(".VOLFERRY, which is Volferry's own folder"), "{message}");
+        assert_ne!(fs::read(own.join("volume")).unwrap(), b"forged", "{way:?}");
+        drop(also);
+    }
+}
