@@ -115,7 +115,7 @@ impl Peer for Volferry {
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
         scratch_dir(place, "identities")?;
-        Ok(IdentityPair::generate()?.write(&identities(place))?)
+        Ok(IdentityPair::generate("benches")?.write(&identities(place))?)
     }
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {

@@ -55,6 +55,6 @@ pub fn both_ends(of: &Try<'_>) -> Job {
 
 /// Secrets with a fresh pair of keys.
 pub fn secrets(of: &Try<'_>) -> Result<[Secret; 2], IdentityError> {
-    let pair = IdentityPair::generate()?;
+    let pair = IdentityPair::generate(&format!("{}/{}", of.uid, of.run.id))?;
     Ok([secret::secret(of, Side::Source, &pair.source), secret::secret(of, Side::Sink, &pair.sink)])
 }

@@ -123,11 +123,17 @@ async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
     let program = program(args)?;
     let folders = jobs.iter().map(|it| Folders::of(&it.job, args)).collect::<Result<Vec<_>, _>>()?;
     let mut worst = ExitCode::Done;
-    for (at, (Manifest { job, known }, folders)) in jobs.iter().zip(&folders).enumerate() {
+    let mut is_first = true;
+    for (Manifest { job, known }, folders) in jobs.iter().zip(&folders) {
+        if job.suspend {
+            eprintln!("{}: skipped, as its spec says `suspend: true`", job.name);
+            continue;
+        }
         let display = Display::new(&job.name, args.dry_run);
         let (status, exit) = run_one(job, folders, known.clone(), &program, display).await?;
         if args.dry_run.is_none() {
-            print_status(job, &status, at > 0).map_err(LocalError::Output)?;
+            print_status(job, &status, !is_first).map_err(LocalError::Output)?;
+            is_first = false;
         }
         worst = worse(worst, exit);
     }
@@ -252,7 +258,7 @@ impl Scratch {
             .create(&dir)
             .map_err(LocalError::Scratch)?;
         let scratch = Self { dir };
-        IdentityPair::generate()?.write(&scratch.dir)?;
+        IdentityPair::generate_for_new_job()?.write(&scratch.dir)?;
         Ok(scratch)
     }
 

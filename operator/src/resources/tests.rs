@@ -143,7 +143,7 @@ fn every_child_is_owned_by_the_job_and_says_whose_it_is() {
 #[test]
 fn each_secret_holds_one_end_of_one_pair_and_cannot_be_changed() {
     let job = job(json!({}));
-    let pair = IdentityPair::generate().unwrap();
+    let pair = IdentityPair::generate("job").unwrap();
     let secret = with_try(&job, false, |of| secret::secret(of, Side::Source, &pair.source));
     let text = String::from_utf8(secret.data.unwrap()[secret::FILE].0.clone()).unwrap();
     let identity: contract::Identity = text.parse().unwrap();

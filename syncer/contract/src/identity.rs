@@ -8,7 +8,7 @@ use std::{
 
 use aws_lc_rs::{
     digest::{SHA256, digest},
-    rand::SystemRandom,
+    rand::{SecureRandom as _, SystemRandom},
     signature::{Ed25519KeyPair, KeyPair as _},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
@@ -20,7 +20,16 @@ use zeroize::Zeroizing;
 use crate::Side;
 
 /// An identity file is a few hundred bytes; anything much larger is something else.
-const MAX_FILE_BYTES: u64 = 4096;
+const MAX_FILE_BYTES: usize = 4096;
+
+/// More than an Ed25519 key in PKCS #8 takes.
+const MAX_KEY_BYTES: usize = 256;
+
+/// The most bytes that the name of a job may have.
+const MAX_JOB_BYTES: usize = 512;
+
+/// The form of identity files: since 2 they name the job.
+const FILE_VERSION: u32 = 2;
 
 /// Why an identity cannot be made, stored or used.
 #[derive(Debug, Error)]
@@ -96,13 +105,18 @@ impl FromStr for Fingerprint {
 /// What one end proves itself with, and the one peer that it accepts. `Debug` shows no secret.
 pub struct Identity {
     side: Side,
+    job: String,
     pkcs8: Zeroizing<Vec<u8>>,
     peer: Fingerprint,
 }
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("side", &self.side).field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("side", &self.side)
+            .field("job", &self.job)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -116,15 +130,25 @@ pub struct IdentityPair {
 }
 
 impl IdentityPair {
-    /// Makes two fresh key pairs.
-    pub fn generate() -> Result<Self, IdentityError> {
+    /// Makes two fresh key pairs for the job of this name, which has 1 to 512 bytes. An end refuses a peer of another job, also where it
+    /// has the right key.
+    pub fn generate(job: &str) -> Result<Self, IdentityError> {
+        check_job(job)?;
+        let job = job.to_string();
         let source = generate_key()?;
         let sink = generate_key()?;
         let (source_print, sink_print) = (fingerprint(&source)?, fingerprint(&sink)?);
         Ok(Self {
-            source: Identity { side: Side::Source, pkcs8: source, peer: sink_print },
-            sink: Identity { side: Side::Sink, pkcs8: sink, peer: source_print },
+            source: Identity { side: Side::Source, job: job.clone(), pkcs8: source, peer: sink_print },
+            sink: Identity { side: Side::Sink, job, pkcs8: sink, peer: source_print },
         })
+    }
+
+    /// Makes two fresh key pairs for a job whose name nobody has used: 32 random hexadecimal digits.
+    pub fn generate_for_new_job() -> Result<Self, IdentityError> {
+        let mut bytes = [0; 16];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| IdentityError::Random)?;
+        Self::generate(&format!("{:032x}", u128::from_be_bytes(bytes)))
     }
 
     /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there: both files or, on an error, neither.
@@ -140,14 +164,22 @@ impl IdentityPair {
     }
 }
 
-/// The file's form.
+/// The file's form. The key is borrowed, so that no copy of it is left in memory.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct File {
+struct File<'a> {
     version: u32,
     side: Side,
-    private_key: Zeroizing<String>,
+    job: String,
+    private_key: &'a str,
     peer: String,
+}
+
+fn check_job(job: &str) -> Result<(), IdentityError> {
+    match job.len() {
+        1..=MAX_JOB_BYTES => Ok(()),
+        _ => Err(IdentityError::Malformed("the job's name does not have 1 to 512 bytes")),
+    }
 }
 
 impl Identity {
@@ -156,16 +188,18 @@ impl Identity {
     /// file of another user, and on one of root where this process is root and in the group.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let in_file = |source| IdentityError::File { path: path.into(), source };
-        let file = fs::File::open(path).map_err(in_file)?;
+        let mut file = fs::File::open(path).map_err(in_file)?;
         let metadata = file.metadata().map_err(in_file)?;
         let mode = metadata.permissions().mode() & 0o777;
         let (owner, group) = (metadata.uid(), metadata.gid());
         if mode & 0o007 != 0 || mode & 0o070 != 0 && !Self::group_may(owner, group) {
             return Err(IdentityError::Exposed { path: path.into(), mode });
         }
-        let mut text = Zeroizing::new(String::new());
-        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(in_file)?;
-        text.parse()
+        // A buffer that grew would leave copies of the key behind.
+        let mut buffer = Zeroizing::new([0; MAX_FILE_BYTES]);
+        let len = read_up_to(&mut file, &mut *buffer).map_err(in_file)?;
+        let text = std::str::from_utf8(&buffer[..len]);
+        text.map_err(|_| IdentityError::Malformed("not its JSON form"))?.parse()
     }
 
     /// Whether the group of a file is one that it was given to on purpose.
@@ -180,13 +214,20 @@ impl Identity {
 
     /// The file's text. It holds the private key.
     pub fn to_text(&self) -> Zeroizing<String> {
-        let file = File {
-            version: 1,
-            side: self.side,
-            private_key: Zeroizing::new(BASE64.encode(&*self.pkcs8)),
-            peer: self.peer.to_string(),
-        };
-        Zeroizing::new(serde_json::to_string(&file).unwrap_or_default() + "\n")
+        let private_key = Zeroizing::new(BASE64.encode(&*self.pkcs8));
+        let (job, peer) = (self.job.clone(), self.peer.to_string());
+        let file = File { version: FILE_VERSION, side: self.side, job, private_key: &private_key, peer };
+        // All of the text fits, as the longest name of a job takes 3 KiB once it is escaped.
+        let mut text = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES));
+        let written = serde_json::to_writer(&mut *text, &file).map_err(io::Error::from);
+        let written = written.and_then(|()| text.write_all(b"\n"));
+        let text = written.ok().and_then(|()| String::from_utf8(std::mem::take(&mut *text)).ok());
+        Zeroizing::new(text.unwrap_or_default())
+    }
+
+    /// The job that both ends of a link have to be of.
+    pub fn job(&self) -> &str {
+        &self.job
     }
 
     /// The end that this identity is for.
@@ -219,18 +260,39 @@ impl FromStr for Identity {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // The parser's own message could quote the key, so it is dropped.
-        let file: File =
-            serde_json::from_str(text).map_err(|_| IdentityError::Malformed("not its JSON form"))?;
-        if file.version != 1 {
-            return Err(IdentityError::Malformed("a version that this program does not know"));
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
         }
-        let pkcs8 = BASE64
-            .decode(file.private_key.as_bytes())
-            .map(Zeroizing::new)
+        const FORM: IdentityError = IdentityError::Malformed("not its JSON form");
+        let Version { version } = serde_json::from_str(text).map_err(|_| FORM)?;
+        if version != FILE_VERSION {
+            return Err(IdentityError::Malformed(
+                "it has a version that this program does not know: make new keys for both ends",
+            ));
+        }
+        let file: File<'_> = serde_json::from_str(text).map_err(|_| FORM)?;
+        check_job(&file.job)?;
+        let mut key = Zeroizing::new([0; MAX_KEY_BYTES]);
+        let len = BASE64
+            .decode_slice(file.private_key, &mut *key)
             .map_err(|_| IdentityError::Malformed("the private key is not base64"))?;
-        fingerprint(&pkcs8)?;
-        Ok(Self { side: file.side, pkcs8, peer: file.peer.parse()? })
+        fingerprint(&key[..len])?;
+        let pkcs8 = Zeroizing::new(key[..len].to_vec());
+        Ok(Self { side: file.side, job: file.job, pkcs8, peer: file.peer.parse()? })
     }
+}
+
+/// Fills as much of `buffer` as there is to read.
+fn read_up_to(file: &mut fs::File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    Ok(len)
 }
 
 fn generate_key() -> Result<Zeroizing<Vec<u8>>, IdentityError> {
@@ -251,23 +313,41 @@ mod tests {
 
     #[test]
     fn each_end_knows_the_other() {
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         assert_eq!(pair.source.peer(), fingerprint(pair.sink.pkcs8()).unwrap());
         assert_eq!(pair.sink.peer(), fingerprint(pair.source.pkcs8()).unwrap());
     }
 
     #[test]
     fn an_identity_survives_its_text() {
-        let identity = IdentityPair::generate().unwrap().sink;
+        let identity = IdentityPair::generate("job").unwrap().sink;
         let again: Identity = identity.to_text().parse().unwrap();
         assert_eq!(again.pkcs8(), identity.pkcs8());
         assert_eq!(again.peer(), identity.peer());
         assert_eq!(again.side(), Side::Sink);
+        assert_eq!(again.job(), "job");
+    }
+
+    #[test]
+    fn the_buffer_of_a_text_with_a_key_never_grows() {
+        let longest = "\u{1}".repeat(MAX_JOB_BYTES);
+        let text = IdentityPair::generate(&longest).unwrap().source.to_text();
+        assert_eq!(text.capacity(), MAX_FILE_BYTES);
+        assert_eq!(text.parse::<Identity>().unwrap().job(), longest);
+    }
+
+    #[test]
+    fn a_job_has_a_name() {
+        for wrong in [String::new(), "x".repeat(MAX_JOB_BYTES + 1)] {
+            assert!(IdentityPair::generate(&wrong).is_err());
+        }
+        let of = || IdentityPair::generate_for_new_job().unwrap().sink.job().to_string();
+        assert_ne!(of(), of());
     }
 
     #[test]
     fn a_broken_key_is_refused_without_being_quoted() {
-        let text = IdentityPair::generate()
+        let text = IdentityPair::generate("job")
             .unwrap()
             .sink
             .to_text()
@@ -279,7 +359,7 @@ mod tests {
     #[test]
     fn both_files_are_written_or_neither() {
         let dir = tempfile::tempdir().unwrap();
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         fs::write(dir.path().join("sink"), "theirs").unwrap();
         assert!(pair.write(dir.path()).is_err());
         assert!(!dir.path().join("source").exists());
@@ -291,7 +371,7 @@ mod tests {
 
     #[test]
     fn debug_output_holds_no_secret() {
-        let identity = IdentityPair::generate().unwrap().source;
+        let identity = IdentityPair::generate("job").unwrap().source;
         let secret = BASE64.encode(identity.pkcs8());
         assert!(!format!("{identity:?}").contains(&secret));
     }

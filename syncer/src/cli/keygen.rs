@@ -48,6 +48,6 @@ fn generate(out: &Path) -> Result<(), KeygenError> {
         .find(|path| path.symlink_metadata().is_ok());
     match taken {
         Some(path) => Err(KeygenError::Exists(path)),
-        None => Ok(IdentityPair::generate()?.write(out)?),
+        None => Ok(IdentityPair::generate_for_new_job()?.write(out)?),
     }
 }

@@ -1,10 +1,24 @@
 //! The log on standard error.
 
-use std::{io, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    io,
+    sync::Arc,
+};
 
-use tracing::level_filters::LevelFilter;
+use tracing::{field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
-    Layer, filter::Targets, fmt, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,
+    Layer,
+    field::MakeExt as _,
+    filter::Targets,
+    fmt::{
+        FormatFields,
+        format::{Writer, debug_fn},
+        layer,
+    },
+    layer::SubscriberExt as _,
+    registry,
+    util::SubscriberInitExt as _,
 };
 
 use super::{config::Output, flags::LogFormat, screen::Screen};
@@ -23,13 +37,36 @@ pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
         _ => filter,
     };
     let screen = Arc::clone(screen);
-    let lines = fmt::layer().with_ansi(output.color).with_writer(move || ScreenWriter(Arc::clone(&screen)));
+    let lines = layer().with_ansi(output.color).with_writer(move || ScreenWriter(Arc::clone(&screen)));
     let lines = match output.log_format {
-        LogFormat::Text => lines.boxed(),
+        LogFormat::Text => lines.fmt_fields(escaped_fields()).boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
     // Fails only where the process has a subscriber, which then is the one that its owner wants.
     let _ = registry().with(lines.with_filter(filter)).try_init();
+}
+
+/// Writes a message and its fields on one line, whatever the peer has put into them.
+fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
+    debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
+        if field.name() != "message" {
+            write!(writer, "{}=", field.name())?;
+        }
+        write!(Escaping(writer), "{value:?}")
+    })
+    .delimited(" ")
+}
+
+/// Escapes control characters, so that nobody forges lines of the log or moves the cursor.
+struct Escaping<'a, 'w>(&'a mut Writer<'w>);
+
+impl fmt::Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| match c.is_control() {
+            true => write!(self.0, "{}", c.escape_default()),
+            false => self.0.write_char(c),
+        })
+    }
 }
 
 fn levels(verbosity: u8) -> (LevelFilter, LevelFilter) {
@@ -52,5 +89,42 @@ impl io::Write for ScreenWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn control_characters_are_escaped_in_the_message_and_in_every_field() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = layer().with_ansi(false).with_writer(move || writer.clone()).fmt_fields(escaped_fields());
+        let evil = "a\r\nWARN forged\x1b[2J\u{9b}";
+        tracing::subscriber::with_default(registry().with(layer), || {
+            tracing::warn!(shown = %evil, debug = ?evil, run = evil, "from the peer: {evil}");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
+        let escaped = r"a\r\nWARN forged\u{1b}[2J\u{9b}";
+        assert!(text.contains(&format!("from the peer: {escaped} shown={escaped} debug=\"a")), "{text}");
     }
 }

@@ -1,10 +1,11 @@
 //! The file that `--report` names: a reader finds a whole report in it, or the one that was there before.
 
 use std::{
-    fs,
+    ffi::OsString,
+    fs::{self, File},
+    hash::{BuildHasher as _, RandomState},
     io::{self, Write as _},
     path::{Path, PathBuf},
-    process,
 };
 
 use contract::Report;
@@ -23,8 +24,8 @@ pub(super) fn write(path: &Path, report: &Report) -> io::Result<()> {
 }
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = temporary_beside(path);
-    let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    let (temporary, mut file) = new_beside(path, random_word)?;
+    let written = file.write_all(content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // The first error is the one to tell of.
         let _ = fs::remove_file(&temporary);
@@ -32,11 +33,31 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
-fn temporary_beside(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}", process::id()));
-    path.with_file_name(name)
+/// How many names are tried before somebody is taken to make files of each of them on purpose.
+const MAX_TRIES: usize = 16;
+
+/// Makes a new file beside `path`, under a name with a `word` in it, so that no file or link of another user is written to.
+///
+/// # Errors
+/// `AlreadyExists` when each of [`MAX_TRIES`] names is taken.
+fn new_beside(path: &Path, mut word: impl FnMut() -> String) -> io::Result<(PathBuf, File)> {
+    let mut tries = 0;
+    loop {
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{}", word()));
+        let temporary = path.with_file_name(name);
+        tries += 1;
+        match fs::OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < MAX_TRIES => {}
+            opened => return opened.map(|file| (temporary, file)),
+        }
+    }
+}
+
+/// Sixteen hexadecimal digits that nobody can foresee: each hasher has a key of its own.
+fn random_word() -> String {
+    format!("{:016x}", RandomState::new().hash_one(()))
 }
 
 #[cfg(test)]
@@ -96,6 +117,22 @@ mod tests {
     fn what_cannot_be_replaced_is_written_to() {
         write(Path::new("/dev/null"), &report("run")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn the_temporary_file_is_never_one_that_is_there_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("r.json"), dir.path().join("victim"));
+        fs::write(&victim, "of somebody else").unwrap();
+        symlink("victim", dir.path().join(".r.json.first")).unwrap();
+        let mut words = ["first", "second"].into_iter().map(String::from);
+        let (made, mut file) = new_beside(&path, || words.next().unwrap()).unwrap();
+        file.write_all(b"report").unwrap();
+        assert_eq!(made, dir.path().join(".r.json.second"));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "of somebody else");
+        let taken = new_beside(&path, || "first".into()).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_ne!(random_word(), random_word());
     }
 
     #[test]

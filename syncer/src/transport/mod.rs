@@ -31,6 +31,11 @@ pub enum TransportError {
     /// The peer showed a key that is not the pinned one, or refused ours.
     #[error("the peer refused this end's key, or showed another key than the identity file names ({0})")]
     Identity(String),
+    /// The peer has the right key, and is of another job.
+    #[error(
+        "the peer has the right key, but is an end of another job: give both ends the files that one `volferry keygen` wrote"
+    )]
+    OtherJob,
     /// The peer is of another version.
     #[error(
         "the peer does not speak {}: run the same version of volferry at both ends",

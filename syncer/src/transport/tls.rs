@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use contract::{Fingerprint, Identity};
+use quinn::crypto::rustls::HandshakeData;
 use rustls::{
     CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
     client::{
@@ -22,7 +23,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use crate::wire::PROTOCOL;
+use crate::wire::{PROTOCOL, protocol_of};
 
 /// What comes before the 32 bytes of the key in an Ed25519 SubjectPublicKeyInfo (RFC 8410).
 const ED25519_SPKI_PREFIX: [u8; 12] =
@@ -38,7 +39,7 @@ pub(super) fn client(identity: &Identity) -> Result<rustls::ClientConfig, Error>
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Pinned::new(identity)))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own_key(identity)?)));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = protocols(identity);
     // A session kept for the next connection would be a second way in.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
@@ -50,9 +51,20 @@ pub(super) fn server(identity: &Identity) -> Result<rustls::ServerConfig, Error>
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(Pinned::new(identity)))
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own_key(identity)?)));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = protocols(identity);
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// The peer's own job comes first. The other name tells an end of another job from one of another version.
+fn protocols(identity: &Identity) -> Vec<Vec<u8>> {
+    vec![protocol_of(identity.job()), PROTOCOL.to_vec()]
+}
+
+/// Whether both ends of a connection that has shaken hands are of one job.
+pub(super) fn is_of_one_job(connection: &quinn::Connection) -> bool {
+    let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    data.and_then(|data| data.protocol).is_some_and(|protocol| protocol != PROTOCOL)
 }
 
 /// With AES-128 before AES-256, which takes 14 rounds a block in the place of 10.

@@ -18,8 +18,16 @@ pub use message::{
     Prefix, Refusal, Sketch, SourceDone, TreeHead, Update, Welcome,
 };
 
-/// The protocol that this program speaks; also the ALPN name of the connection.
-pub const PROTOCOL: &[u8] = b"volferry/2";
+/// The protocol that this program speaks. Two ends of one job agree on the name of [`protocol_of`] the job; those that only
+/// agree on this one are of different jobs.
+pub const PROTOCOL: &[u8] = b"volferry/3";
+
+/// Names the protocol between the two ends of `job` (ALPN). Whoever listens to the handshake learns nothing of the job's own name.
+pub fn protocol_of(job: &str) -> Vec<u8> {
+    let digest = blake3::derive_key("volferry 2026 name of a job in ALPN", job.as_bytes());
+    let word = u128::from_be_bytes(std::array::from_fn(|at| digest[at]));
+    [PROTOCOL, format!("/{word:032x}").as_bytes()].concat()
+}
 
 /// Bytes before a frame's body.
 pub const HEADER_BYTES: usize = 5;

@@ -79,7 +79,7 @@ impl Pair {
     pub fn in_dir(dir: TempDir, way: Way) -> Self {
         let source = scratch::dir(dir.path(), "source");
         let destination = scratch::dir(dir.path(), "destination");
-        IdentityPair::generate().unwrap().write(&dir.path().join("keys")).unwrap();
+        IdentityPair::generate("job").unwrap().write(&dir.path().join("keys")).unwrap();
         let (user, source_user) = (User::Same, User::Same);
         Self { source, destination, way, user, source_user, tmpdir: None, program: program(), dir }
     }

@@ -1,6 +1,10 @@
 //! Nobody but the pinned peer gets as far as a byte of a tree.
 
-use std::net::UdpSocket;
+use std::{
+    fs::{self, Permissions},
+    net::UdpSocket,
+    os::unix::fs::PermissionsExt as _,
+};
 
 use contract::{ExitCode, IdentityPair};
 use rustix::process::Signal;
@@ -21,7 +25,7 @@ fn with_strangers(way: Way) -> (Pair, String) {
     pair.sync("before");
     tree::file(&pair.source.join("file"), b"changed");
     let strangers = pair.dir().join("strangers");
-    IdentityPair::generate().unwrap().write(&strangers).unwrap();
+    IdentityPair::generate("job").unwrap().write(&strangers).unwrap();
     let strangers = text(&strangers).to_owned();
     (pair, strangers)
 }
@@ -68,6 +72,39 @@ fn a_wrong_key_at_either_end_is_refused_and_the_listener_waits_on() {
         listener.signal(Signal::TERM);
         assert_eq!(listener.wait().reason(), "Canceled", "{way:?}, wrong at the {wrong}: it did not wait on");
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "after a stranger");
+    }
+}
+
+#[test]
+fn an_end_of_another_job_is_refused_although_it_has_the_right_key() {
+    for way in Way::NETWORK {
+        let (pair, _) = with_strangers(way);
+        let before = Snapshot::of(&pair.destination);
+        let other = pair.dir().join("other-job");
+        let text_of_own = fs::read_to_string(pair.key("source")).unwrap();
+        fs::write(&other, text_of_own.replace(r#""job":"job""#, r#""job":"other""#)).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+        let (source, sink) = (text(&other), text(&pair.key("sink")).to_owned());
+        let (listener, dialler) = match way {
+            Way::SinkListens => {
+                let mut listener = receive(&pair, &sink, ["--listen", ANY_PORT]);
+                let address = listener.listening().to_string();
+                (listener, send(&pair, source, ["--connect", &address]))
+            }
+            _ => {
+                let mut listener = send(&pair, source, ["--listen", ANY_PORT]);
+                let address = listener.listening().to_string();
+                (listener, receive(&pair, &sink, ["--connect", &address]))
+            }
+        };
+        let dialler = dialler.wait();
+        dialler.assert_exit(ExitCode::Identity);
+        assert_eq!(dialler.reason(), "OtherJob", "{way:?}");
+        listener.signal(Signal::TERM);
+        let listener = listener.wait();
+        assert_eq!(listener.reason(), "Canceled", "{way:?}: it did not wait on");
+        assert!(listener.stderr.contains("of another job"), "{way:?}: {}", listener.stderr);
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "after another job");
     }
 }
 

@@ -61,7 +61,7 @@ fn main() -> io::Result<()> {
         let table = [&100_u64.to_le_bytes()[..], b"\x03d/f\x05\x80\x03", flags, &[7; 32], ranges].concat();
         write("journal", name, &table)?;
     }
-    let pair = IdentityPair::generate().map_err(io::Error::other)?;
+    let pair = IdentityPair::generate("job").map_err(io::Error::other)?;
     write("identity", "source", pair.source.to_text().as_bytes())?;
     write("identity", "sink", pair.sink.to_text().as_bytes())?;
     write("report", "report", &serde_json::to_vec(&Report::default())?)?;
@@ -138,7 +138,7 @@ fn messages() -> Vec<Message> {
             attrs: Classes::USER,
             device: Some(1 << 40),
         })),
-        Message::Welcome(Welcome { version: "0.1.0".into() }),
+        Message::Welcome(Welcome { version: "0.1.0".into(), dry_run: false }),
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules }),
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, 300]),

@@ -11,7 +11,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::{End, HANDSHAKE, Link, Port, door::Door, further::Role};
 use crate::{
     monitor::Monitor,
-    transport::{Peer, TransportError},
+    transport::{Peer, TransportError, tls},
+    wire::code,
 };
 
 /// How many handshakes are under way at once. One more takes the place of the oldest, so whoever wants to keep the peer
@@ -100,7 +101,11 @@ async fn shake_hands(accepted: Result<quinn::Connecting, quinn::ConnectionError>
     let began = Instant::now();
     let connecting = accepted.map_err(|error| error.to_string())?;
     match tokio::time::timeout(HANDSHAKE, connecting).await {
-        Ok(Ok(connection)) => Ok((connection, began)),
+        Ok(Ok(connection)) if tls::is_of_one_job(&connection) => Ok((connection, began)),
+        Ok(Ok(connection)) => {
+            connection.close(code::FAILED.into(), b"of another job");
+            Err(TransportError::OtherJob.to_string())
+        }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("it did not finish the handshake".into()),
     }
@@ -135,10 +140,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     use super::*;
-    use crate::transport::{
-        quic::dial,
-        tls::{self, SERVER_NAME},
-    };
+    use crate::transport::{quic::dial, tls::SERVER_NAME};
 
     const PATIENCE: Duration = Duration::from_secs(60);
     const ANY_PORT: &str = "127.0.0.1:0";
@@ -159,7 +161,7 @@ mod tests {
 
     impl Staller {
         fn new() -> Self {
-            let stranger = IdentityPair::generate().unwrap().source;
+            let stranger = IdentityPair::generate("job").unwrap().source;
             let crypto = QuicClientConfig::try_from(tls::client(&stranger).unwrap()).unwrap();
             let config = quinn::ClientConfig::new(Arc::new(crypto));
             let Port { runtime, endpoint, .. } =
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn stalled_handshakes_take_a_bounded_place_and_do_not_keep_the_peer_out() {
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
         let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
         let monitor = Monitor::default();
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_address_that_may_be_made_up_begins_no_handshake_beside_another() {
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         let port = Port::listen(ANY_PORT.parse().unwrap(), &pair.sink).unwrap();
         let (address, listener) = (port.local_addr().unwrap(), port.endpoint.clone());
         let monitor = Monitor::default();

@@ -19,6 +19,7 @@ use crate::{
         Peer, TransportError,
         tls::{self, SERVER_NAME},
     },
+    wire::code,
 };
 
 /// How long one attempt to connect may take; then a new socket tries again, because a packet that went to an address with nobody behind it
@@ -91,5 +92,16 @@ async fn shake_in_time(
         return Some(Err(connection_error(&error)));
     }
     let connected = tokio::time::timeout(HANDSHAKE, connecting).await.ok()?;
-    Some(connected.map_err(|error| connection_error(&error)))
+    Some(connected.map_err(|error| connection_error(&error)).and_then(of_one_job))
+}
+
+/// Gives a peer of another job up before it is sent a byte.
+fn of_one_job(connection: quinn::Connection) -> Result<quinn::Connection, TransportError> {
+    match tls::is_of_one_job(&connection) {
+        true => Ok(connection),
+        false => {
+            connection.close(code::FAILED.into(), b"of another job");
+            Err(TransportError::OtherJob)
+        }
+    }
 }

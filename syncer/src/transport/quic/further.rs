@@ -254,7 +254,7 @@ mod tests {
 
         #[track_caller]
         fn assert_goes_on(&self) {
-            let word = Message::Welcome(Welcome { version: "any".into() });
+            let word = Message::Welcome(Welcome { version: "any".into(), dry_run: false });
             for (from, to) in [(&self.source.1, &self.sink.1), (&self.sink.1, &self.source.1)] {
                 from.control.send(&word).unwrap();
                 assert!(matches!(to.control.recv(), Ok(Message::Welcome(_))));

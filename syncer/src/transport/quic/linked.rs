@@ -20,7 +20,7 @@ pub(super) struct Linked {
 
 impl Linked {
     pub(super) fn new() -> Self {
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
         let address = port.local_addr().unwrap().to_string();
         let monitor = Monitor::default();

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_peer_of_another_version_is_not_taken_for_one_with_another_key() {
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
         let address = port.local_addr().unwrap();
         let peer = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.source).unwrap();
@@ -171,6 +171,6 @@ mod tests {
             connection_error(&dialled.unwrap_err())
         });
         assert!(matches!(refused, TransportError::OtherProtocol), "{refused}");
-        assert!(refused.to_string().contains("volferry/2"));
+        assert!(refused.to_string().contains("volferry/3"));
     }
 }
