@@ -33,6 +33,8 @@ pub enum FilterError {
 pub struct Filter {
     include: Option<Gitignore>,
     exclude: Option<Gitignore>,
+    /// What the owner of the destination excludes, which no pattern of the run takes back.
+    spare: Option<Gitignore>,
 }
 
 impl Filter {
@@ -41,17 +43,45 @@ impl Filter {
     /// # Errors
     /// When a pattern cannot be read; the error names it.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, FilterError> {
-        Ok(Self { include: compile(include)?, exclude: compile(exclude)? })
+        Ok(Self { include: compile(include)?, exclude: compile(exclude)?, spare: None })
+    }
+
+    /// Excludes what these patterns match, too, whatever the others say.
+    ///
+    /// # Errors
+    /// When a pattern cannot be read; the error names it.
+    pub fn sparing(self, patterns: &[String]) -> Result<Self, FilterError> {
+        Ok(Self { spare: compile(patterns)?, ..self })
+    }
+
+    /// Whether the file at `path`, or a directory that it is in, is left alone.
+    pub fn excludes_path(&self, path: &RelPath) -> bool {
+        let mut at = RelPath::root();
+        let mut names = path.names().peekable();
+        while let Some(name) = names.next() {
+            if self.excludes(&at, name, names.peek().is_some()) {
+                return true;
+            }
+            let Ok(next) = at.join(name) else { return false };
+            at = next;
+        }
+        false
+    }
+
+    /// Whether nothing is left alone.
+    pub fn is_empty(&self) -> bool {
+        self.include.is_none() && self.exclude.is_none() && self.spare.is_none()
     }
 
     /// Whether the entry `name` of the directory `dir` is left alone. The directory itself is not: a walk does not
     /// enter excluded directories. Directories are always walked under an include list, for what may be in them.
     pub fn excludes(&self, dir: &RelPath, name: &[u8], is_dir: bool) -> bool {
-        if self.include.is_none() && self.exclude.is_none() {
+        if self.is_empty() {
             return false;
         }
         let Ok(path) = dir.join(name) else { return false };
-        let excluded = matches(self.exclude.as_ref(), |list| list.matched(path.as_path(), is_dir));
+        let listed = |list| matches(list, |list| list.matched(path.as_path(), is_dir));
+        let excluded = listed(self.exclude.as_ref()) || listed(self.spare.as_ref());
         let included = is_dir
             || self.include.is_none()
             || matches(self.include.as_ref(), |list| list.matched_path_or_any_parents(path.as_path(), false));
@@ -157,6 +187,17 @@ mod tests {
     fn more_patterns_than_memory_should_hold_are_refused() {
         let many = vec!["x*.ext".to_string(); MAX_PATTERNS + 1];
         assert!(matches!(Filter::new(&[], &many), Err(FilterError::TooMany(5001))));
+    }
+
+    #[test]
+    fn what_the_owner_excludes_is_taken_back_by_no_pattern() {
+        let run = Filter::new(&[], &["!keep".into()]).unwrap();
+        let filter = run.sparing(&["keep".into(), "dir/".into()]).unwrap();
+        assert!(filter.excludes(&RelPath::root(), b"keep", false));
+        assert!(!filter.excludes(&RelPath::root(), b"other", false));
+        let path = |path: &str| RelPath::parse(path.as_bytes()).unwrap();
+        assert!(filter.excludes_path(&path("dir/below/file")) && filter.excludes_path(&path("a/keep")));
+        assert!(!filter.excludes_path(&path("a/dir")) && !filter.excludes_path(&RelPath::root()));
     }
 
     #[test]

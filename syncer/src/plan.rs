@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::{
     attrs::Classes,
     entry::{Entry, Kind, Owner, SET_IDS, kept_mode},
-    filter::SizeLimits,
+    filter::{Filter, SizeLimits},
     hash::TreeDigest,
     listing::Listing,
     path::RelPath,
@@ -88,9 +88,22 @@ pub struct Spared<'a> {
     pub rules: Option<&'a Rules>,
     /// Which files take part.
     pub sizes: SizeLimits,
+    /// What the owner of the sink's tree excludes.
+    pub owner: &'a Filter,
 }
 
 impl Spared<'_> {
+    /// Whether an entry of the source's is not to be written: its name, or the file that it is a link of, is excluded here.
+    pub fn forbids(&self, entry: &Entry<'_>) -> bool {
+        self.owner.excludes(self.dir, entry.name, entry.kind == Kind::Dir) || self.forbids_target(entry)
+    }
+
+    /// Whether an entry of the source's is a hard link of a file that is excluded here.
+    pub fn forbids_target(&self, entry: &Entry<'_>) -> bool {
+        let Kind::HardLink { to } = entry.kind else { return false };
+        !self.owner.is_empty() && RelPath::parse(to).is_ok_and(|path| self.owner.excludes_path(&path))
+    }
+
     /// Whether nothing is spared for sure.
     pub fn is_nothing(&self) -> bool {
         self.rules.is_none() && self.sizes == SizeLimits::default()
@@ -185,7 +198,7 @@ pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy, spared: Spared
             (Some(a), Some(b)) => a.name.cmp(b.name),
         };
         match order {
-            Ordering::Less | Ordering::Equal if here.is_excluded(policy) => {}
+            Ordering::Less | Ordering::Equal if here.is_excluded(policy) || here.is_forbidden(spared) => {}
             Ordering::Less => plan.create(&here),
             Ordering::Equal => plan.compare(&here, &there, policy, spared),
             Ordering::Greater if delete && !there.is_spared(spared) => plan.deletes.push(there.index),
@@ -280,6 +293,10 @@ impl<'a> Counted<'a> {
         self.entry.is_some_and(|entry| policy.sizes.exclude(entry.kind))
     }
 
+    fn is_forbidden(&self, spared: Spared<'_>) -> bool {
+        self.entry.is_some_and(|entry| spared.forbids(&entry))
+    }
+
     fn is_spared(&self, spared: Spared<'_>) -> bool {
         self.entry.is_some_and(|entry| spared.holds(&entry))
     }
@@ -318,7 +335,8 @@ mod tests {
 
     fn plan_with(source: &Listing, sink: &Listing, policy: Policy, rules: Option<&Rules>) -> DirPlan {
         let dir = RelPath::root();
-        super::plan_dir(source, sink, policy, Spared { dir: &dir, rules, sizes: policy.sizes })
+        let owner = &Filter::default();
+        super::plan_dir(source, sink, policy, Spared { dir: &dir, rules, sizes: policy.sizes, owner })
     }
 
     fn meta(seconds: i64) -> Meta {

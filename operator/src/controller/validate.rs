@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, MAX_CONNECTIONS, RunParams, Side};
+use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side};
 use thiserror::Error;
 
 use crate::api::{
@@ -290,6 +290,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         connections: connections(&spec.transfer)?,
         shard: None,
         expect_volume: None,
+        demands: Demands::default(),
     })
 }
 

@@ -7,7 +7,7 @@
 pub mod local;
 pub mod process;
 
-use contract::RunParams;
+use contract::{DeleteLimit, Demands, RunParams};
 
 /// A folder of a volume, as a process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Dial {
 pub fn source_args(end: &End, dial: &Dial, params: &RunParams) -> Vec<String> {
     let mut own: Vec<String> = dial.address.iter().map(|address| connect_arg(address)).collect();
     own.push(format!("--connect-timeout={}", dial.timeout_s));
-    end_args("send", "--source-path", end, own, params)
+    end_args("send", "--source-path", end, own, asked(params))
 }
 
 /// What makes an end dial `ip:port`.
@@ -50,10 +50,11 @@ pub fn connect_arg(address: &str) -> String {
     format!("--connect={address}")
 }
 
-/// The command line of the end that receives them; it listens at `ip:port`.
+/// The command line of the end that receives them; it listens at `ip:port`. It demands what the job says, so that a hostile source
+/// cannot ask for more.
 pub fn sink_args(end: &End, listen: &str, params: &RunParams) -> Vec<String> {
     let own = vec![format!("--listen={listen}"), "--once".into()];
-    end_args("receive", "--destination-path", end, own, params)
+    end_args("receive", "--destination-path", end, own, Demands::of(params).to_args())
 }
 
 /// The command line of the process that is both ends. Nothing is said of a network, and there is nobody to show a key to.
@@ -67,11 +68,17 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     args.push(format!("--report={report}"));
     args.push("--progress=json".into());
     let RunParams { compression, bandwidth_limit, connections, .. } = RunParams::default();
-    args.extend(RunParams { compression, bandwidth_limit, connections, ..params.clone() }.to_args());
+    args.extend(asked(&RunParams { compression, bandwidth_limit, connections, ..params.clone() }));
     args
 }
 
-fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, params: &RunParams) -> Vec<String> {
+/// The flags of a run, without the limit on the deletes of one that deletes nothing: `volferry` refuses flags without effect.
+fn asked(params: &RunParams) -> Vec<String> {
+    let delete_limit = if params.delete { params.delete_limit } else { DeleteLimit::default() };
+    RunParams { delete_limit, ..params.clone() }.to_args()
+}
+
+fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, asked: Vec<String>) -> Vec<String> {
     let Folder { volume, path: below } = &end.folder;
     let mut args = vec![command.to_string(), volume.clone()];
     // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can write
@@ -83,7 +90,7 @@ fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, params: &Run
     args.push(format!("--identity={}", end.identity));
     args.push(format!("--report={}", end.report));
     args.push("--progress=json".into());
-    args.extend(params.to_args());
+    args.extend(asked);
     args
 }
 
@@ -135,8 +142,8 @@ mod tests {
         );
         assert_eq!(
             sink_args(&end(), "0.0.0.0:8900", &params).join(" "),
-            "receive /volume --listen=0.0.0.0:8900 --once --identity=/id --report=/r --progress=json --delete \
-             --run=web-1"
+            "receive /volume --listen=0.0.0.0:8900 --once --identity=/id --report=/r --progress=json \
+             --run=web-1 --delete-limit=50"
         );
     }
 }

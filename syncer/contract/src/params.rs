@@ -123,6 +123,70 @@ impl Shard {
     }
 }
 
+/// What the owner of a destination demands of every run onto it. Of each of these and of what the source asks for, the stricter
+/// counts, and `force` does not override it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Demands {
+    /// The run's name in the report of a run that fails before the source has said its name.
+    pub run: String,
+    /// Nothing is changed.
+    pub dry_run: bool,
+    /// Nothing is deleted.
+    pub no_delete: bool,
+    /// A guard beside that of the source.
+    pub delete_limit: Option<DeleteLimit>,
+    /// gitignore patterns of what is neither written nor deleted.
+    pub exclude: Vec<String>,
+    /// Every other destination is refused.
+    pub expect_volume: Option<VolumeId>,
+}
+
+impl Demands {
+    /// What the owner of a job demands at the destination so that nobody but the job decides there: all of its parameters that only
+    /// ever forbid, but for the guards of a job that overrides them.
+    pub fn of(params: &RunParams) -> Self {
+        let guarded = !params.force;
+        Self {
+            run: params.run.clone(),
+            dry_run: params.dry_run,
+            no_delete: !params.delete,
+            delete_limit: (params.delete && guarded).then_some(params.delete_limit),
+            exclude: params.exclude.clone(),
+            expect_volume: params.expect_volume.filter(|_| guarded),
+        }
+    }
+
+    /// The flags of `volferry receive` that mean these demands.
+    pub fn to_args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
+        flag(self.dry_run, "--dry-run");
+        flag(self.no_delete, "--no-delete");
+        let mut value = |name: &str, value: &dyn fmt::Display| args.push(format!("{name}={value}"));
+        if !self.run.is_empty() {
+            value("--run", &self.run);
+        }
+        if let Some(DeleteLimit(percent)) = self.delete_limit {
+            value("--delete-limit", &percent);
+        }
+        self.exclude.iter().for_each(|pattern| value("--exclude", pattern));
+        if let Some(volume) = self.expect_volume {
+            value("--expect-volume", &volume);
+        }
+        args
+    }
+
+    /// The flags among these demands that mean nothing for a block device, or for an image of one.
+    pub fn flags_of_trees(&self) -> impl Iterator<Item = &'static str> {
+        let asked = [
+            (self.delete_limit.is_some(), "--delete-limit"),
+            (!self.exclude.is_empty(), "--exclude"),
+            (self.expect_volume.is_some(), "--expect-volume"),
+        ];
+        asked.into_iter().filter(|(asked, _)| *asked).map(|(_, flag)| flag)
+    }
+}
+
 /// Everything that decides what a run does; where it runs and whom it talks to is not in here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunParams {
@@ -170,6 +234,9 @@ pub struct RunParams {
     /// The destination of the last run: another one is refused.
     #[serde(default)]
     pub expect_volume: Option<VolumeId>,
+    /// What the owner of the destination demands. No peer can say it, and the source has none.
+    #[serde(skip)]
+    pub demands: Demands,
 }
 
 /// A flag that says something of files, folders or metadata, of which a block device has none.
@@ -364,6 +431,24 @@ mod tests {
     #[test]
     fn default_parameters_need_no_flags() {
         assert!(RunParams::default().to_args().is_empty());
+    }
+
+    #[test]
+    fn a_forced_job_demands_no_guards_of_its_own_destination() {
+        let params = RunParams {
+            delete: true,
+            delete_limit: DeleteLimit(7),
+            expect_volume: Some(VolumeId::new([1; 16])),
+            exclude: vec!["-x".into()],
+            ..RunParams::default()
+        };
+        let volume = VolumeId::new([1; 16]);
+        let expected = ["--delete-limit=7", "--exclude=-x", &format!("--expect-volume={volume}")];
+        assert_eq!(Demands::of(&params).to_args(), expected);
+        let forced = RunParams { force: true, ..params.clone() };
+        assert_eq!(Demands::of(&forced).to_args(), ["--exclude=-x"]);
+        let keeps = RunParams { delete: false, dry_run: true, run: "r".into(), ..RunParams::default() };
+        assert_eq!(Demands::of(&keeps).to_args(), ["--dry-run", "--no-delete", "--run=r"]);
     }
 
     #[test]

@@ -8,11 +8,14 @@ use std::{
     time::Duration,
 };
 
-use contract::{RunParams, Side};
+use contract::{DeleteLimit, Demands, RunParams, Side};
 use thiserror::Error;
 
-use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag};
+use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ProgressFlag};
 use crate::{path::RelPath, root::Place, session::Endpoint};
+
+/// How long an end goes on dialling that was not told for how long.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a command line that could be read cannot be followed; says what to write instead.
 #[derive(Debug, Error)]
@@ -23,6 +26,12 @@ pub(super) enum ConfigError {
     TwoEndpoints,
     #[error("--bandwidth-limit 0 would never move anything: leave it out for no limit")]
     NoBandwidth,
+    #[error(
+        "--connect-timeout with --listen: an end that listens waits until it is told to stop, so leave it out"
+    )]
+    TimeoutOfListener,
+    #[error("--delete-limit without --delete: nothing would be removed, so leave it out")]
+    LimitOfNoDelete,
     #[error("--min-size is above --max-size, so no file would be synced: change one of them")]
     NoSize,
     #[error(
@@ -49,15 +58,14 @@ pub(super) enum Config {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) job: Job,
-    pub(super) params: RunParams,
     pub(super) output: Output,
 }
 
 #[derive(Debug)]
 pub(super) enum Job {
-    Send { source: Place, link: LinkConfig },
-    Receive { destination: Place, link: LinkConfig, once: bool },
-    Sync { source: Place, destination: Place },
+    Send { source: Place, link: LinkConfig, params: RunParams },
+    Receive { destination: Place, link: LinkConfig, once: bool, demands: Demands },
+    Sync { source: Place, destination: Place, params: RunParams },
 }
 
 /// How to reach the other end. The identity is not read yet: that it cannot be has an exit code of its own.
@@ -117,21 +125,22 @@ impl Config {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
             Command::Send(send) => {
                 let source = place(send.source, send.source_path);
-                let job = Job::Send { source, link: LinkConfig::resolve(send.link, Side::Source)? };
-                Run::resolve(job, send.params, send.output, surroundings)?
+                let link = LinkConfig::resolve(send.link, Side::Source)?;
+                let params = check_params(send.wire.add_to(send.params.into()))?;
+                Run::resolve(Job::Send { source, link, params }, send.output, surroundings)?
             }
             Command::Receive(receive) => {
                 let link = LinkConfig::resolve(receive.link, Side::Sink)?;
                 let destination = place(receive.destination, receive.destination_path);
-                let job = Job::Receive { destination, link, once: receive.once };
-                Run::resolve(job, receive.params, receive.output, surroundings)?
+                let (once, demands) = (receive.once, receive.demands.into());
+                let job = Job::Receive { destination, link, once, demands };
+                Run::resolve(job, receive.output, surroundings)?
             }
             Command::Sync(sync) => {
-                let job = Job::Sync {
-                    source: place(sync.source, sync.source_path),
-                    destination: place(sync.destination, sync.destination_path),
-                };
-                Run::resolve(job, sync.params, sync.output, surroundings)?
+                let source = place(sync.source, sync.source_path);
+                let destination = place(sync.destination, sync.destination_path);
+                let params = check_params(sync.params.into())?;
+                Run::resolve(Job::Sync { source, destination, params }, sync.output, surroundings)?
             }
         })
     }
@@ -142,15 +151,9 @@ fn place(trusted: PathBuf, below: Option<RelPath>) -> Place {
 }
 
 impl Run {
-    fn resolve(
-        job: Job,
-        params: ParamFlags,
-        output: OutputFlags,
-        surroundings: Surroundings,
-    ) -> Result<Config, ConfigError> {
-        let params = check_params(params.into())?;
+    fn resolve(job: Job, output: OutputFlags, surroundings: Surroundings) -> Result<Config, ConfigError> {
         let output = Output::resolve(output, surroundings)?;
-        Ok(Config::Run(Box::new(Self { job, params, output })))
+        Ok(Config::Run(Box::new(Self { job, output })))
     }
 }
 
@@ -163,6 +166,10 @@ impl LinkConfig {
             (Some(_), Some(_)) => return Err(ConfigError::TwoEndpoints),
         };
         let LinkFlags { identity, connect_timeout, .. } = flags;
+        if connect_timeout.is_some() && matches!(endpoint, Endpoint::Listen(_)) {
+            return Err(ConfigError::TimeoutOfListener);
+        }
+        let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         Ok(Self { endpoint, side, identity, connect_timeout })
     }
 }
@@ -195,6 +202,9 @@ impl Output {
 fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.bandwidth_limit == Some(0) {
         return Err(ConfigError::NoBandwidth);
+    }
+    if params.delete_limit != DeleteLimit::default() && !params.delete {
+        return Err(ConfigError::LimitOfNoDelete);
     }
     if params.min_size.zip(params.max_size).is_some_and(|(min, max)| min > max) {
         return Err(ConfigError::NoSize);
@@ -258,7 +268,8 @@ mod tests {
     fn attributes_that_are_kept_by_default_may_be_declined() {
         let args =
             ["sync", "a", "b", "--no-xattrs", "--no-acls", "--no-hard-links", "--no-sparse", "--no-specials"];
-        assert!(!resolve(&args, PIPE).unwrap().params.preserve.xattrs);
+        let Job::Sync { params, .. } = resolve(&args, PIPE).unwrap().job else { panic!("not a sync") };
+        assert!(!params.preserve.xattrs);
     }
 
     #[test]
@@ -274,9 +285,20 @@ mod tests {
     }
 
     #[test]
+    fn flags_that_have_no_effect_without_another_are_refused() {
+        let listens = ["send", "a", "--identity=i", "--listen=127.0.0.1:0", "--connect-timeout=1"];
+        assert!(matches!(resolve(&listens, PIPE), Err(ConfigError::TimeoutOfListener)));
+        let dials = ["receive", "a", "--identity=i", "--connect=h:1", "--connect-timeout=1"];
+        assert!(resolve(&dials, PIPE).is_ok());
+        let limit = ["sync", "a", "b", "--delete-limit=10"];
+        assert!(matches!(resolve(&limit, PIPE), Err(ConfigError::LimitOfNoDelete)));
+        assert!(resolve(&[&limit[..], &["--delete"]].concat(), PIPE).is_ok());
+    }
+
+    #[test]
     fn a_folder_below_is_apart_from_the_folder_that_is_trusted() {
         let run = resolve(&["sync", "a", "b", "--source-path=/in", "--destination-path=x/y"], PIPE).unwrap();
-        let Job::Sync { source, destination } = run.job else { panic!("not a sync") };
+        let Job::Sync { source, destination, .. } = run.job else { panic!("not a sync") };
         assert_eq!((source.trusted.as_path(), source.path()), (Path::new("a"), "a/in".into()));
         assert_eq!((destination.trusted.as_path(), destination.path()), (Path::new("b"), "b/x/y".into()));
     }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::{
-    Compare, Compression, DeleteLimit, Ownership, Preserve, RunParams, Shard, VolumeId, WriteMode,
+    Compare, Compression, DeleteLimit, Demands, Ownership, Preserve, RunParams, Shard, VolumeId, WriteMode,
 };
 
 use crate::path::{OWN_DIR, RelPath};
@@ -137,7 +137,7 @@ pub(super) struct ReceiveFlags {
     pub(super) once: bool,
 
     #[command(flatten)]
-    pub(super) params: ParamFlags,
+    pub(super) demands: DemandFlags,
 
     #[command(flatten)]
     pub(super) output: OutputFlags,
@@ -158,6 +158,9 @@ pub(super) struct SendFlags {
 
     #[command(flatten)]
     pub(super) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(super) wire: WireFlags,
 
     #[command(flatten)]
     pub(super) output: OutputFlags,
@@ -204,12 +207,12 @@ pub(super) struct LinkFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) identity: PathBuf,
 
-    /// How long to go on trying to reach the other end
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub(super) connect_timeout: Duration,
+    /// How long to go on trying to reach the other end, with --connect [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) connect_timeout: Option<Duration>,
 }
 
-/// Everything that [`RunParams::to_args`] spells.
+/// What [`RunParams::to_args`] spells, but for [`WireFlags`].
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files")]
 pub(super) struct ParamFlags {
@@ -306,24 +309,6 @@ pub(super) struct ParamFlags {
     #[arg(long, help_heading = "Attributes")]
     no_specials: bool,
 
-    /// Compression on the wire: by data and link, none, or zstd at a level from 1 to 19
-    #[arg(long, value_name = "auto|none|LEVEL", default_value = "auto", help_heading = "Transfer")]
-    compression: Compression,
-
-    /// Bytes per second on the wire, such as 100Mi or 2G [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes, help_heading = "Transfer")]
-    bandwidth_limit: Option<u64>,
-
-    /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the end that dials, at most 4
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "0",
-        value_parser = clap::value_parser!(u32).range(..=i64::from(contract::MAX_CONNECTIONS)),
-        help_heading = "Transfer"
-    )]
-    connections: u32,
-
     /// Sync one part of a tree that several pairs of processes share, counted from 0; all at once, with the same --run
     #[arg(long, value_name = "I/N", help_heading = "Transfer")]
     shard: Option<Shard>,
@@ -331,6 +316,72 @@ pub(super) struct ParamFlags {
     /// The run's name in its report
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
     run: String,
+}
+
+/// How content crosses, which the sending end decides.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Transfer")]
+pub(super) struct WireFlags {
+    /// Compression on the wire: by data and link, none, or zstd at a level from 1 to 19
+    #[arg(long, value_name = "auto|none|LEVEL", default_value = "auto")]
+    compression: Compression,
+
+    /// Bytes per second on the wire, such as 100Mi or 2G [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
+    bandwidth_limit: Option<u64>,
+
+    /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the end that dials, at most 4
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        value_parser = clap::value_parser!(u32).range(..=i64::from(contract::MAX_CONNECTIONS))
+    )]
+    connections: u32,
+}
+
+impl WireFlags {
+    /// Adds to `params` how content crosses.
+    pub(super) fn add_to(self, params: RunParams) -> RunParams {
+        let Self { compression, bandwidth_limit, connections } = self;
+        RunParams { compression, bandwidth_limit, connections, ..params }
+    }
+}
+
+/// Everything that [`Demands::to_args`] spells: what the owner of DST demands of every run, whatever the sending end asks for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Demands on every run, also on one with --force")]
+pub(super) struct DemandFlags {
+    /// Change nothing, and say what would be done, a line an action on standard output
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// Delete nothing
+    #[arg(long)]
+    no_delete: bool,
+
+    /// Refuse a run that would remove more than this share of DST's entries
+    #[arg(long, value_name = "PERCENT")]
+    delete_limit: Option<DeleteLimit>,
+
+    /// Refuse every run where DST has not this id: the `volume` in an earlier run's report
+    #[arg(long, value_name = "ID")]
+    expect_volume: Option<VolumeId>,
+
+    /// Neither write nor delete what this gitignore pattern matches; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// The run's name in the report of a run that fails before the sending end has said its name
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
+    run: String,
+}
+
+impl From<DemandFlags> for Demands {
+    fn from(flags: DemandFlags) -> Self {
+        let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, run } = flags;
+        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume }
+    }
 }
 
 /// What is said of a run, and where.
@@ -402,11 +453,9 @@ impl From<ParamFlags> for RunParams {
                 specials: !flags.no_specials,
             },
             write: flags.write,
-            compression: flags.compression,
-            bandwidth_limit: flags.bandwidth_limit,
-            connections: flags.connections,
             shard: flags.shard,
             expect_volume: flags.expect_volume,
+            ..Self::default()
         }
     }
 }
@@ -467,11 +516,18 @@ mod tests {
     use super::*;
 
     fn parse(args: &[String]) -> Result<RunParams, clap::Error> {
-        let line = ["volferry", "sync"].into_iter().map(String::from);
-        let line = line.chain(args.iter().cloned()).chain(["a".into(), "b".into()]);
-        match Flags::try_parse_from(line)?.command {
-            Command::Sync(sync) => Ok(sync.params.into()),
-            other => panic!("`sync` was read as {other:?}"),
+        let line = ["volferry", "send", "--identity=i", "a"].into_iter().map(String::from);
+        match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
+            Command::Send(send) => Ok(send.wire.add_to(send.params.into())),
+            other => panic!("`send` was read as {other:?}"),
+        }
+    }
+
+    fn parse_demands(args: &[String]) -> Result<Demands, clap::Error> {
+        let line = ["volferry", "receive", "--identity=i", "a"].into_iter().map(String::from);
+        match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
+            Command::Receive(receive) => Ok(receive.demands.into()),
+            other => panic!("`receive` was read as {other:?}"),
         }
     }
 
@@ -535,6 +591,7 @@ mod tests {
                 connections,
                 shard,
                 expect_volume: volume.map(VolumeId::new),
+                demands: Demands::default(),
             }
         }
     }
@@ -542,6 +599,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_parameters_survive_the_command_line(params in any_params()) {
+            let demands = Demands::of(&params);
+            prop_assert_eq!(parse_demands(&demands.to_args()).unwrap(), demands);
             prop_assert_eq!(parse(&params.to_args()).unwrap(), params);
         }
     }
@@ -549,6 +608,41 @@ mod tests {
     #[test]
     fn no_flags_mean_the_default_parameters() {
         assert_eq!(parse(&[]).unwrap(), RunParams::default());
+    }
+
+    /// Which commands take which flags. A flag that could have no effect is taken by none.
+    #[test]
+    fn each_command_takes_the_flags_that_have_an_effect_there() {
+        const KEYGEN: &str = "help out";
+        const PLACES: [&str; 2] = ["source_path", "destination_path"];
+        const OUTPUT: &str = "help log_format progress report run verbose";
+        const LINK: &str = "connect connect_timeout identity listen";
+        const WIRE: &str = "bandwidth_limit compression connections";
+        const DEMANDS: &str = "delete_limit dry_run exclude expect_volume no_delete once";
+        const PARAMS: &str = "compare delete delete_limit dry_run exclude expect_volume force ignore_files include \
+                              max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
+                              no_xattrs ownership shard verify write";
+        for (command, flags) in [
+            ("keygen", vec![KEYGEN]),
+            ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
+            ("receive", vec![OUTPUT, LINK, DEMANDS, PLACES[1]]),
+            ("sync", vec![OUTPUT, PARAMS, PLACES[0], PLACES[1]]),
+        ] {
+            let mut all = Flags::command();
+            all.build();
+            let command = all.find_subcommand(command).unwrap();
+            let mut taken: Vec<_> = command
+                .get_arguments()
+                .filter(|arg| !arg.is_positional())
+                .map(|arg| arg.get_id().as_str())
+                .collect();
+            let mut expected: Vec<_> = flags.iter().flat_map(|flags| flags.split_whitespace()).collect();
+            taken.push("help");
+            taken.sort_unstable();
+            taken.dedup();
+            expected.sort_unstable();
+            assert_eq!(taken, expected, "{}", command.get_name());
+        }
     }
 
     #[test]

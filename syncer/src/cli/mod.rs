@@ -15,9 +15,16 @@ mod screen;
 mod signals;
 mod summary;
 
-use std::{error::Error, iter};
+use std::{
+    error::Error,
+    io::{self, Write as _},
+    iter,
+};
 
-use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
+use clap::{
+    CommandFactory as _, Parser as _,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use contract::ExitCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -53,7 +60,22 @@ fn raise_file_limit() {
 fn answer(error: &clap::Error) -> ExitCode {
     // Where the text cannot be printed there is nowhere to say so.
     let _ = error.print();
+    if let Some(hint) = takers(error) {
+        let _ = writeln!(io::stderr(), "{hint}");
+    }
     if error.use_stderr() { ExitCode::Usage } else { ExitCode::Done }
+}
+
+/// Says which commands take a flag that was given to another.
+fn takers(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    let flags = Flags::command();
+    let takes = |command: &&clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let takers =
+        flags.get_subcommands().filter(takes).map(|command| format!("`volferry {}`", command.get_name()));
+    let takers = takers.collect::<Vec<_>>().join(" and ");
+    (!takers.is_empty()).then(|| format!("hint: {flag} has no effect here; {takers} takes it"))
 }
 
 /// `error` in the form that the parser gives to its own, with the usage of `command`.

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::SystemTime};
 
-use contract::{Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunParams, RunResult, Side};
+use contract::{Demands, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side};
 use thiserror::Error;
 
 use super::{
@@ -43,13 +43,13 @@ impl LinkError {
 
 /// Carries out `run`, and tells of it in every way that it asks for.
 pub(super) fn run(run: Run) -> ExitCode {
-    let Run { job, params, output } = run;
+    let Run { job, output } = run;
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
     logging::start(&output, &screen);
     let monitor = Monitor::new(announce(&screen)).with_planned(show(&screen, output.progress));
     let monitor = Arc::new(monitor);
     match watch(&output, &screen, &monitor) {
-        Ok(live) => work(job, &params, &monitor, &mut Teller { output, screen, live, told: None }),
+        Ok(live) => work(job, &monitor, &mut Teller { output, screen, live, told: None }),
         Err(error) => {
             screen.say(&format!("error: no thread for progress and signals: {error}\n"));
             ExitCode::Failed
@@ -85,16 +85,16 @@ fn show(screen: &Arc<Screen>, mode: ProgressMode) -> impl Fn(&PlannedAction) + S
     }
 }
 
-fn work(job: Job, params: &RunParams, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
+fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     let outcome = match job {
-        Job::Sync { source, destination } => session::sync(source, destination, params, monitor),
-        Job::Send { source, link } => match open(link) {
-            Ok(link) => session::send(source, &link, params, monitor),
-            Err(error) => refused(params, &error),
+        Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
+        Job::Send { source, link, params } => match open(link) {
+            Ok(link) => session::send(source, &link, &params, monitor),
+            Err(error) => refused(&params.run, &error),
         },
-        Job::Receive { destination, link, once } => match open(link) {
-            Ok(link) => return receive(destination, &link, params, monitor, once, teller),
-            Err(error) => refused(params, &error),
+        Job::Receive { destination, link, once, demands } => match open(link) {
+            Ok(link) => return receive(destination, &link, &demands, monitor, once, teller),
+            Err(error) => refused(&demands.run, &error),
         },
     };
     teller.tell(&outcome);
@@ -105,13 +105,13 @@ fn work(job: Job, params: &RunParams, monitor: &Monitor, teller: &mut Teller) ->
 fn receive(
     destination: Place,
     link: &Link,
-    params: &RunParams,
+    demands: &Demands,
     monitor: &Monitor,
     once: bool,
     teller: &mut Teller,
 ) -> ExitCode {
     let outcome =
-        session::receive(destination, link, params, monitor, once, &mut |outcome| teller.tell(outcome));
+        session::receive(destination, link, demands, monitor, once, &mut |outcome| teller.tell(outcome));
     let told = teller.told.as_ref() == Some(&outcome.report);
     if !told && (once || outcome.exit != ExitCode::Done) {
         teller.tell(&outcome);
@@ -129,10 +129,10 @@ fn open(link: LinkConfig) -> Result<Link, LinkError> {
 }
 
 /// The outcome of a run that did not begin, for want of an identity.
-fn refused(params: &RunParams, error: &LinkError) -> Outcome {
+fn refused(run: &str, error: &LinkError) -> Outcome {
     let now = contract::timestamp(SystemTime::now());
     let report = Report {
-        run: params.run.clone(),
+        run: run.into(),
         result: RunResult::Failed,
         reason: Some(error.reason().into()),
         message: chain(error),

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     entry::{Kind, Meta},
+    filter::Filter,
     hash::TreeDigest,
     listing::Listing,
     path::{OWN_DIR, RelPath},
@@ -18,7 +19,9 @@ use crate::{
 };
 
 use super::{
-    SessionError, links,
+    SessionError,
+    execute::path_in,
+    links,
     moves::{Moved, Moves},
 };
 
@@ -76,6 +79,8 @@ pub(super) struct Compared {
     pub moves: HashMap<RelPath, Moved>,
     /// What stays of the directories that go.
     pub kept: Kept,
+    /// Names of files whose first name the owner of the sink's tree excludes.
+    pub unlinked: Vec<RelPath>,
 }
 
 /// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its listing.
@@ -103,8 +108,8 @@ impl Visit {
         Ok(())
     }
 
-    fn spared(&self, policy: Policy) -> Spared<'_> {
-        Spared { dir: &self.path, rules: self.rules.as_deref(), sizes: policy.sizes }
+    fn spared<'a>(&'a self, policy: Policy, owner: &'a Filter) -> Spared<'a> {
+        Spared { dir: &self.path, rules: self.rules.as_deref(), sizes: policy.sizes, owner }
     }
 }
 
@@ -115,7 +120,7 @@ impl Compared {
     }
 }
 
-/// Compares the trees. `may_move` is whether a directory may be moved as it is. The contents of files are still to be compared where the
+/// Compares the trees. `may_move` is whether a directory may be moved as it is, and `owner` what is not to be written. The contents of files are still to be compared where the
 /// plans say so, and then hard links to be settled.
 pub(super) fn compare(
     source: &mut impl SourceTree,
@@ -123,6 +128,7 @@ pub(super) fn compare(
     sink: &Tree,
     policy: Policy,
     may_move: bool,
+    owner: &Filter,
 ) -> Result<Compared, SessionError> {
     if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
         return Ok(Compared::default());
@@ -131,11 +137,11 @@ pub(super) fn compare(
         Visit { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: head.root_meta, rules: None };
     let moves = Moves::new(sink, policy, may_move);
     let level = VecDeque::from([root]);
-    let (dirs, held, kept) = (Vec::new(), Vec::new(), Kept::new());
+    let (dirs, held, made) = (Vec::new(), Vec::new(), Compared::default());
     let patterns = InUse::default();
-    let mut walk = Walk { source, sink, policy, level, asked: 0, dirs, moves, held, kept, patterns };
+    let mut walk = Walk { source, sink, policy, owner, level, asked: 0, dirs, moves, held, made, patterns };
     walk.run()?;
-    Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), kept: walk.kept })
+    Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), ..walk.made })
 }
 
 /// A comparison that is under way.
@@ -143,6 +149,7 @@ struct Walk<'a, S> {
     source: &'a mut S,
     sink: &'a Tree,
     policy: Policy,
+    owner: &'a Filter,
     level: VecDeque<Visit>,
     /// How many of them have been asked for.
     asked: usize,
@@ -150,7 +157,8 @@ struct Walk<'a, S> {
     moves: Moves<'a>,
     /// What might have been moved, until it is known what goes.
     held: Vec<(Visit, TreeDigest)>,
-    kept: Kept,
+    /// What else has been found.
+    made: Compared,
     patterns: InUse,
 }
 
@@ -181,14 +189,16 @@ impl<S: SourceTree> Walk<'_, S> {
             }
             let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
             visit.follow(&listed.rules, &self.patterns)?;
-            let spared = visit.spared(self.policy);
+            let spared = visit.spared(self.policy, self.owner);
+            let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
+            self.made.unlinked.extend(unlinked.map(|entry| path_in(&visit.path, entry.name)));
             let plan = plan_dir(&listed.listing, &there.listing, self.policy, spared);
             self.descend(&visit, &listed, there, &plan)?;
             let (source, sink, meta) = (visit.source, visit.sink, visit.meta);
             let planned =
                 PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
             if !spared.is_nothing() {
-                keep(&mut self.kept, self.sink, &planned, spared);
+                keep(&mut self.made.kept, self.sink, &planned, spared);
             }
             self.dirs.push(planned);
         }
@@ -213,8 +223,9 @@ impl<S: SourceTree> Walk<'_, S> {
         there: &Dir,
         plan: &DirPlan,
     ) -> Result<(), SessionError> {
-        let dirs = listed.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-        for (entry, pair) in dirs.zip(&plan.pairs) {
+        let mut pairs = plan.pairs.iter().peekable();
+        for (index, entry) in (0..).zip(&listed.listing) {
+            let Some(pair) = pairs.next_if(|pair| pair.index == index) else { continue };
             let sink = pair.sink.map(|nth| there.first_child + nth);
             let digest = &listed.children[pair.source as usize];
             if sink.is_some_and(|id| self.policy.same(digest, &self.sink.dirs[id as usize].digest)) {

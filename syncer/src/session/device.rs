@@ -13,7 +13,7 @@ use super::{
     local::copy_all,
     read::Origin,
     remote,
-    sink::{expect_done, make_report},
+    sink::{expect_done, make_report, tell_planned},
     source::serve,
     writing::{Store, Writing},
 };
@@ -34,7 +34,7 @@ use crate::{
 
 /// Refuses what only makes sense for a tree.
 fn check_params(params: &RunParams) -> Result<(), SessionError> {
-    match params.flags_of_trees().next() {
+    match params.flags_of_trees().chain(params.demands.flags_of_trees()).next() {
         Some(flag) => Err(SessionError::NotForDevices { flag }),
         None => Ok(()),
     }
@@ -108,10 +108,11 @@ pub(super) fn receive(
     let mut done = SourceDone::default();
     let mut run = Run { place, len, params, failures: Failures::default(), counters: Counters::default() };
     let mut hashes = RemoteHashes(control);
+    let monitor = watch.monitor();
     let notes = match params.dry_run {
-        true => {
-            run.rehearse(watch, &mut hashes, &mut |action| control.send(&Message::Planned(vec![action])))?
-        }
+        true => run.rehearse(watch, &mut hashes, &mut |action| {
+            tell_planned(control, params, monitor, vec![action])
+        })?,
         false => run.change(watch, &mut hashes, &mut |writing, device| {
             if remote::run(writing, peer, |fetch| fetch_all(device, fetch))? {
                 done = expect_done(control)?;

@@ -23,6 +23,14 @@ pub enum SessionError {
     /// The source's root cannot be opened.
     #[error("cannot read the source")]
     Source(#[source] RootError),
+    /// The source is the destination of another run.
+    #[error(
+        "another run writes to the source {path} now, and half of its changes would be copied: run again when it is over"
+    )]
+    SourceBusy {
+        /// The source's root.
+        path: PathBuf,
+    },
     /// The source's device, or its image, cannot be read.
     #[error("cannot read the source")]
     SourceDevice(#[source] DeviceError),
@@ -83,6 +91,7 @@ impl SessionError {
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
+            Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),
             Self::SourceDevice(_) => (ExitCode::Failed, "DeviceUnreadable"),
             Self::Device(DeviceError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
             Self::Device(DeviceError::TooSmall { .. }) => (ExitCode::Failed, "DestinationTooSmall"),
@@ -96,6 +105,7 @@ impl SessionError {
             Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
             Self::Transport(TransportError::Identity(_)) => (ExitCode::Identity, "IdentityRefused"),
+            Self::Transport(TransportError::OtherJob) => (ExitCode::Identity, "OtherJob"),
             Self::Transport(TransportError::OtherProtocol) => (ExitCode::Failed, "OtherProtocol"),
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
             Self::Transport(TransportError::Address { .. }) => (ExitCode::Failed, "AddressUnusable"),

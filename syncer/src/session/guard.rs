@@ -22,9 +22,22 @@ pub(super) fn check_volume(
     path: &Path,
     found: Option<VolumeId>,
 ) -> Result<Vec<String>, SessionError> {
-    let Some(expected) = params.expect_volume.filter(|expected| found != Some(*expected)) else {
+    if let Some(expected) = params.demands.expect_volume {
+        check_expected(expected, path, found, false)?;
+    }
+    let Some(expected) = params.expect_volume else { return Ok(Vec::new()) };
+    check_expected(expected, path, found, params.force)
+}
+
+fn check_expected(
+    expected: VolumeId,
+    path: &Path,
+    found: Option<VolumeId>,
+    forced: bool,
+) -> Result<Vec<String>, SessionError> {
+    if found == Some(expected) {
         return Ok(Vec::new());
-    };
+    }
     let found = found
         .map_or("no id: it was not a destination before, or was wiped".into(), |id| format!("the id {id}"));
     let path = path.display();
@@ -35,7 +48,7 @@ pub(super) fn check_volume(
         ),
         remedy: "see that the right volume is mounted; if this is the one that you want, expect its id, or none",
     };
-    refused.unless(params.force)
+    refused.unless(forced)
 }
 
 /// What a guard has against a run.
@@ -70,7 +83,19 @@ pub(super) fn check(
         true => planned.dirs.iter().map(|dir| deletes_in(dir, sink, &planned.kept)).sum(),
         false => 0,
     };
-    let (entries, limit) = (sink.totals.entries, u64::from(params.delete_limit.0));
+    let entries = sink.totals.entries;
+    let exceeds = |limit: &u64| deletes * 100 > limit * entries;
+    if let Some(limit) = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds) {
+        let refused = Refused {
+            reason: "DeleteLimitExceeded",
+            problem: format!(
+                "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
+            ),
+            remedy: "raise the limit there if that is what you want; --force at the source does not",
+        };
+        return refused.unless(false);
+    }
+    let limit = u64::from(params.delete_limit.0);
     let refused = match () {
         () if deletes == 0 => return Ok(Vec::new()),
         () if source.entries == 0 => Refused {
@@ -81,7 +106,7 @@ pub(super) fn check(
             ),
             remedy: "if the destination shall be emptied, remove its files yourself",
         },
-        () if deletes * 100 > limit * entries => Refused {
+        () if exceeds(&limit) => Refused {
             reason: "DeleteLimitExceeded",
             problem: format!(
                 "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
@@ -136,7 +161,7 @@ fn entries_below(tree: &Tree, id: DirId, kept: &Kept) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use contract::DeleteLimit;
+    use contract::{DeleteLimit, Demands};
 
     use super::*;
     use crate::{
@@ -224,6 +249,24 @@ mod tests {
         let half = RunParams { delete_limit: DeleteLimit(25), ..RunParams::default() };
         assert_eq!(check_deletes(vec![1], 9, &half), Ok(0));
         assert_eq!(check_deletes(vec![0], 9, &half), Err("DeleteLimitExceeded"));
+    }
+
+    #[test]
+    fn what_the_receiving_end_demands_is_not_overridden_by_force() {
+        let demands = |demands| RunParams {
+            demands,
+            force: true,
+            delete_limit: DeleteLimit(100),
+            ..RunParams::default()
+        };
+        let limit =
+            |percent| demands(Demands { delete_limit: Some(DeleteLimit(percent)), ..Demands::default() });
+        assert_eq!(check_deletes(vec![1], 9, &limit(25)), Ok(0));
+        assert_eq!(check_deletes(vec![1], 9, &limit(24)), Err("DeleteLimitExceeded"));
+        let (expected, other) = (VolumeId::new([1; 16]), VolumeId::new([2; 16]));
+        let params = demands(Demands { expect_volume: Some(expected), ..Demands::default() });
+        let check = |found| reason(check_volume(&params, Path::new("/copy"), Some(found)));
+        assert_eq!((check(expected), check(other)), (Ok(0), Err("OtherDestination")));
     }
 
     #[test]

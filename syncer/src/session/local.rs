@@ -12,6 +12,7 @@ use super::{
     device,
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
+    reading::Reading,
     rehearse::{Looked, Rehearsal},
     rewrite::{Zeros, differences},
     shards::Crew,
@@ -24,6 +25,7 @@ use crate::{
     attrs::{self, AttrsBuf},
     cores::cores,
     entry::Time,
+    filter::Filter,
     plan::Step,
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
     root::{Place, Root},
@@ -50,7 +52,9 @@ pub(super) fn run(
     let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
     let root = Root::enter(from).map_err(SessionError::Source)?;
     refuse_overlap(from, to)?;
+    let reading = Reading::hold(&root, from)?;
     let (destination, mut notes) = Target::open(to, params)?;
+    notes.extend(reading.note.clone());
     let doubt = destination.doubtful_since();
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
@@ -72,7 +76,7 @@ pub(super) fn run(
     watch.enter(Phase::Plan);
     let mut source = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
     let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move, &Filter::default())?;
     watch.enter(Phase::Delta);
     let monitor = watch.monitor();
     let origin = Origin::Tree(&root);

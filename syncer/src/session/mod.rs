@@ -21,6 +21,7 @@ mod local;
 mod moves;
 mod paths;
 mod read;
+mod reading;
 mod rehearse;
 mod remote;
 mod rewrite;
@@ -36,7 +37,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use contract::{ExitCode, Identity, Report, RunParams, RunResult, Side};
+use contract::{Demands, ExitCode, Identity, Report, RunParams, RunResult, Side};
 
 pub use error::SessionError;
 
@@ -105,12 +106,12 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
     clock.outcome(&params.run, result)
 }
 
-/// The sink's end: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned, or that
+/// The sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned, or that
 /// of no run when the end is stopped between two.
 pub fn receive(
     destination: impl Into<Place>,
     link: &Link,
-    params: &RunParams,
+    demands: &Demands,
     monitor: &Monitor,
     once: bool,
     on_run: &mut dyn FnMut(&Outcome),
@@ -119,18 +120,18 @@ pub fn receive(
     let clock = Clock::start(monitor);
     let mut port = match open_port(link, monitor) {
         Ok(port) => port,
-        Err(error) => return clock.outcome(&params.run, Err(error)),
+        Err(error) => return clock.outcome(&demands.run, Err(error)),
     };
     loop {
         let mut clock = Clock::start(monitor);
-        let mut run = params.run.clone();
+        let mut run = demands.run.clone();
         let end = End { side: Side::Sink, bandwidth_limit: None };
         let (back, result) = match connect(port, link, end, monitor) {
             Ok((connection, peer)) => {
                 // An end that listens may have waited for hours before the run began.
                 clock = Clock::started_at(connection.began(), monitor);
                 let wire = || connection.bytes_on_wire();
-                let result = sink::run(&destination, &peer, &mut clock.watch, &mut run, &wire);
+                let result = sink::run(&destination, &peer, demands, &mut clock.watch, &mut run, &wire);
                 let (port, cause) = finish(connection, &peer, &result, true);
                 (Some(port), result.map_err(|error| error.or_cause(cause)))
             }
@@ -279,7 +280,9 @@ mod tests {
                 source::run(&from.into(), &source_peer, params, &mut Stopwatch::start(&monitor)).unwrap()
             });
             let mut watch = Stopwatch::start(&monitor);
-            let sink = sink::run(&to.into(), &sink_peer, &mut watch, &mut String::new(), &|| 7).unwrap();
+            let sink =
+                sink::run(&to.into(), &sink_peer, &Demands::default(), &mut watch, &mut String::new(), &|| 7)
+                    .unwrap();
             (source.join().unwrap(), sink)
         })
     }

@@ -5,7 +5,9 @@ use std::{
     path::Path,
 };
 
-use contract::{Compare, Phase, Report, RunParams, RunResult, Side, VolumeId, Work, WriteMode};
+use contract::{
+    Compare, Demands, Phase, PlannedAction, Report, RunParams, RunResult, Side, VolumeId, Work, WriteMode,
+};
 
 use super::{
     SessionError, alike,
@@ -24,7 +26,7 @@ use crate::{
     apply::{Candidate, Destination, Settings},
     attrs::Classes,
     entry::Time,
-    filter::{Filter, SizeLimits},
+    filter::{Filter, FilterError, SizeLimits},
     monitor::Monitor,
     plan::{Content, Policy, Step},
     report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
@@ -46,19 +48,21 @@ pub(super) struct Planned {
     pub sink: Tree,
 }
 
-/// Runs the sink's end over a connection. `run` is set to the run's name once the source has said it, for the report of a run that fails;
+/// Runs the sink's end over a connection, as far as `demands` lets the source decide. `run` is set to the run's name once the source has said it, for the report of a run that fails;
 /// `bytes_on_wire` is asked when the report is made.
 pub(super) fn run(
     place: &Place,
     peer: &Peer,
+    demands: &Demands,
     watch: &mut Stopwatch<'_>,
     run: &mut String,
     bytes_on_wire: &dyn Fn() -> u64,
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     watch.enter(Phase::Scan);
-    control.send(&Message::Welcome(Welcome { version: env!("CARGO_PKG_VERSION").into() }))?;
-    let hello = expect_hello(control)?;
+    let version = env!("CARGO_PKG_VERSION").into();
+    control.send(&Message::Welcome(Welcome { version, dry_run: demands.dry_run }))?;
+    let hello = demanded(expect_hello(control)?, demands);
     run.clone_from(&hello.params.run);
     peer.use_connections(hello.params.connections);
     if let Some(len) = hello.device {
@@ -85,7 +89,8 @@ pub(super) fn run(
 
     watch.enter(Phase::Plan);
     let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move)?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move, &owners_filter(&params)?)?;
+    report_unlinked(&compared, &failures);
     watch.enter(Phase::Delta);
     let checker = checker(Origin::Tree(destination.root()), &failures, watch.monitor());
     checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?;
@@ -138,6 +143,30 @@ pub(super) fn run(
     Ok(report)
 }
 
+/// The run that the source asks for, as far as the owner of the destination lets it.
+fn demanded(mut hello: Hello, demands: &Demands) -> Hello {
+    let params = &mut hello.params;
+    params.demands = demands.clone();
+    // The source tells of a dry run that it asked for.
+    params.demands.dry_run &= !params.dry_run;
+    params.dry_run |= demands.dry_run;
+    params.delete &= !demands.no_delete;
+    hello
+}
+
+/// Tells the source of some of the actions of a dry run, and whoever asked for it at this end.
+pub(super) fn tell_planned(
+    control: &Control,
+    params: &RunParams,
+    monitor: &Monitor,
+    actions: Vec<PlannedAction>,
+) -> Result<(), TransportError> {
+    if params.demands.dry_run {
+        actions.iter().for_each(|action| monitor.planned(action));
+    }
+    control.send(&Message::Planned(actions))
+}
+
 /// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the report.
 pub(super) fn open_destination(
     place: &Place,
@@ -179,7 +208,9 @@ fn rehearse(
     failures.merge(head.source.failed, head.source.failures.clone());
     watch.enter(Phase::Plan);
     let policy = policy(params, looked.settings);
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move(params))?;
+    let owner = owners_filter(params)?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move(params), &owner)?;
+    report_unlinked(&compared, &failures);
     watch.enter(Phase::Delta);
     let changed = match looked.root() {
         Some(root) => {
@@ -193,7 +224,10 @@ fn rehearse(
     let counters = Counters::default();
     let rehearsal =
         Rehearsal { params, head: &head, looked: &looked, failures: &failures, counters: &counters };
-    notes.extend(rehearsal.tell(&plan, changed, &mut |actions| control.send(&Message::Planned(actions)))?);
+    notes.extend(
+        rehearsal
+            .tell(&plan, changed, &mut |actions| tell_planned(control, params, watch.monitor(), actions))?,
+    );
     let totals = rehearsal.totals();
     let mut report = make_report(params, watch, &totals, &counters, &failures, looked.volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
@@ -293,6 +327,17 @@ impl Applying<'_> {
     }
 }
 
+/// What the owner of the destination lets no source write.
+pub(super) fn owners_filter(params: &RunParams) -> Result<Filter, FilterError> {
+    Filter::default().sparing(&params.demands.exclude)
+}
+
+/// Takes the links of `compared` that cannot be made as failures, as their files are excluded at this end.
+fn report_unlinked(compared: &Compared, failures: &Failures) {
+    let why = "it is a hard link of a file that is excluded at the destination";
+    compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
+}
+
 /// What decides that entries are the same.
 pub(super) fn policy(params: &RunParams, settings: Settings) -> Policy {
     Policy {
@@ -327,7 +372,8 @@ fn sizes(params: &RunParams) -> SizeLimits {
 /// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there; and metadata has to tell
 /// that its files have not changed.
 pub(super) fn may_move(params: &RunParams) -> bool {
-    let has_patterns = !params.include.is_empty() || !params.exclude.is_empty();
+    let mut patterns = [&params.include, &params.exclude, &params.demands.exclude].into_iter();
+    let has_patterns = patterns.any(|patterns| !patterns.is_empty());
     let leaves_out = has_patterns || params.ignore_files || sizes(params) != SizeLimits::default();
     !leaves_out && content(params) == Content::Trusted
 }
@@ -343,7 +389,7 @@ pub(super) fn scan_tree(
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
         doubt,
-        filter: Filter::new(&params.include, &params.exclude)?,
+        filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
         // The sink is told of the source's with its listings.
         ignore_files: params.ignore_files && side == Side::Source,
         ignore_permissions: !params.preserve.permissions,

@@ -11,6 +11,7 @@ use super::{
     feed::Feed,
     paths::{EntriesOf, Paths},
     read::Origin,
+    reading::Reading,
     sink::scan_tree,
     sketch::sketch_all,
 };
@@ -20,7 +21,7 @@ use crate::{
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::{Control, DataSender, Peer, TransportError},
-    wire::{FileGroup, Hello, Listed, Message, SourceDone, TreeHead},
+    wire::{FileGroup, Hello, Listed, Message, SourceDone, TreeHead, Welcome},
 };
 
 /// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
@@ -43,6 +44,7 @@ pub(super) fn run(
     control.send(&Message::Hello(Box::new(hello)))?;
     let failures = Failures::default();
     let root = Root::enter(place).map_err(SessionError::Source)?;
+    let _reading = Reading::hold(&root, place)?;
     let tree = scan_tree(&place.path(), &root, params, Side::Source, None, &failures)?;
     push(control, &tree)?;
     let head = TreeHead {
@@ -67,7 +69,8 @@ pub(super) fn serve(
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     let monitor = watch.monitor();
-    expect_welcome(control)?;
+    // The owner of the destination may have made the run a dry one.
+    let dry_run = expect_welcome(control)?.dry_run || params.dry_run;
     std::thread::scope(|scope| {
         let start = |watch: &mut Stopwatch<'_>| {
             watch.enter(Phase::Transfer);
@@ -102,7 +105,7 @@ pub(super) fn serve(
                         monitor,
                     )?))?;
                 }
-                Message::Planned(actions) if params.dry_run => {
+                Message::Planned(actions) if dry_run => {
                     actions.iter().for_each(|action| monitor.planned(action));
                 }
                 Message::Report(report) => return Ok(*report),
@@ -151,11 +154,11 @@ impl Drop for Release<'_> {
     }
 }
 
-fn expect_welcome(control: &Control) -> Result<(), TransportError> {
+fn expect_welcome(control: &Control) -> Result<Welcome, TransportError> {
     match control.recv()? {
         Message::Welcome(welcome) => {
-            tracing::debug!(version = welcome.version, "the sink is ready");
-            Ok(())
+            tracing::debug!(version = welcome.version, dry_run = welcome.dry_run, "the sink is ready");
+            Ok(welcome)
         }
         other => Err(TransportError::Unexpected { got: other.what(), expected: "Welcome" }),
     }

@@ -11,7 +11,7 @@ use super::{
     execute::path_in,
     read::Origin,
     shards::verifies,
-    sink::{policy, scan_tree},
+    sink::{owners_filter, policy, scan_tree},
 };
 use crate::{
     apply::Settings,
@@ -45,7 +45,7 @@ impl Verifier<'_> {
     ) -> Result<Vec<String>, SessionError> {
         let sink = scan_tree(self.path, self.root, self.params, Side::Sink, None, self.failures)?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
-        let mut compared = compare(source, head, &sink, policy, false)?;
+        let mut compared = compare(source, head, &sink, policy, false, &owners_filter(self.params)?)?;
         let shard = self.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let changed = self.checker().check(&mut compared.dirs, hashes, None)?;

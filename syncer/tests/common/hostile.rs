@@ -32,8 +32,8 @@ use syncer::{
     listing::ListingBuilder,
     scan::Totals,
     wire::{
-        HEADER_BYTES, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, PROTOCOL, SourceDone, TreeHead,
-        Welcome, begin_frame, code, end_frame, read_header,
+        HEADER_BYTES, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, SourceDone, TreeHead, Welcome,
+        begin_frame, code, end_frame, protocol_of, read_header,
     },
 };
 use tokio::{runtime::Runtime, time::timeout};
@@ -52,7 +52,7 @@ pub struct Hostile {
 impl Hostile {
     /// Connects to an end that listens, with the other end's key.
     pub fn dial(address: SocketAddr, key: &Path) -> Self {
-        Self::try_dial(address, key, PROTOCOL).unwrap()
+        Self::try_dial(address, key, &protocol_of("job")).unwrap()
     }
 
     /// The same, in any protocol.
@@ -207,7 +207,7 @@ impl Hostile {
 impl Hostile {
     /// Waits until the source's tree is known.
     pub fn welcome(&mut self) {
-        self.say(&Message::Welcome(Welcome { version: "0".into() }));
+        self.say(&Message::Welcome(Welcome { version: "0".into(), dry_run: false }));
         while !matches!(self.hear().expect("there is no tree"), Message::Tree(_)) {}
     }
 }

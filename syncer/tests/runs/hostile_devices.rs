@@ -154,7 +154,7 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let before = Snapshot::of(&folder);
     let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
-    peer.say(&Message::Welcome(syncer::wire::Welcome { version: "0".into() }));
+    peer.say(&Message::Welcome(syncer::wire::Welcome { version: "0".into(), dry_run: false }));
     assert!(matches!(peer.hear(), Some(Message::Hello(hello)) if hello.device == Some(LEN)));
     attack(&mut peer);
     peer.close();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contract::{ExitCode, IdentityPair, Phase, RunParams, RunResult};
+use contract::{Demands, ExitCode, IdentityPair, Phase, RunParams, RunResult};
 use syncer::{
     monitor::Monitor,
     session::{self, Endpoint, Link, Outcome},
@@ -36,7 +36,7 @@ fn monitor() -> (Monitor, mpsc::Receiver<SocketAddr>) {
 
 fn receive(to: &Path, link: &Link, monitor: &Monitor, once: bool) -> (Outcome, Vec<RunResult>) {
     let mut seen = Vec::new();
-    let last = session::receive(to, link, &RunParams::default(), monitor, once, &mut |outcome| {
+    let last = session::receive(to, link, &Demands::default(), monitor, once, &mut |outcome| {
         seen.push(outcome.report.result);
     });
     (last, seen)
@@ -46,7 +46,7 @@ fn receive(to: &Path, link: &Link, monitor: &Monitor, once: bool) -> (Outcome, V
 fn both_ends_run_in_one_process_and_their_monitors_end_at_what_was_moved() {
     let (from, to) = (scratch::scratch(), scratch::scratch());
     tree::gallery(from.path(), Shape::Everything);
-    let keys = IdentityPair::generate().unwrap();
+    let keys = IdentityPair::generate("job").unwrap();
     let timeout = Duration::from_secs(30);
     let ((sink_monitor, address), source_monitor) = (monitor(), Monitor::default());
     let (sent, (received, seen)) = thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn whoever_waits_for_a_peer_stops_at_once_when_asked() {
     let cases: [(&str, &dyn Fn() -> Endpoint); 2] = [("listens", &anywhere), ("dials", &silent)];
     for (what, endpoint) in cases {
         for side in ["source", "sink"] {
-            let keys = IdentityPair::generate().unwrap();
+            let keys = IdentityPair::generate("job").unwrap();
             let identity = if side == "source" { keys.source } else { keys.sink };
             let link = Link { endpoint: endpoint(), identity, connect_timeout: PATIENCE };
             let (monitor, _address) = monitor();
@@ -111,7 +111,7 @@ fn an_end_that_serves_and_is_stopped_before_any_run_tells_of_none() {
     let dir = scratch::scratch();
     let link = Link {
         endpoint: anywhere(),
-        identity: IdentityPair::generate().unwrap().sink,
+        identity: IdentityPair::generate("job").unwrap().sink,
         connect_timeout: PATIENCE,
     };
     let (monitor, address) = monitor();

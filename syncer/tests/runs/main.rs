@@ -9,11 +9,13 @@
 mod common;
 
 mod attributes;
+mod busy_source;
 mod changing_source;
 mod connections;
 mod contents;
 mod copies;
 mod crash;
+mod demands;
 mod devices;
 mod disks;
 mod doubt;

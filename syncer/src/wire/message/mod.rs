@@ -40,6 +40,9 @@ pub struct Hello {
 pub struct Welcome {
     /// The program's version, for the log.
     pub version: String,
+    /// The owner of the destination lets nothing be changed: the run is a dry one, whatever the source asks for.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// Why an end does not go on.

@@ -67,7 +67,7 @@ fn samples() -> Vec<Message> {
             attrs: Classes::NONE,
             device: Some(1 << 40),
         })),
-        Message::Welcome(Welcome { version: "1".into() }),
+        Message::Welcome(Welcome { version: "1".into(), dry_run: false }),
         Message::Listed(listed()),
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, u32::MAX]),

@@ -1,0 +1,64 @@
+//! A source that is another job's destination is not read while a run writes to it.
+
+use std::fs::{self, File};
+
+use contract::ExitCode;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::common::{
+    pair::{Pair, Way, text},
+    scratch, tree,
+};
+
+/// A pair whose source is the destination of an earlier run.
+fn chained(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    let first = scratch::dir(pair.dir(), "first");
+    tree::file(&first.join("file"), b"content");
+    pair.start(&["sync", text(&first), text(&pair.source)]).wait().assert_exit(ExitCode::Done);
+    pair
+}
+
+#[test]
+fn a_source_that_a_run_writes_to_is_refused_until_the_run_is_over() {
+    for way in Way::ALL {
+        let pair = chained(way);
+        let shards = pair.source.join(".volferry/shards");
+        fs::create_dir(&shards).unwrap();
+        let seat = shards.join("seat-1");
+        fs::write(&seat, "").unwrap();
+        for held in [&pair.source.join(".volferry/lock"), &seat] {
+            let writer = File::open(held).unwrap();
+            flock(&writer, FlockOperation::NonBlockingLockExclusive).unwrap();
+            let run = pair.run(&[]);
+            run.assert_exit(ExitCode::Failed);
+            run.ends().for_each(|end| assert_eq!(end.reason(), "SourceBusy", "{way:?}"));
+            assert!(!pair.destination.join("file").exists(), "{way:?}");
+        }
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content", "{way:?}");
+    }
+}
+
+#[test]
+fn readers_of_one_source_do_not_wait_for_each_other() {
+    let pair = chained(Way::Local);
+    let reader = File::open(pair.source.join(".volferry/lock")).unwrap();
+    flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
+    pair.run(&[]).assert_exit(ExitCode::Done);
+}
+
+#[test]
+fn a_lock_that_may_not_be_opened_is_noted_and_the_run_goes_on() {
+    for pair in Pair::each_unprivileged().filter(|pair| pair.way == Way::Local) {
+        let first = scratch::dir(pair.dir(), "first");
+        tree::file(&first.join("file"), b"content");
+        let as_root = Pair::new(Way::Local);
+        as_root.start(&["sync", text(&first), text(&pair.source)]).wait().assert_exit(ExitCode::Done);
+        scratch::open_to_all(&pair.source);
+        let run = pair.run(&["--ownership=never"]);
+        run.assert_exit(ExitCode::Done);
+        let notes = &run.report().notes;
+        assert!(notes.iter().any(|note| note.contains(".volferry/lock")), "{notes:?}");
+    }
+}

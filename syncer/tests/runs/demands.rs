@@ -1,0 +1,104 @@
+//! The owner of a destination decides, too: what `volferry receive` demands counts against whatever the source asks for.
+
+use std::fs;
+
+use contract::{Event, ExitCode};
+
+use crate::common::{
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Way},
+    process::Ended,
+    tree,
+};
+
+/// What the source asks for in each of the runs.
+const ASKED: [&str; 3] = ["--delete", "--delete-limit=100", "--force"];
+
+/// A copy of `kept` whose source then changed, with a further file that the source does not have.
+fn pair() -> Pair {
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.source.join("kept"), b"old");
+    pair.sync("before");
+    tree::file(&pair.source.join("kept"), b"new content");
+    tree::file(&pair.source.join("more"), b"more");
+    tree::file(&pair.destination.join("extra"), b"extra");
+    pair
+}
+
+fn run(pair: &Pair, demands: &[&str]) -> (Ended, Ended) {
+    let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], demands].concat());
+    let address = sink.listening().to_string();
+    let source = pair.start_send(&["--connect", &address], &ASKED).wait();
+    (source, sink.wait())
+}
+
+#[test]
+fn a_guard_of_the_receiving_end_is_not_overridden_by_the_source() {
+    let other = format!("--expect-volume={}", "07".repeat(16));
+    for (demand, reason) in [("--delete-limit=0", "DeleteLimitExceeded"), (&other, "OtherDestination")] {
+        let pair = pair();
+        let before = Snapshot::of(&pair.destination);
+        let (source, sink) = run(&pair, &[demand]);
+        for end in [&source, &sink] {
+            end.assert_exit(ExitCode::Guard);
+            assert_eq!(end.reason(), reason, "{demand}");
+        }
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, demand);
+    }
+}
+
+#[test]
+fn a_dry_run_at_the_receiving_end_changes_nothing_and_both_ends_tell_of_it() {
+    let pair = pair();
+    let before = Snapshot::of(&pair.destination);
+    let (source, sink) = run(&pair, &["-n"]);
+    for end in [&source, &sink] {
+        end.assert_exit(ExitCode::Done);
+        let planned = end.events.iter().filter(|event| matches!(event, Event::Planned(_))).count();
+        assert!(planned >= 3, "{:?}", end.events);
+        assert!(matches!(end.events.last(), Some(Event::Finished(report)) if report.dry_run));
+    }
+    Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "-n");
+}
+
+#[test]
+fn nothing_is_deleted_where_the_receiving_end_forbids_it() {
+    let pair = pair();
+    let (source, sink) = run(&pair, &["--no-delete"]);
+    source.assert_exit(ExitCode::Done);
+    sink.assert_exit(ExitCode::Done);
+    assert_eq!(fs::read(pair.destination.join("extra")).unwrap(), b"extra");
+    assert_eq!(fs::read(pair.destination.join("kept")).unwrap(), b"new content");
+}
+
+#[test]
+fn what_the_receiving_end_excludes_is_neither_written_nor_deleted() {
+    let pair = pair();
+    fs::create_dir(pair.source.join("dir")).unwrap();
+    tree::file(&pair.source.join("dir/more"), b"more");
+    tree::file(&pair.source.join("dir/other"), b"other");
+    let (source, sink) = run(&pair, &["--exclude=extra", "--exclude=kept", "--exclude=more"]);
+    source.assert_exit(ExitCode::Done);
+    sink.assert_exit(ExitCode::Done);
+    let read = |name: &str| fs::read(pair.destination.join(name)).ok();
+    assert_eq!(read("extra").unwrap(), b"extra");
+    assert_eq!(read("kept").unwrap(), b"old");
+    assert_eq!(read("dir/other").unwrap(), b"other");
+    assert_eq!((read("more"), read("dir/more")), (None, None));
+    let (_, again) = run(&pair, &["--exclude=extra", "--exclude=kept", "--exclude=more"]);
+    again.assert_exit(ExitCode::Done);
+    assert_eq!(read("kept").unwrap(), b"old");
+}
+
+#[test]
+fn a_link_of_a_file_that_the_receiving_end_excludes_is_named_and_not_made() {
+    let pair = pair();
+    fs::hard_link(pair.source.join("kept"), pair.source.join("linked")).unwrap();
+    let (source, sink) = run(&pair, &["--exclude=kept"]);
+    source.assert_exit(ExitCode::Partial);
+    sink.assert_exit(ExitCode::Partial);
+    assert_eq!(fs::read(pair.destination.join("kept")).unwrap(), b"old");
+    assert!(!pair.destination.join("linked").exists());
+    let Some(Event::Finished(report)) = sink.events.last() else { panic!("no report: {:?}", sink.events) };
+    assert_eq!(report.failures[0].path, "linked");
+}
