@@ -134,10 +134,36 @@ cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
 cluster-down: ## Delete that cluster; what was built for it stays
 	@e2e/cluster/down
 
+# The tests themselves are built as all others are; what they run is the release program.
+REGRESSION = PATH=$(CACHE)/tools/bin:$$PATH VOLFERRY_RELEASE=$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/release/volferry \
+	cargo test --workspace --bench perf_regression
+
+.PHONY: test-regression
+test-regression: ## Counts of whole runs against benches/regression/figures.json (minutes)
+	@.ci/tools build bench
+	cargo build --release --bin volferry
+	$(REGRESSION)
+
+.PHONY: accept-figures
+accept-figures: ## Accept what the regression tests count as the new figures
+	@.ci/tools build bench
+	cargo build --release --bin volferry
+	VOLFERRY_ACCEPT_FIGURES=1 $(REGRESSION)
+
 .PHONY: bench
-bench: ## Criterion benches of the engine's parts (minutes; BENCH='scan' runs those of a name)
+bench: ## Criterion benches of runs and of the engine's parts (BENCH='local/sync_small_files' runs those of a name)
 	@.ci/tools build
-	cargo bench -p volferry-benches -- $(BENCH)
+	cargo build --release --bin volferry
+	cargo bench --workspace --bench delta --bench engine --bench sync -- $(BENCH)
+
+# Frame pointers let perf follow calls; the flags of .cargo/config.toml have to be named again.
+.PHONY: profile
+profile: ## A flamegraph of a bench, for example BENCH=network/sync_small_files/1000
+	@.ci/tools build profile
+	RUSTFLAGS='-C target-feature=+crt-static -C force-frame-pointers=yes' CARGO_TARGET_DIR=$(CACHE)/profile/target \
+		cargo build --release --bin volferry
+	cargo run --release --bin profile -- --bench "$(BENCH)" --inferno $(CACHE)/tools/bin \
+		--program $(CACHE)/profile/target/$$(rustc --print host-tuple)/release/volferry --out "flamegraph-$(subst /,-,$(BENCH)).svg"
 
 .PHONY: bench-peers
 bench-peers: ## Volferry beside rsync, sparsync, tar, cp and sy (some minutes)

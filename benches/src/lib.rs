@@ -3,17 +3,23 @@
 //!
 //! `bin/peers` runs them, `bin/relay` is the relay alone, `bin/scale` shows what trees of many files take.
 
+pub mod compare;
 pub mod edits;
+pub mod figures;
 pub mod link;
 pub mod machine;
 pub mod peers;
+pub mod probe;
 pub mod process;
 pub mod relay;
 pub mod rng;
 pub mod runner;
 pub mod scenario;
+pub mod stats;
+pub mod suites;
 pub mod table;
 pub mod trees;
+pub mod trial;
 pub mod verify;
 pub mod workdir;
 

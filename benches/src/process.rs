@@ -18,7 +18,7 @@ use rustix::{
 };
 
 /// How long a daemon may take until it can be used.
-const READY_LIMIT: Duration = Duration::from_secs(10);
+const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a finished process left behind.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use crate::{
     machine::Machine,
     peers::{DIRECT, Missing, Named},
     runner::{Cell, Row},
+    stats::median,
 };
 
 /// The tool whose figures are judged.
@@ -122,7 +123,7 @@ impl Table {
         let mut cells = vec![self.head()];
         cells.extend(self.rows.iter().map(|line| self.cells(line)));
         let mut text = format!("## {}\n\n", self.title);
-        write_aligned(&mut text, &cells);
+        write_aligned(&mut text, &cells, 2);
         for tool in &self.tools {
             let _ = write!(text, "\n- {}: {}", tool.name, tool.version);
         }
@@ -232,23 +233,12 @@ fn verdict(ratio: Option<f64>, allowance: f64) -> Verdict {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    match values.len() % 2 {
-        1 => Some(upper),
-        _ => Some((values[values.len() / 2 - 1] + upper) / 2.0),
-    }
-}
-
 fn round(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
 /// Three digits that matter.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
@@ -261,21 +251,22 @@ fn bytes(count: Option<u64>) -> String {
     }
 }
 
-fn write_aligned(text: &mut String, rows: &[Vec<String>]) {
+/// Appends a Markdown table with aligned columns; the first row is its head, and the first `left` columns are text.
+pub(crate) fn write_aligned(text: &mut String, rows: &[Vec<String>], left: usize) {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     for (index, row) in rows.iter().enumerate() {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match column {
-                0 | 1 => write!(text, "| {cell:<width$} "),
-                _ => write!(text, "| {cell:>width$} "),
+            let _ = match column < left {
+                true => write!(text, "| {cell:<width$} "),
+                false => write!(text, "| {cell:>width$} "),
             };
         }
         text.push_str("|\n");
         if index == 0 {
             for (column, width) in widths.iter().enumerate() {
-                let _ = write!(text, "|{}{}", "-".repeat(width + 1), if column < 2 { "-" } else { ":" });
+                let _ = write!(text, "|{}{}", "-".repeat(width + 1), if column < left { "-" } else { ":" });
             }
             text.push_str("|\n");
         }
@@ -336,12 +327,6 @@ mod tests {
         let names = ["volferry", DIRECT, "sparsync"];
         let table = table(vec![cell(&[210]), cell(&[60]), cell(&[420])], &names, Some(50.0));
         assert_eq!((table.rows[0].round_trips, table.rows[0].ratio), (Some(3.0), Some(0.5)));
-    }
-
-    #[test]
-    fn an_even_number_of_rounds_has_a_median_too() {
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median(&[]), None);
     }
 
     #[test]

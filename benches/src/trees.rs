@@ -85,6 +85,58 @@ impl Tree {
     }
 }
 
+/// A tree of the suites, told by counts and sizes. Its content is random, and the same wherever it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Files, dealt out to the folders in turn.
+    pub files: u32,
+    /// Bytes of each file; a size is drawn from `bytes.0` to `bytes.1`.
+    pub bytes: (u64, u64),
+    /// Folders that hold the files; 0 puts them into the root.
+    pub folders: u32,
+    /// Folders inside one another above each folder number `n`: `n % depth` of them, as in sy's benchmark; 0 for none.
+    pub depth: u32,
+    /// Files in the root beside the others, and the bytes of each.
+    pub large: (u32, u64),
+    /// Endings of the files' names, taken in turn.
+    pub endings: &'static [&'static str],
+}
+
+impl Shape {
+    /// `files` files of exactly `bytes` bytes in the root.
+    pub const fn flat(files: u32, bytes: u64) -> Self {
+        Self { files, bytes: (bytes, bytes), folders: 0, depth: 0, large: (0, 0), endings: &["bin"] }
+    }
+
+    /// One file of `bytes` bytes.
+    pub const fn large(bytes: u64) -> Self {
+        Self { large: (1, bytes), ..Self::flat(0, 0) }
+    }
+
+    /// Bytes of memory that the tree takes at most, its files in blocks of 4 KiB.
+    pub fn bytes(&self) -> u64 {
+        const BLOCK: u64 = 4 << 10;
+        let small = u64::from(self.files) * self.bytes.1.next_multiple_of(BLOCK);
+        small + u64::from(self.large.0) * self.large.1 + u64::from(self.folders) * BLOCK
+    }
+
+    /// Makes the tree in `root`, which must not exist.
+    ///
+    /// # Errors
+    /// Where a folder or a file cannot be made; the error names the root.
+    pub fn make(&self, root: &Path) -> anyhow::Result<()> {
+        let mut maker = Maker::new(root, u64::from(self.files) << 32 | self.large.1);
+        maker.shape(self).with_context(|| format!("making {self:?} in {}", root.display()))
+    }
+
+    /// The folder number `number`, relative to the root.
+    fn folder(&self, number: u32) -> String {
+        let above = if self.depth == 0 { 0 } else { number % self.depth + 1 };
+        let path: String = (0..above).map(|level| format!("level_{level}/")).collect();
+        format!("{path}folder_{number}")
+    }
+}
+
 /// Writes files below one root and gives them times that count up from [`EPOCH`].
 struct Maker {
     root: PathBuf,
@@ -111,6 +163,22 @@ impl Maker {
             Tree::Local1k => self.numbered("files", "file", 1000, |rng| rng.between(1000, 10_000)),
             Tree::Local100m => self.random("disk.img", 100 * MIB),
         }?;
+        set_folder_times(&self.root)
+    }
+
+    fn shape(&mut self, shape: &Shape) -> io::Result<()> {
+        fs::create_dir(&self.root)?;
+        let folders: Vec<String> = (0..shape.folders).map(|number| shape.folder(number) + "/").collect();
+        folders.iter().try_for_each(|folder| fs::create_dir_all(self.root.join(folder)))?;
+        for number in 0..shape.files {
+            let at = number as usize;
+            let folder = folders.get(at % folders.len().max(1)).map_or("", String::as_str);
+            let ending = shape.endings[at % shape.endings.len()];
+            let bytes = self.rng.between(shape.bytes.0, shape.bytes.1);
+            self.random(&format!("{folder}file_{number}.{ending}"), bytes)?;
+        }
+        (0..shape.large.0)
+            .try_for_each(|number| self.random(&format!("large_{number}.bin"), shape.large.1))?;
         set_folder_times(&self.root)
     }
 
@@ -256,6 +324,25 @@ mod tests {
         let files = crate::edits::files_below(&root).unwrap();
         let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
         assert_eq!((files.len(), bytes), (1008, 20_873_216));
+    }
+
+    #[test]
+    fn a_shape_has_the_files_folders_and_endings_that_it_tells() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("tree");
+        let shape = Shape {
+            folders: 4,
+            depth: 3,
+            large: (1, 9000),
+            endings: &["bin", "tmp"],
+            ..Shape::flat(10, 100)
+        };
+        shape.make(&root).unwrap();
+        let files = crate::edits::files_below(&root).unwrap();
+        let named = |ending| files.iter().filter(|path| path.extension() == Some(ending)).count();
+        assert_eq!((files.len(), named("bin".as_ref()), named("tmp".as_ref())), (11, 6, 5));
+        assert!(root.join("level_0/level_1/level_2/folder_2").is_dir());
+        assert_eq!(fs::metadata(root.join("large_0.bin")).unwrap().len(), 9000);
     }
 
     #[test]

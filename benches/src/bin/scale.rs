@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use benches::{
     machine::Machine,
     peers::{Peer as _, Place, Programs, Volferry},
+    probe::Probe,
     workdir::{FileSystem, WorkDir, enter_namespace},
 };
 use clap::Parser;
@@ -81,11 +82,11 @@ fn measure(args: &Args, files: u64, program: PathBuf) -> anyhow::Result<bool> {
     fill(&place.source, files, args.per_folder)?;
     let mut volferry = Volferry::network(program);
     volferry.begin(&place)?;
-    let first = volferry.report(&place)?;
+    let first = volferry.measure(&place, Probe::None)?.1;
     ensure!(first.work.files_created >= files, "{} were made", first.work.files_created);
-    let same = volferry.report(&place)?;
+    let same = volferry.measure(&place, Probe::None)?.1;
     File::create_new(place.source.join("one more"))?;
-    let changed = volferry.report(&place)?;
+    let changed = volferry.measure(&place, Probe::None)?.1;
     let made = same.work.files_created + changed.work.files_created;
     ensure!(made == 1, "{made} were made where one is new");
     let runs = [("first", first), ("no change", same), ("one new", changed)];

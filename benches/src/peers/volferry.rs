@@ -2,6 +2,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -11,14 +12,17 @@ use contract::{Event, IdentityPair, Report};
 use super::{Peer, Place, Sample, scratch_dir, text, version_line};
 use crate::{
     link::LinkConfig,
+    probe::Probe,
     process::{Daemon, run_timed},
     relay::Relay,
+    suites,
     verify::Fidelity,
 };
 
 /// A run that renames the only folder of a tree deletes all that was there before; the guard would refuse it.
 const FLAGS: [&str; 3] = ["--delete", "--delete-limit=100", "--progress=none"];
 
+#[derive(Debug)]
 enum Mode {
     /// `send` to a waiting `receive`, perhaps through the relay.
     Network(Option<LinkConfig>),
@@ -27,60 +31,94 @@ enum Mode {
 }
 
 /// The tool that all this is for.
+#[derive(Debug)]
 pub struct Volferry {
     program: PathBuf,
     name: &'static str,
     mode: Mode,
+    flags: Vec<String>,
 }
 
 impl Volferry {
     /// Two processes with loopback between them.
     pub fn network(program: PathBuf) -> Self {
-        Self { program, name: "volferry", mode: Mode::Network(None) }
+        Self::new(program, "volferry", Mode::Network(None))
     }
 
-    pub(super) fn local(program: PathBuf) -> Self {
-        Self { program, name: "volferry", mode: Mode::Local }
+    /// One process.
+    pub fn local(program: PathBuf) -> Self {
+        Self::new(program, "volferry", Mode::Local)
     }
 
     pub(super) fn linked(program: PathBuf, name: &'static str, link: LinkConfig) -> Self {
-        Self { program, name, mode: Mode::Network(Some(link)) }
+        Self::new(program, name, Mode::Network(Some(link)))
     }
 
-    /// Runs once over loopback, and returns what the run says of itself.
+    /// One or two processes, as `mode` has it, with `flags` beside those that every run has.
+    pub fn in_mode(program: PathBuf, mode: suites::Mode, flags: Vec<String>) -> Self {
+        let volferry = match mode {
+            suites::Mode::Local => Self::local(program),
+            suites::Mode::Network => Self::network(program),
+        };
+        Self { flags, ..volferry }
+    }
+
+    fn new(program: PathBuf, name: &'static str, mode: Mode) -> Self {
+        Self { program, name, mode, flags: Vec::new() }
+    }
+
+    /// Runs once, with each end under `probe`, and returns the time that it took and the run's own report.
     ///
     /// # Errors
     /// Where an end fails or has not ended in time.
-    pub fn report(&self, place: &Place) -> anyhow::Result<Report> {
-        self.send(place, None).map(|(_, report)| report)
+    pub fn measure(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
+        match self.mode {
+            Mode::Network(link) => self.send(place, link, probe),
+            Mode::Local => self.sync(place, probe),
+        }
     }
 
-    fn send(&self, place: &Place, link: Option<LinkConfig>) -> anyhow::Result<(Duration, Report)> {
-        let (receiver, address) = self.receiver(place)?;
+    /// The names of a run's ends, as [`Probe`] is told them.
+    pub fn ends(&self) -> &'static [&'static str] {
+        match self.mode {
+            Mode::Network(_) => &["source", "sink"],
+            Mode::Local => &["source"],
+        }
+    }
+
+    fn send(
+        &self,
+        place: &Place,
+        link: Option<LinkConfig>,
+        probe: Probe,
+    ) -> anyhow::Result<(Duration, Report)> {
+        let (receiver, address) = self.receiver(place, probe)?;
         let relay = match link {
             Some(link) => {
                 Some(Relay::start(link.with_round(place.round), ([127, 0, 0, 1], 0).into(), address)?)
             }
             None => None,
         };
-        let connect = relay.as_ref().map_or(address, Relay::address);
-        let report = place.scratch.join("report.json");
-        let mut command = place.command(&self.program);
-        command.arg("send").arg(&place.source).args(FLAGS);
-        command.args(["--connect", &connect.to_string(), "--identity"]).arg(identities(place).join("source"));
-        command.arg("--report").arg(&report);
+        let connect = relay.as_ref().map_or(address, Relay::address).to_string();
+        let identity = text(&identities(place).join("source"));
+        let args = ["send", &text(&place.source), "--connect", &connect, "--identity", &identity];
+        let command = self.command(place, probe, &args);
         let done = run_timed(command, &place.scratch, place.limit);
         let done = done.with_context(|| format!("the receiving end said: {}", receiver.complaint()))?;
         receiver.finish(place.limit).context("the receiving end")?;
-        Ok((done.elapsed, read_report(&report)?))
+        Ok((done.elapsed, read_report(&report_file(place))?))
     }
 
     /// A receiving end that listens.
-    fn receiver(&self, place: &Place) -> anyhow::Result<(Daemon, SocketAddr)> {
+    fn receiver(&self, place: &Place, probe: Probe) -> anyhow::Result<(Daemon, SocketAddr)> {
         let identity = text(&identities(place).join("sink"));
         let destination = text(&place.destination);
+        let mut words = probe.words(&place.scratch, "sink");
+        words.push(text(&self.program));
         let args = ["receive", &destination, "--listen", "127.0.0.1:0", "--identity", &identity, "--once"];
-        let mut receiver = Daemon::start(&self.program, &args, &place.scratch)?;
+        words.extend(args.map(String::from));
+        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        let mut receiver = Daemon::start(Path::new(&words[0]), &args, &place.scratch)?;
         let line = receiver.first_line()?;
         match serde_json::from_str(&line).with_context(|| format!("its first line was {line}"))? {
             Event::Listening { address } => Ok((receiver, address.parse()?)),
@@ -88,11 +126,20 @@ impl Volferry {
         }
     }
 
-    fn sync(&self, place: &Place) -> anyhow::Result<Sample> {
-        let mut command = place.command(&self.program);
-        command.arg("sync").arg(&place.source).arg(&place.destination).args(FLAGS);
-        let done = run_timed(command, &place.scratch, place.limit)?;
-        Ok(Sample { elapsed: done.elapsed, wire_bytes: None })
+    fn sync(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
+        let args = ["sync", &text(&place.source), &text(&place.destination)];
+        let done = run_timed(self.command(place, probe, &args), &place.scratch, place.limit)?;
+        Ok((done.elapsed, read_report(&report_file(place))?))
+    }
+
+    /// The end that is timed, with the flags that every run has.
+    fn command(&self, place: &Place, probe: Probe, args: &[&str]) -> Command {
+        let mut words = probe.words(&place.scratch, "source");
+        words.push(text(&self.program));
+        let mut command = place.command(Path::new(&words[0]));
+        command.args(&words[1..]).args(args).args(FLAGS).args(&self.flags);
+        command.arg("--report").arg(report_file(place));
+        command
     }
 }
 
@@ -119,18 +166,18 @@ impl Peer for Volferry {
     }
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-        match self.mode {
-            Mode::Network(link) => {
-                let (elapsed, report) = self.send(place, link)?;
-                Ok(Sample { elapsed, wire_bytes: Some(report.work.bytes_on_wire) })
-            }
-            Mode::Local => self.sync(place),
-        }
+        let (elapsed, report) = self.measure(place, Probe::None)?;
+        let wire_bytes = matches!(self.mode, Mode::Network(_)).then_some(report.work.bytes_on_wire);
+        Ok(Sample { elapsed, wire_bytes })
     }
 }
 
 fn identities(place: &Place) -> PathBuf {
     place.scratch.join("identities")
+}
+
+fn report_file(place: &Place) -> PathBuf {
+    place.scratch.join("report.json")
 }
 
 fn read_report(path: &Path) -> anyhow::Result<Report> {

@@ -1,0 +1,216 @@
+//! Runs two builds of `volferry` in turn on the named benches and says which of them got slower.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use benches::{
+    compare::{Comparison, Row, Unit},
+    machine::Machine,
+    probe::{Probe, Profile, pin_to_one_core},
+    stats::MIN_ROUNDS,
+    suites::{Bench, Mode, benches},
+    trial::{Sources, Trial},
+    workdir::{FileSystem, WorkDir},
+};
+use clap::{Parser, ValueEnum};
+
+/// Runs two builds of `volferry` in turn on the named benches, checks each result, and prints medians, spreads, ratios and verdicts.
+///
+/// `benches/compare A B` builds two commits and calls this. The status is 0 when no bench got slower, 1 when one did, and 2 after an error.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The first program
+    #[arg(long, value_name = "PROGRAM")]
+    before: PathBuf,
+    /// The second program, which is judged by the first
+    #[arg(long, value_name = "PROGRAM")]
+    after: PathBuf,
+    /// The first program's name in tables
+    #[arg(long, default_value = "before")]
+    before_name: String,
+    /// The second program's name in tables
+    #[arg(long, default_value = "after")]
+    after_name: String,
+    /// Only benches whose name (`local/sync_small_files/10`) contains one of these
+    #[arg(long, num_args = 1.., value_name = "TEXT")]
+    bench: Vec<String>,
+    /// Only one of the modes
+    #[arg(long, value_enum, default_value = "all")]
+    mode: Modes,
+    /// Leave out trees of more than 16 MB
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; in each, both programs run each bench once, and the other one first than in the round before
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// The least change that counts, in percent [default: 3, of instructions 2]
+    #[arg(long, value_name = "PERCENT")]
+    threshold: Option<f64>,
+    /// Count instructions with valgrind on one core, once, in the place of measuring time
+    #[arg(long)]
+    instructions: bool,
+    /// Folder to work in; a gigabyte is needed
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Write the table to this file, as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write all figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page to this file, as HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// A run that takes longer has failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    limit: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Modes {
+    /// `volferry sync`
+    Local,
+    /// `volferry send` and `receive` over loopback
+    Network,
+    /// Both
+    All,
+}
+
+/// Trees of more bytes are left out by `--quick`.
+const QUICK_BYTES: u64 = 16_000_000;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(is_slower) => ExitCode::from(u8::from(is_slower)),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// True when a bench got slower.
+fn run(args: &Args) -> anyhow::Result<bool> {
+    let chosen = chosen(args);
+    ensure!(
+        !chosen.is_empty(),
+        "no bench is left\nhint: names are mode/suite/parameter, as in local/sync_small_files/10"
+    );
+    if args.instructions {
+        Probe::Callgrind.require()?;
+        pin_to_one_core()?;
+    } else if (args.rounds as usize) < MIN_ROUNDS {
+        eprintln!("fewer than {MIN_ROUNDS} rounds tell nothing for certain: all verdicts will be `unclear`");
+    }
+    let comparison = measure(args, &chosen)?;
+    print!("{}", comparison.to_markdown());
+    write(args.markdown.as_deref(), || Ok(comparison.to_markdown()))?;
+    write(args.html.as_deref(), || Ok(comparison.to_html()))?;
+    write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&comparison)? + "\n"))?;
+    Ok(comparison.is_slower())
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, text()?).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The benches to run, each with its mode and its full name.
+fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
+    let is_in = |mode| match args.mode {
+        Modes::Local => mode == Mode::Local,
+        Modes::Network => mode == Mode::Network,
+        Modes::All => true,
+    };
+    let is_named = |name: &str| args.bench.is_empty() || args.bench.iter().any(|text| name.contains(text));
+    let mut chosen = Vec::new();
+    for mode in Mode::ALL.into_iter().filter(|mode| is_in(*mode)) {
+        for bench in benches() {
+            let name = format!("{}/{}", mode.name(), bench.name());
+            if is_named(&name) && !(args.quick && bench.shape.bytes() > QUICK_BYTES) {
+                chosen.push((bench, mode, name));
+            }
+        }
+    }
+    chosen
+}
+
+fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comparison> {
+    let machine = Machine::look(&args.dir);
+    eprintln!("{machine}");
+    let unit = if args.instructions { Unit::Instructions } else { Unit::Milliseconds };
+    let percent = args.threshold.unwrap_or(if args.instructions { 2.0 } else { 3.0 });
+    let mut rows = Vec::new();
+    for (bench, mode, name) in chosen {
+        let [before, after] = both(args, bench, *mode).with_context(|| name.clone())?;
+        let row = Row::new(name.clone(), unit, before, after, percent / 100.0).context("no round")?;
+        eprintln!("{name}: {:.3}, {}", row.ratio.median, row.verdict);
+        rows.push(row);
+    }
+    let [before, after] = [&args.before_name, &args.after_name].map(String::clone);
+    Ok(Comparison { machine, before, after, unit, threshold: percent / 100.0, rows })
+}
+
+/// The figures of both programs on one bench, round by round.
+fn both(args: &Args, bench: &Bench, mode: Mode) -> anyhow::Result<[Vec<f64>; 2]> {
+    let work = WorkDir::make(&args.dir, FileSystem::Dir, 0)?;
+    let sources = Sources::make(bench, work.trees())?;
+    let limit = Duration::from_secs(args.limit);
+    let trial = |program: &Path, name| {
+        Trial::new(bench, mode, program.to_path_buf(), &sources, &work.trees().join(name), limit)
+    };
+    let trials = [trial(&args.before, "before-copy")?, trial(&args.after, "after-copy")?];
+    let mut figures = [Vec::new(), Vec::new()];
+    let rounds = if args.instructions { 1 } else { args.rounds };
+    for round in 0..rounds {
+        for turn in 0..2 {
+            let program = (turn + round as usize) % 2;
+            let trial = &trials[program];
+            trial.prepare()?;
+            work.settle(bench.shape.bytes() * 5 / 4)?;
+            figures[program].push(figure(trial, args.instructions)?);
+            trial.check()?;
+        }
+    }
+    Ok(figures)
+}
+
+/// Milliseconds, or instructions, of one run.
+fn figure(trial: &Trial, instructions: bool) -> anyhow::Result<f64> {
+    if !instructions {
+        return Ok(trial.run(Probe::None)?.0.as_secs_f64() * 1000.0);
+    }
+    trial.run(Probe::Callgrind)?;
+    Ok(Profile::read(trial.scratch(), trial.ends())?.instructions as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn benches_are_chosen_by_name_mode_and_size() {
+        let names = |args: &[&str]| -> Vec<String> {
+            let args = ["compare", "--before", "a", "--after", "b"].iter().chain(args);
+            chosen(&Args::parse_from(args)).into_iter().map(|(_, _, name)| name).collect()
+        };
+        assert_eq!(names(&[]).len(), 2 * benches().len());
+        assert_eq!(
+            names(&["--bench", "small_files/50", "--mode", "local"]),
+            ["local/sync_small_files/50", "local/sync_small_files/500"]
+        );
+        assert!(!names(&["--quick"]).iter().any(|name| name.ends_with("/100MB")));
+    }
+}

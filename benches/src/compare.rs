@@ -1,0 +1,246 @@
+//! The result of running two programs in turn on the named benches: as Markdown for a pull request, as JSON, and as one HTML page.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::{
+    machine::Machine,
+    stats::{Change, Ratio, median, spread},
+    table::{number, write_aligned},
+};
+
+/// What the figures of a comparison are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Milliseconds from the start of the process at the source until it ended.
+    Milliseconds,
+    /// Instructions outside of the kernel, of both ends, on one core.
+    Instructions,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Instructions => "M instructions",
+        }
+    }
+
+    /// A figure as tables show it.
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Milliseconds => number(value),
+            Self::Instructions => format!("{:.2}", value / 1e6),
+        }
+    }
+}
+
+/// One bench, with both programs.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// `mode/suite/parameter`.
+    pub bench: String,
+    /// Each round's figure with the first program.
+    pub before: Vec<f64>,
+    /// Each round's figure with the second program, which ran in turn with the first.
+    pub after: Vec<f64>,
+    /// The second by the first.
+    pub ratio: Ratio,
+    /// What follows.
+    pub verdict: Change,
+}
+
+impl Row {
+    /// Judges the rounds of one bench; none where there is no round. `threshold` is the least change that counts, 0.03 for 3 %.
+    pub fn new(bench: String, unit: Unit, before: Vec<f64>, after: Vec<f64>, threshold: f64) -> Option<Self> {
+        let ratio = Ratio::of(&before, &after)?;
+        let verdict = match unit {
+            Unit::Milliseconds => ratio.judge(threshold),
+            Unit::Instructions => judge_count(ratio.median, threshold),
+        };
+        Some(Self { bench, before, after, ratio, verdict })
+    }
+
+    fn cells(&self, unit: Unit) -> Vec<String> {
+        let figure = |values: &[f64]| {
+            let spread =
+                spread(values).map_or_else(String::new, |spread| format!(" ±{:.0} %", spread * 50.0));
+            median(values).map_or_else(|| "–".into(), |median| unit.show(median) + &spread)
+        };
+        let interval =
+            self.ratio.interval.map_or_else(|| "–".into(), |(low, high)| format!("{low:.3} … {high:.3}"));
+        let ratio = format!("{:.3}", self.ratio.median);
+        vec![
+            self.bench.clone(),
+            figure(&self.before),
+            figure(&self.after),
+            ratio,
+            interval,
+            self.verdict.to_string(),
+        ]
+    }
+}
+
+/// Counts have no noise to allow for, so the ratio alone decides.
+fn judge_count(ratio: f64, threshold: f64) -> Change {
+    match ratio {
+        ratio if ratio > 1.0 + threshold => Change::Slower,
+        ratio if ratio < 1.0 / (1.0 + threshold) => Change::Faster,
+        _ => Change::Same,
+    }
+}
+
+/// Two programs on all chosen benches.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    /// What it ran on.
+    pub machine: Machine,
+    /// The first program, as its commit is called.
+    pub before: String,
+    /// The second.
+    pub after: String,
+    /// What the figures are.
+    pub unit: Unit,
+    /// The least change that counts, 0.03 for 3 %.
+    pub threshold: f64,
+    /// The benches.
+    pub rows: Vec<Row>,
+}
+
+impl Comparison {
+    /// Whether any bench got slower.
+    pub fn is_slower(&self) -> bool {
+        self.rows.iter().any(|row| row.verdict == Change::Slower)
+    }
+
+    /// One sentence that sums up the verdicts.
+    fn sentence(&self) -> String {
+        let count = |change| self.rows.iter().filter(|row| row.verdict == change).count();
+        let [slower, faster] = [Change::Slower, Change::Faster].map(count);
+        let [same, unclear] = [Change::Same, Change::Unclear].map(count);
+        format!("{slower} slower, {faster} faster, {same} the same, {unclear} unclear")
+    }
+
+    /// States how the verdicts were found, for a reader of the table.
+    fn method(&self) -> String {
+        let percent = self.threshold * 100.0;
+        match self.unit {
+            Unit::Milliseconds => format!(
+                "Medians and half the interquartile range of rounds in turn; ratio: the median of the rounds' ratios with its \
+                 distribution-free 99 % interval. Slower: the interval above 1 and the ratio above {percent} %. Same: the interval \
+                 within {percent} %."
+            ),
+            Unit::Instructions => format!(
+                "Instructions outside of the kernel by callgrind, both ends, one core. Slower: more than {percent} % more."
+            ),
+        }
+    }
+
+    /// A table in Markdown, its columns aligned, for a pull request.
+    pub fn to_markdown(&self) -> String {
+        let mut text = format!("## {} → {}: {}\n\n", self.before, self.after, self.sentence());
+        let mut cells = vec![self.head()];
+        cells.extend(self.rows.iter().map(|row| row.cells(self.unit)));
+        write_aligned(&mut text, &cells, 1);
+        let _ = writeln!(text, "\n{}\n\n{}.", self.method(), self.machine);
+        text
+    }
+
+    fn head(&self) -> Vec<String> {
+        let figure = |name: &str| format!("{name} {}", self.unit.name());
+        let fixed = ["ratio", "99 % interval", "verdict"].map(String::from);
+        [vec!["bench".into(), figure(&self.before), figure(&self.after)], fixed.to_vec()].concat()
+    }
+
+    /// One page that needs nothing else: the table, and each ratio with its interval drawn on a common scale.
+    pub fn to_html(&self) -> String {
+        let head: String =
+            self.head().iter().map(|cell| format!("<th scope=col>{}</th>", escape(cell))).collect();
+        let rows: String = self.rows.iter().map(|row| self.html_row(row)).collect();
+        format!(
+            "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n\
+             <meta name=viewport content='width=device-width'>\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+             <h1>{title}</h1>\n<p>{sentence}.\n<table>\n<thead><tr>{head}<th scope=col>0.8 … 1 … 1.25</th></tr></thead>\n\
+             <tbody>\n{rows}</tbody>\n</table>\n<p>{method}\n<p>{machine}.\n</html>\n",
+            title = escape(&format!("{} → {}", self.before, self.after)),
+            sentence = self.sentence(),
+            method = escape(&self.method()),
+            machine = escape(&self.machine.to_string()),
+        )
+    }
+
+    fn html_row(&self, row: &Row) -> String {
+        let cells: String =
+            row.cells(self.unit).iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        format!("<tr class={}>{cells}<td>{}</td></tr>\n", row.verdict, whisker(&row.ratio))
+    }
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;font:15px/1.5 system-ui,sans-serif}body{max-width:72rem;margin:2rem auto;padding:0 1rem}\
+table{border-collapse:collapse;width:100%}th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #8884}\
+th:first-child,td:first-child{text-align:left}svg{display:block}line{stroke:currentColor}\
+.slower td:nth-child(6){color:#c22;font-weight:600}.faster td:nth-child(6){color:#182;font-weight:600}\
+@media(prefers-color-scheme:dark){.slower td:nth-child(6){color:#f77}.faster td:nth-child(6){color:#6d7}}\
+@media print{body{max-width:none;margin:0}}";
+
+/// Draws a ratio and its interval on a logarithmic scale from 0.8 to 1.25, whose middle is 1.
+fn whisker(ratio: &Ratio) -> String {
+    let x = |value: f64| 80.0 + 80.0 * (value.ln() / 1.25f64.ln()).clamp(-1.0, 1.0);
+    let interval = ratio.interval.map_or_else(String::new, |(low, high)| {
+        format!("<line x1={:.1} x2={:.1} y1=9 y2=9 stroke-width=2 />", x(low), x(high))
+    });
+    format!(
+        "<svg width=160 height=18 role=img aria-label='ratio {:.3}'><line x1=80 x2=80 y1=0 y2=18 stroke-opacity=.3 />{interval}\
+         <circle cx={:.1} cy=9 r=4 fill=currentColor /></svg>",
+        ratio.median,
+        x(ratio.median)
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn comparison(unit: Unit, after: f64) -> Comparison {
+        let row = Row::new("local/sync_small_files/10".into(), unit, vec![10.0; 12], vec![after; 12], 0.03);
+        let machine = Machine::look(Path::new("/proc"));
+        let [before, after] = ["a1b2c3d", "<b>"].map(String::from);
+        Comparison { machine, before, after, unit, threshold: 0.03, rows: row.into_iter().collect() }
+    }
+
+    #[test]
+    fn a_slower_bench_makes_the_comparison_slower() {
+        assert!(comparison(Unit::Milliseconds, 10.5).is_slower());
+        assert!(!comparison(Unit::Milliseconds, 10.2).is_slower());
+        assert!(comparison(Unit::Instructions, 10.4).is_slower());
+        assert!(!comparison(Unit::Instructions, 9.0).is_slower());
+    }
+
+    #[test]
+    fn the_table_has_medians_spreads_ratio_interval_and_verdict() {
+        let text = comparison(Unit::Milliseconds, 12.0).to_markdown();
+        let row = text.lines().find(|line| line.contains("sync_small_files")).unwrap();
+        let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        let wanted = ["local/sync_small_files/10", "10 ±0 %", "12 ±0 %", "1.200", "1.200 … 1.200", "slower"];
+        assert_eq!(cells, wanted);
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_elsewhere_and_escapes_names() {
+        let page = comparison(Unit::Milliseconds, 12.0).to_html();
+        assert!(page.contains("→ &lt;b&gt;") && !page.contains("<b>"), "{page}");
+        assert!(!page.contains("http") && !page.contains("src="), "{page}");
+        assert_eq!(page.matches("<svg").count(), 1);
+    }
+}

@@ -1,0 +1,233 @@
+//! The figures that the regression tests hold a run to: `benches/regression/figures.json`, with the toolchain that they are of and a tolerance for
+//! each kind.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::Path,
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::process::run;
+
+/// What a figure counts. None of them is a time, so that no other load on the machine changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// Instructions outside of the kernel, of both ends.
+    Instructions,
+    /// Calls of the C library's allocator, of both ends.
+    Allocations,
+    /// System calls of both ends, without those that depend on timing.
+    SystemCalls,
+    /// UDP payload in both directions.
+    WireBytes,
+    /// Peak resident memory of both ends together, in bytes.
+    PeakMemory,
+}
+
+impl Kind {
+    /// Whether another compiler, C library or valgrind gives another figure for the same source.
+    fn depends_on_toolchain(self) -> bool {
+        self != Self::WireBytes
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Instructions => "instructions",
+            Self::Allocations => "allocations",
+            Self::SystemCalls => "system calls",
+            Self::WireBytes => "bytes on the wire",
+            Self::PeakMemory => "peak memory",
+        }
+    }
+}
+
+/// The figures of one bench.
+pub type Counts = BTreeMap<Kind, u64>;
+
+/// All figures that were accepted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// What built and counted; figures that depend on it are judged with the same only.
+    pub toolchain: String,
+    /// How much more of each kind is still accepted, in percent.
+    pub tolerance_percent: BTreeMap<Kind, f64>,
+    /// By the bench's name: `mode/suite/parameter`.
+    pub benches: BTreeMap<String, Counts>,
+}
+
+/// How one figure compares with the accepted one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Within the tolerance.
+    Within,
+    /// Less by more than the tolerance: worth accepting.
+    Less,
+    /// More by more than the tolerance.
+    More,
+    /// Nothing was accepted yet.
+    New,
+    /// The accepted figure is of another toolchain.
+    NotJudged,
+}
+
+/// One figure beside the accepted one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Finding {
+    kind: Kind,
+    accepted: Option<u64>,
+    counted: u64,
+    tolerance_percent: f64,
+    /// What follows.
+    pub state: State,
+}
+
+impl Finding {
+    /// Whether a change with this finding must not pass.
+    pub fn is_failure(&self) -> bool {
+        matches!(self.state, State::More | State::New)
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, accepted, counted, tolerance_percent, state } = self;
+        let Some(accepted) = accepted else {
+            return write!(f, "{}: {counted}, none accepted yet", kind.name());
+        };
+        let percent = (*counted as f64 / *accepted as f64 - 1.0) * 100.0;
+        let state = match state {
+            State::Within | State::New => "",
+            State::Less => "; less: make accept-figures keeps it so",
+            State::More => "; MORE",
+            State::NotJudged => "; not judged, as the accepted figure is of another toolchain",
+        };
+        write!(
+            f,
+            "{}: {counted}, accepted {accepted}: {percent:+.2} % of {tolerance_percent} %{state}",
+            kind.name()
+        )
+    }
+}
+
+impl Figures {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// Where it is missing or malformed.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// Compares what was counted on `bench` by `toolchain` with what was accepted.
+    pub fn judge(&self, bench: &str, counts: &Counts, toolchain: &str) -> Vec<Finding> {
+        let accepted = self.benches.get(bench);
+        let judge = |(kind, counted): (&Kind, &u64)| {
+            let accepted = accepted.and_then(|counts| counts.get(kind)).copied();
+            let tolerance_percent = self.tolerance_percent.get(kind).copied().unwrap_or(0.0);
+            let is_other = kind.depends_on_toolchain() && self.toolchain != toolchain;
+            let state = match accepted {
+                _ if is_other => State::NotJudged,
+                None => State::New,
+                Some(accepted) => compare(*counted, accepted, tolerance_percent),
+            };
+            Finding { kind: *kind, accepted, counted: *counted, tolerance_percent, state }
+        };
+        counts.iter().map(judge).collect()
+    }
+
+    /// Accepts what was counted on `bench` into the file at `path`. Figures of another toolchain are dropped, those of other benches stay.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, locked or written.
+    pub fn accept(path: &Path, bench: &str, counts: &Counts, toolchain: &str) -> anyhow::Result<()> {
+        let lock = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+        lock.lock()?;
+        let mut figures = Self::read(path)?;
+        if figures.toolchain != toolchain {
+            figures.benches.clear();
+            figures.toolchain = toolchain.into();
+        }
+        figures.benches.insert(bench.into(), counts.clone());
+        let text = serde_json::to_string_pretty(&figures)? + "\n";
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    }
+}
+
+fn compare(counted: u64, accepted: u64, tolerance_percent: f64) -> State {
+    let (counted, accepted) = (counted as f64, accepted as f64);
+    let room = accepted * tolerance_percent / 100.0;
+    match counted - accepted {
+        more if more > room => State::More,
+        less if less < -room => State::Less,
+        _ => State::Within,
+    }
+}
+
+/// What builds and counts here: compiler, target, C library, valgrind, and whether the processor has AVX2, by which code is chosen at run time.
+///
+/// # Errors
+/// Where one of the programs that are asked does not run.
+pub fn toolchain() -> anyhow::Result<String> {
+    let rustc = run(Command::new("rustc").arg("-vV"))?;
+    let field = |name: &str| rustc.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let (release, host) = (field("release:").unwrap_or_default(), field("host:").unwrap_or_default());
+    ensure!(!release.is_empty() && !host.is_empty(), "rustc -vV said {rustc}");
+    let libc = run(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
+    let valgrind = run(Command::new("valgrind").arg("--version"))?;
+    let has_avx2 = fs::read_to_string("/proc/cpuinfo")?.split_whitespace().any(|word| word == "avx2");
+    let avx2 = if has_avx2 { "AVX2" } else { "no AVX2" };
+    Ok(format!("rustc {release} {host}, {}, {}, {avx2}", libc.trim(), valgrind.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures() -> Figures {
+        let counts = Counts::from([(Kind::Instructions, 1000), (Kind::WireBytes, 1000)]);
+        Figures {
+            toolchain: "one".into(),
+            tolerance_percent: BTreeMap::from([(Kind::Instructions, 2.0), (Kind::WireBytes, 1.0)]),
+            benches: BTreeMap::from([("local/a/1".into(), counts)]),
+        }
+    }
+
+    fn states(bench: &str, counted: u64, toolchain: &str) -> Vec<State> {
+        let counts = Counts::from([(Kind::Instructions, counted), (Kind::WireBytes, counted)]);
+        figures().judge(bench, &counts, toolchain).iter().map(|finding| finding.state).collect()
+    }
+
+    #[test]
+    fn more_than_the_tolerance_fails_and_less_does_not() {
+        assert_eq!(states("local/a/1", 1010, "one"), [State::Within, State::Within]);
+        assert_eq!(states("local/a/1", 1015, "one"), [State::Within, State::More]);
+        assert_eq!(states("local/a/1", 900, "one"), [State::Less, State::Less]);
+        assert_eq!(states("local/b/1", 900, "one"), [State::New, State::New]);
+    }
+
+    #[test]
+    fn another_toolchain_is_judged_by_what_does_not_depend_on_it() {
+        assert_eq!(states("local/a/1", 1100, "two"), [State::NotJudged, State::More]);
+    }
+
+    #[test]
+    fn accepted_figures_are_the_next_ones_and_those_of_another_toolchain_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("figures.json");
+        fs::write(&path, serde_json::to_string(&figures()).unwrap()).unwrap();
+        let counts = Counts::from([(Kind::Allocations, 7)]);
+        Figures::accept(&path, "local/b/1", &counts, "one").unwrap();
+        let both = Figures::read(&path).unwrap();
+        assert_eq!((both.benches.len(), &both.benches["local/b/1"]), (2, &counts));
+        Figures::accept(&path, "local/c/1", &counts, "two").unwrap();
+        let one = Figures::read(&path).unwrap();
+        assert_eq!((one.toolchain.as_str(), one.benches.len()), ("two", 1));
+    }
+}

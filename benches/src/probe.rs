@@ -1,0 +1,263 @@
+//! Counts what a run of a program does, in figures that do not depend on how busy the machine is: instructions and allocations by callgrind,
+//! system calls by strace.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::process::{find_program, run};
+
+/// What a program is run under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// Nothing.
+    None,
+    /// valgrind's callgrind, which counts instructions and calls outside of the kernel, and takes some fifty times as long.
+    Callgrind,
+    /// strace, which counts system calls.
+    Strace,
+    /// `perf record` by the kernel's clock, which also works in a virtual machine that has no performance counters.
+    Perf,
+}
+
+/// strace has `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind makes up. What the kernel itself would tell names a vDSO
+/// that valgrind has unmapped, and a static program would read it and crash.
+const CALLGRIND: [&str; 14] = [
+    "strace",
+    "-f",
+    "--seccomp-bpf",
+    "-qq",
+    "-o",
+    "/dev/null",
+    "-e",
+    "trace=prctl",
+    "-e",
+    "inject=prctl:error=EINVAL",
+    "valgrind",
+    "--quiet",
+    "--tool=callgrind",
+    "--fair-sched=yes",
+];
+
+/// The first valgrind that knows `openat2`.
+const MIN_VALGRIND: (u32, u32) = (3, 24);
+
+/// Functions of the C library by which memory is had; Rust's allocator calls them, too.
+const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
+
+/// System calls whose number follows from how threads and datagrams happen to meet, and not from the work.
+const TIMED: [&str; 22] = [
+    "brk",
+    "clock_nanosleep",
+    "epoll_ctl",
+    "epoll_pwait",
+    "epoll_wait",
+    "futex",
+    "madvise",
+    "mmap",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "nanosleep",
+    "poll",
+    "ppoll",
+    "recvmmsg",
+    "recvmsg",
+    "restart_syscall",
+    "sched_yield",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "recvfrom",
+];
+
+impl Probe {
+    /// The words of a command line that come before the program's name. What is counted goes to a file in `scratch` that carries the name
+    /// of the `end`.
+    pub fn words(self, scratch: &Path, end: &str) -> Vec<String> {
+        let file = self.file(scratch, end);
+        let words: &[&str] = match self {
+            Self::None => &[],
+            Self::Callgrind => &CALLGRIND,
+            Self::Strace => &["strace", "-f", "-c", "-qq", "-o"],
+            Self::Perf => &["perf", "record", "--quiet", "-e", "cpu-clock", "-F", "1999", "-g", "-o"],
+        };
+        let mut words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        match self {
+            Self::None => {}
+            Self::Callgrind => words.push(format!("--callgrind-out-file={}", file.display())),
+            Self::Strace => words.push(file.display().to_string()),
+            Self::Perf => words.extend([file.display().to_string(), "--".into()]),
+        }
+        words
+    }
+
+    /// Requires the program that counts.
+    ///
+    /// # Errors
+    /// Where it is not on this machine.
+    pub fn require(self) -> anyhow::Result<()> {
+        let programs: &[&str] = match self {
+            Self::None => &[],
+            Self::Callgrind => &["strace", "valgrind"],
+            Self::Strace => &["strace"],
+            Self::Perf => &["perf"],
+        };
+        for program in programs {
+            ensure!(find_program(program).is_some(), "{program} is missing\nhint: .ci/tools bench profile");
+        }
+        if self == Self::Callgrind {
+            let version = run(Command::new("valgrind").arg("--version"))?;
+            let is_new = valgrind_version(&version).is_some_and(|version| version >= MIN_VALGRIND);
+            ensure!(is_new, "{} is too old: openat2 takes 3.24\nhint: .ci/tools bench", version.trim());
+        }
+        Ok(())
+    }
+
+    /// The file that the `end` of a run is counted into.
+    pub fn file(self, scratch: &Path, end: &str) -> PathBuf {
+        scratch.join(format!("{self:?}.{end}"))
+    }
+}
+
+/// Reads `valgrind-3.24.0`.
+fn valgrind_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.trim().strip_prefix("valgrind-")?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Has this thread, and all that it starts from now on, use one core: programs then start one worker, whatever the machine has.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn pin_to_one_core() -> anyhow::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).context("no core to run on")?;
+    let mut one = CpuSet::new();
+    one.set(core);
+    Ok(sched_setaffinity(None, &one)?)
+}
+
+/// What callgrind counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Profile {
+    /// Instructions outside of the kernel, of all threads.
+    pub instructions: u64,
+    /// Calls of the C library's functions that give memory.
+    pub allocations: u64,
+}
+
+impl Profile {
+    /// Sums up what the ends of a run wrote into `scratch`.
+    ///
+    /// # Errors
+    /// Where a file is missing or is not callgrind's.
+    pub fn read(scratch: &Path, ends: &[&str]) -> anyhow::Result<Self> {
+        let mut sum = Self::default();
+        for end in ends {
+            let path = Probe::Callgrind.file(scratch, end);
+            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let one = Self::parse(&text).with_context(|| path.display().to_string())?;
+            sum.instructions += one.instructions;
+            sum.allocations += one.allocations;
+        }
+        Ok(sum)
+    }
+
+    /// Reads callgrind's format: `cfn=(7) malloc` names a function once, later `cfn=(7)` stands for it, and the line `calls=3 …` that follows
+    /// counts.
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut profile = Self::default();
+        let mut allocators = HashSet::new();
+        let mut called = "";
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("cfn=").or_else(|| line.strip_prefix("fn=")) {
+                let (id, name) = name.split_once(' ').unwrap_or((name, ""));
+                if ALLOCATORS.contains(&name) {
+                    allocators.insert(id);
+                }
+                called = id;
+            } else if let Some(calls) = line.strip_prefix("calls=") {
+                let count = calls.split(' ').next().unwrap_or_default();
+                if allocators.contains(called) {
+                    profile.allocations += count.parse::<u64>().context("a line of calls")?;
+                }
+            } else if let Some(total) = line.strip_prefix("totals: ") {
+                profile.instructions = total.trim().parse().context("the line of totals")?;
+            }
+        }
+        ensure!(profile.instructions > 0, "it has no totals");
+        Ok(profile)
+    }
+}
+
+/// The system calls that the ends of a run made, without those that depend on timing.
+///
+/// # Errors
+/// Where a file is missing or is not strace's.
+pub fn system_calls(scratch: &Path, ends: &[&str]) -> anyhow::Result<BTreeMap<String, u64>> {
+    let mut sum = BTreeMap::new();
+    for end in ends {
+        let path = Probe::Strace.file(scratch, end);
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        for (name, count) in parse_strace(&text).with_context(|| path.display().to_string())? {
+            *sum.entry(name).or_default() += count;
+        }
+    }
+    Ok(sum)
+}
+
+/// Reads strace's table: share, seconds, microseconds a call, calls, perhaps errors, and the name.
+fn parse_strace(text: &str) -> anyhow::Result<Vec<(String, u64)>> {
+    let mut calls = Vec::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (Some(count), Some(name)) = (fields.get(3), fields.last()) else { continue };
+        let Ok(count) = count.parse() else { continue };
+        if fields.len() >= 5 && *name != "total" && !TIMED.contains(name) {
+            calls.push((name.to_string(), count));
+        }
+    }
+    ensure!(!calls.is_empty(), "it has no calls");
+    Ok(calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callgrind_names_a_function_once_and_counts_it_everywhere() {
+        let text = "events: Ir\nfn=(1) main\n16 4\ncfn=(2) malloc\ncalls=3 0\n16 90\ncfn=(3) free\ncalls=9 0\n1 1\n\
+                    fn=(2)\n0 60\ncfn=(4) _int_malloc\ncalls=1 0\n0 30\nfn=(5) work\n3 1\ncfn=(2)\ncalls=4 0\n3 120\n\
+                    totals: 1234\n";
+        assert_eq!(Profile::parse(text).unwrap(), Profile { instructions: 1234, allocations: 7 });
+        assert!(Profile::parse("events: Ir\n").is_err());
+    }
+
+    #[test]
+    fn versions_of_valgrind_are_numbers() {
+        assert_eq!(valgrind_version("valgrind-3.24.0\n"), Some((3, 24)));
+        assert!(valgrind_version("valgrind-3.9.0") < Some(MIN_VALGRIND));
+        assert_eq!(valgrind_version("memcheck"), None);
+    }
+
+    #[test]
+    fn strace_counts_are_read_and_those_of_timing_left_out() {
+        let text = "% time     seconds  usecs/call     calls    errors syscall\n\
+                    ------ ----------- ----------- --------- --------- ----------------\n \
+                    60.00    0.000100           1       100         3 openat\n \
+                    30.00    0.000050          10         5           futex\n  \
+                    10.00    0.000010           5         2           statx\n\
+                    ------ ----------- ----------- --------- --------- ----------------\n\
+                    100.00    0.000160           1       107         3 total\n";
+        assert_eq!(parse_strace(text).unwrap(), [("openat".to_string(), 100), ("statx".to_string(), 2)]);
+        assert!(parse_strace("").is_err());
+    }
+}

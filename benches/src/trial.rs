@@ -1,0 +1,146 @@
+//! One named bench with one program: brings the destination to where the bench starts, runs, and checks the result.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use contract::Report;
+
+use crate::{
+    edits::files_below,
+    peers::{Peer as _, Place, Volferry},
+    probe::Probe,
+    suites::{Bench, Mode, Step},
+    verify::{Fidelity, compare},
+};
+
+/// The trees of a bench, which all programs read.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// What the destination equals before a measured run; none where it is empty or equals the source.
+    before: Option<PathBuf>,
+    /// What is synced.
+    source: PathBuf,
+    /// What the destination has to equal afterwards.
+    expected: PathBuf,
+}
+
+impl Sources {
+    /// Makes the trees of `bench` in `dir`.
+    ///
+    /// # Errors
+    /// Where a tree cannot be made.
+    pub fn make(bench: &Bench, dir: &Path) -> anyhow::Result<Self> {
+        let make = |name| -> anyhow::Result<PathBuf> {
+            let root = dir.join(name);
+            bench.shape.make(&root).map(|()| root)
+        };
+        let source = make("source")?;
+        let before = match bench.step {
+            Step::After(edit) => {
+                edit.apply(&source)?;
+                Some(make("before")?)
+            }
+            Step::First | Step::Again => None,
+        };
+        let expected = match bench.excluded {
+            Some(ending) => without(ending, make("expected")?)?,
+            None => source.clone(),
+        };
+        Ok(Self { before, source, expected })
+    }
+}
+
+/// Removes the files of an ending from the tree in `root`.
+fn without(ending: &str, root: PathBuf) -> anyhow::Result<PathBuf> {
+    let files = files_below(&root)?;
+    let mut excluded = files.iter().filter(|path| path.extension().is_some_and(|name| name == ending));
+    excluded.try_for_each(fs::remove_file)?;
+    Ok(root)
+}
+
+/// One bench with one program in one mode.
+#[derive(Debug)]
+pub struct Trial {
+    volferry: Volferry,
+    place: Place,
+    step: Step,
+    sources: Sources,
+}
+
+impl Trial {
+    /// Makes an empty destination for the program in `dir`, which must not exist, and brings it to the state that the bench needs before
+    /// all runs. A run that takes longer than `limit` fails.
+    ///
+    /// # Errors
+    /// Where a folder cannot be made, or the first run of the program fails.
+    pub fn new(
+        bench: &Bench,
+        mode: Mode,
+        program: PathBuf,
+        sources: &Sources,
+        dir: &Path,
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
+        let flags = bench.excluded.map(|ending| format!("--exclude=*.{ending}"));
+        let mut volferry = Volferry::in_mode(program, mode, flags.into_iter().collect());
+        let (destination, scratch) = (dir.join("copy"), dir.join("scratch"));
+        fs::create_dir_all(&scratch)?;
+        fs::create_dir(&destination)?;
+        let place = Place { source: sources.source.clone(), destination, scratch, round: 0, limit };
+        volferry.begin(&place)?;
+        let trial = Self { volferry, place, step: bench.step, sources: sources.clone() };
+        if trial.step == Step::Again {
+            trial.volferry.measure(&trial.place, Probe::None)?;
+        }
+        Ok(trial)
+    }
+
+    /// Brings the destination to where the measured run starts.
+    ///
+    /// # Errors
+    /// Where the destination cannot be emptied, or the run that prepares it fails.
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        if self.step == Step::First {
+            fs::remove_dir_all(&self.place.destination)?;
+            fs::create_dir(&self.place.destination)?;
+        }
+        if let Some(before) = &self.sources.before {
+            let place = Place { source: before.clone(), ..self.place.clone() };
+            self.volferry.measure(&place, Probe::None).context("preparing the destination")?;
+        }
+        Ok(())
+    }
+
+    /// Runs once, from where [`Trial::prepare`] has brought the destination, with each end under `probe`.
+    ///
+    /// # Errors
+    /// Where an end fails or has not ended in time.
+    pub fn run(&self, probe: Probe) -> anyhow::Result<(Duration, Report)> {
+        self.volferry.measure(&self.place, probe)
+    }
+
+    /// Requires the result to be what the bench wants: a program that leaves out work must not win.
+    ///
+    /// # Errors
+    /// Names the first difference.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let fidelity =
+            if self.sources.expected == self.sources.source { Fidelity::Full } else { Fidelity::Files };
+        let own = self.volferry.own_entries();
+        compare(&self.sources.expected, &self.place.destination, fidelity, own).context("the result is wrong")
+    }
+
+    /// The folder that probes and reports are in.
+    pub fn scratch(&self) -> &Path {
+        &self.place.scratch
+    }
+
+    /// The names of the run's ends.
+    pub fn ends(&self) -> &'static [&'static str] {
+        self.volferry.ends()
+    }
+}
