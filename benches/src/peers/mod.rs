@@ -9,7 +9,6 @@ mod tar;
 mod volferry;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -182,13 +181,6 @@ fn text(path: &Path) -> String {
 /// `path` with a slash behind it, by which rsync and others mean the folder's content.
 fn content_of(path: &Path) -> String {
     format!("{}/", path.display())
-}
-
-/// Makes a folder of that name in the scratch folder of `place`.
-fn scratch_dir(place: &Place, name: &str) -> anyhow::Result<PathBuf> {
-    let dir = place.scratch.join(name);
-    fs::create_dir_all(&dir)?;
-    Ok(dir)
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use contract::{Event, IdentityPair, Report};
+use contract::{Event, Report};
 
-use super::{Peer, Place, Sample, scratch_dir, text, version_line};
+use super::{Peer, Place, Sample, text, version_line};
 use crate::{
     link::LinkConfig,
     probe::Probe,
-    process::{Daemon, run_timed},
+    process::{Daemon, run, run_timed},
     relay::Relay,
     suites,
     verify::Fidelity,
@@ -161,8 +161,9 @@ impl Peer for Volferry {
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
-        scratch_dir(place, "identities")?;
-        Ok(IdentityPair::generate("benches")?.write(&identities(place))?)
+        // The program's own keys: an older one may write them in another form.
+        let mut command = place.command(&self.program);
+        run(command.args(["keygen", "--out"]).arg(identities(place))).map(drop)
     }
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
