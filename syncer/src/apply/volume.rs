@@ -18,7 +18,7 @@ use crate::{
 };
 
 const VOLUME: &[u8] = b"volume";
-/// The id is written under this name first, so that a crash leaves no part of one.
+/// The id is on the disk under this name before it has its own: whatever a crash takes back, one of the two is there.
 const NEW: &[u8] = b"volume.new";
 
 /// 32 digits and a line's end.
@@ -33,18 +33,27 @@ pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// The id in the `.volferry/` that is open as `dir`; if there is none, it gets the one that is `known`, or a new one. Whoever calls this holds its lock.
+/// Returns the id in the `.volferry/` that is open as `dir`; if there is none, it gets the one that is `known`, or a new one. The id is on
+/// the disk when this returns, so that no report names one that a crash takes back. Whoever calls this holds the lock.
 pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
-    match read(dir)? {
+    match read_file(dir, VOLUME)? {
         Some(id) => Ok(id),
         None => make(dir, known),
     }
 }
 
-/// What is not an id, for example a file that a crash of the machine left empty, is as good as none.
+/// Reads the id, also one that a crash left with the name of a new one.
 pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
+    match read_file(dir, VOLUME)? {
+        Some(id) => Ok(Some(id)),
+        None => read_file(dir, NEW),
+    }
+}
+
+/// Reads the id in one file. What is not an id, for example a file that a crash of the machine left empty, is as good as none.
+fn read_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<VolumeId>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(dir, VOLUME, flags, Mode::empty()) {
+    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -55,15 +64,35 @@ pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
     Ok(text.and_then(|text| text.strip_suffix('\n')).and_then(|text| text.parse().ok()))
 }
 
+/// Makes an id, unless one is `known`, or an earlier run began with one.
 fn make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
-    let mut bytes = [0; 16];
-    fill_random(&mut bytes)?;
-    let id = known.unwrap_or_else(|| VolumeId::new(bytes));
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let id = match known.map_or_else(|| read_file(dir, NEW), |known| Ok(Some(known)))? {
+        Some(id) => id,
+        None => VolumeId::new(random()?),
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, NEW, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ftruncate(&file, FILE_BYTES as u64)?;
     copy::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
+    rustix::fs::fsync(&file)?;
+    sync_names(dir)?;
     rustix::fs::renameat(dir, NEW, dir, VOLUME)?;
     Ok(id)
+}
+
+fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    fill_random(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Makes the names in `.volferry/` durable, and that of the folder itself.
+fn sync_names(dir: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for folder in [c".", c".."] {
+        rustix::fs::fsync(rustix::fs::openat(dir, folder, flags, Mode::empty())?)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -87,6 +116,17 @@ mod tests {
             id
         });
         assert_ne!(ids[0], ids[1]);
+    }
+
+    #[test]
+    fn an_id_that_a_crash_left_under_its_first_name_is_the_destinations() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = fs::File::open(dir.path()).unwrap();
+        let id = read_or_make(own.as_fd(), None).unwrap();
+        fs::rename(dir.path().join("volume"), dir.path().join("volume.new")).unwrap();
+        assert_eq!(read(own.as_fd()).unwrap(), Some(id));
+        assert_eq!(read_or_make(own.as_fd(), None).unwrap(), id);
+        assert!(dir.path().join("volume").exists() && !dir.path().join("volume.new").exists());
     }
 
     #[test]

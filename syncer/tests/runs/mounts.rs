@@ -145,6 +145,24 @@ fn what_a_run_said_to_be_done_survives_a_power_cut() {
     }
 }
 
+/// The run makes the folder and the id, and has nothing to sync.
+#[test]
+fn the_id_that_a_run_reported_survives_a_power_cut_though_the_run_had_nothing_to_do() {
+    for way in Way::ALL {
+        let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+        let mut pair = Pair::new(way);
+        pair.destination = disk.path().join("volume");
+        let nothing = ["--no-times", "--no-permissions", "--ownership=never"];
+        let first = pair.run(&nothing);
+        cut_power(&disk);
+        first.assert_exit(ExitCode::Done);
+        assert_eq!(first.report().timings.commit, 0, "nothing was written that a commit would wait for");
+        let volume = first.report().volume.unwrap().to_string();
+        disk.remount("", |_| ());
+        pair.run(&[&nothing[..], &["--expect-volume", &volume]].concat()).assert_exit(ExitCode::Done);
+    }
+}
+
 #[test]
 fn a_power_cut_in_mid_run_leaves_files_old_or_new_and_the_next_run_gets_to_the_end() {
     for at in [0, 1] {
