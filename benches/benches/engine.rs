@@ -15,6 +15,7 @@ use syncer::{
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::digest,
     listing::{Listing, ListingBuilder},
+    monitor::Monitor,
     path::RelPath,
     report::Failures,
     root::{Place, Root},
@@ -43,11 +44,11 @@ fn scanning(criterion: &mut Criterion) {
         (0..FILES).for_each(|file| fs::write(dir.join(format!("file-{file}")), b"content").unwrap());
     }
     let root = Root::open(tree.path()).unwrap();
-    let options = ScanOptions::default();
+    let (options, monitor) = (ScanOptions::default(), Monitor::default());
     let mut group = criterion.benchmark_group("scan");
     group.throughput(Throughput::Elements((FOLDERS * (FILES + 1)) as u64));
     group.bench_function("10,000 files in 500 folders, digests made", |bencher| {
-        bencher.iter(|| scan(black_box(&root), &options, &Failures::default()).unwrap());
+        bencher.iter(|| scan(black_box(&root), &options, &Failures::default(), &monitor).unwrap());
     });
 }
 

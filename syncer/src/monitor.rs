@@ -1,7 +1,7 @@
 //! What a running engine tells whoever started it, and the one thing that it is told in return: to stop.
 
 use std::{
-    fmt,
+    fmt, io,
     net::SocketAddr,
     sync::atomic::{
         AtomicBool, AtomicU8, AtomicU64,
@@ -10,6 +10,7 @@ use std::{
 };
 
 use contract::{Phase, PlannedAction, Progress};
+use rustix::io::Errno;
 use tokio::sync::watch;
 
 const PHASES: [Phase; 8] = [
@@ -22,6 +23,9 @@ const PHASES: [Phase; 8] = [
     Phase::Commit,
     Phase::Snapshot,
 ];
+
+/// So many bytes are moved or read between two looks whether to stop: some milliseconds, and far more than a system call costs.
+pub const MAX_UNCHECKED_BYTES: u64 = 8 << 20;
 
 type OnListening = dyn Fn(SocketAddr) + Send + Sync;
 type OnPlanned = dyn Fn(&PlannedAction) + Send + Sync;
@@ -40,6 +44,16 @@ pub struct Monitor {
     cancel: watch::Sender<bool>,
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
+    #[cfg(test)]
+    checks: Checks,
+}
+
+/// How often it was looked whether to stop, and at which look to be told so.
+#[cfg(test)]
+#[derive(Debug)]
+struct Checks {
+    made: AtomicU64,
+    cancel_at: u64,
 }
 
 impl Default for Monitor {
@@ -71,7 +85,21 @@ impl Monitor {
             cancel: watch::Sender::new(false),
             on_listening: Box::new(on_listening),
             on_planned: Box::new(|_| {}),
+            #[cfg(test)]
+            checks: Checks { made: AtomicU64::new(0), cancel_at: u64::MAX },
         }
+    }
+
+    /// Is told to stop at the look of this number, so that a test knows how much was done before.
+    #[cfg(test)]
+    pub fn canceled_at(look: u64) -> Self {
+        Self { checks: Checks { made: AtomicU64::new(0), cancel_at: look }, ..Self::default() }
+    }
+
+    /// How often [`check`](Self::check) was called.
+    #[cfg(test)]
+    pub fn checks(&self) -> u64 {
+        self.checks.made.load(SeqCst)
     }
 
     /// The same, calling `on_planned`, on the engine's thread, with each action of a dry run.
@@ -141,6 +169,22 @@ impl Monitor {
     /// Whether the engine was asked to stop.
     pub fn cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
+    }
+
+    /// Looks whether the engine was asked to stop. Whatever reads, writes or lists calls this for each entry and at least once in
+    /// [`MAX_UNCHECKED_BYTES`].
+    ///
+    /// # Errors
+    /// `ECANCELED` when it was.
+    pub fn check(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.checks.made.fetch_add(1, SeqCst) + 1 == self.checks.cancel_at {
+            self.cancel();
+        }
+        match self.cancelled() {
+            true => Err(Errno::CANCELED.into()),
+            false => Ok(()),
+        }
     }
 
     /// Waits until the engine is asked to stop; returns at once when it was before. Cancel-safe, and

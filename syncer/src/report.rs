@@ -5,16 +5,16 @@ use std::{
     fmt::Display,
     hash::{BuildHasher as _, RandomState},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
-use contract::{Failure, MAX_FAILURES, Phase, Timings, Work};
+use contract::{Failure, MAX_FAILURES, Phase, Timings, Usage, Work};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{monitor::Monitor, path::RelPath};
+use crate::{hash::digest, monitor::Monitor, path::RelPath};
 
 /// Entries that could not be synced: all are counted, each once, and the first few are named.
 #[derive(Debug, Default)]
@@ -29,20 +29,38 @@ struct Named {
     first: Vec<Failure>,
     /// The hashes of the paths of all.
     seen: HashSet<u64>,
+    /// Of the paths that failed here, and of those that the peer says.
+    digests: [u64; 2],
 }
 
 impl Failures {
     /// Takes one failure; logs it, too.
     pub fn add(&self, path: &RelPath, operation: &str, error: &dyn Display) {
         tracing::warn!(%path, operation, %error, "failed");
-        self.push(Failure { path: path.to_string(), operation: operation.into(), error: error.to_string() });
+        let failure =
+            Failure { path: path.to_string(), operation: operation.into(), error: error.to_string() };
+        let mut named = self.lock();
+        if self.push(&mut named, failure) {
+            named.digests[0] ^= word(&digest(&[path.as_bytes()]));
+        }
     }
 
-    /// Takes what the peer counted and named.
-    pub fn merge(&self, count: u64, named: Vec<Failure>) {
+    /// Takes what the peer counted and named, and the digest of the paths of all that it counted.
+    pub fn merge(&self, count: u64, named: Vec<Failure>, paths: u64) {
         let here = named.len() as u64;
-        named.into_iter().for_each(|failure| self.push(failure));
+        let mut known = self.lock();
+        known.digests[1] ^= paths;
+        for failure in named {
+            self.push(&mut known, failure);
+        }
         self.count.fetch_add(count.saturating_sub(here), Relaxed);
+    }
+
+    /// Returns a digest of the paths of all failures, so that two processes that look at the same trees can tell whether they have seen the
+    /// same ones fail, in whatever order.
+    pub fn paths(&self) -> u64 {
+        let [here, peers] = self.lock().digests;
+        if [here, peers] == [0, 0] { 0 } else { word(&digest(&[&here.to_le_bytes(), &peers.to_le_bytes()])) }
     }
 
     /// How many there are.
@@ -52,25 +70,36 @@ impl Failures {
 
     /// The first [`MAX_FAILURES`].
     pub fn named(&self) -> Vec<Failure> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner).first.clone()
+        self.lock().first.clone()
     }
 
     /// Forgets all of them: another process of the run reports the same.
     pub fn forget(&self) {
-        *self.named.lock().unwrap_or_else(PoisonError::into_inner) = Named::default();
+        *self.lock() = Named::default();
         self.count.store(0, Relaxed);
     }
 
-    fn push(&self, failure: Failure) {
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        if !named.seen.insert(self.hasher.hash_one(&failure.path)) {
-            return;
+    /// Takes a failure, unless that path has failed before. Returns whether it has not.
+    fn push(&self, named: &mut Named, failure: Failure) -> bool {
+        let is_new = named.seen.insert(self.hasher.hash_one(&failure.path));
+        if is_new {
+            self.count.fetch_add(1, Relaxed);
         }
-        self.count.fetch_add(1, Relaxed);
-        if named.first.len() < MAX_FAILURES {
+        if is_new && named.first.len() < MAX_FAILURES {
             named.first.push(failure);
         }
+        is_new
     }
+
+    fn lock(&self) -> MutexGuard<'_, Named> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first 8 bytes of a digest.
+fn word(digest: &[u8; 16]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *digest;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// What the sink did, counted as it is done.
@@ -115,25 +144,36 @@ pub struct Stopwatch<'a> {
     since: Instant,
     spent: [Duration; 8],
     work: Work,
+    /// The CPU time that this process had used before.
+    cpu_ms_before: u64,
 }
 
 impl<'a> Stopwatch<'a> {
-    /// Starts in [`Phase::Connect`].
+    /// Starts in [`Phase::Connect`], and measures what the process uses from now on.
     pub fn start(monitor: &'a Monitor) -> Self {
-        Self::started_at(Instant::now(), monitor)
+        reset_peak_rss();
+        monitor.set_phase(Phase::Connect);
+        let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; 8]);
+        Self { monitor, start, phase, since: start, spent, work: Work::default(), cpu_ms_before: cpu_ms() }
     }
 
-    /// As if started in [`Phase::Connect`] at an earlier moment.
-    pub fn started_at(start: Instant, monitor: &'a Monitor) -> Self {
-        monitor.set_phase(Phase::Connect);
-        Self {
-            monitor,
-            start,
-            phase: Phase::Connect,
-            since: start,
-            spent: [Duration::ZERO; 8],
-            work: Work::default(),
-        }
+    /// Moves the start to another moment in [`Phase::Connect`], so that waiting for a peer is not taken for part of the run.
+    pub fn started_at(&mut self, start: Instant) {
+        (self.start, self.since) = (start, start);
+    }
+
+    /// Returns what this run has used as the source.
+    pub fn source_usage(&self) -> Usage {
+        Usage { source_cpu_ms: self.cpu_ms(), source_peak_rss: peak_rss(), ..Usage::default() }
+    }
+
+    /// Returns what this run has used as the sink, beside the usage of its source.
+    pub fn sink_usage(&self, source: Usage) -> Usage {
+        Usage { sink_cpu_ms: self.cpu_ms(), sink_peak_rss: peak_rss(), ..source }
+    }
+
+    fn cpu_ms(&self) -> u64 {
+        cpu_ms().saturating_sub(self.cpu_ms_before)
     }
 
     /// Ends the running phase and begins `phase`.
@@ -198,13 +238,20 @@ fn round_ms(time: Duration) -> u64 {
 }
 
 /// CPU time that this process has used, in milliseconds.
-pub fn cpu_ms() -> u64 {
+fn cpu_ms() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     (time.tv_sec * 1000 + time.tv_nsec / 1_000_000) as u64
 }
 
+/// Has the kernel measure the peak of resident memory anew (`proc_pid_clear_refs(5)`). Where it refuses, the peak is that of the process.
+fn reset_peak_rss() {
+    if let Err(error) = std::fs::write("/proc/self/clear_refs", "5") {
+        tracing::debug!(%error, "peak memory is counted from the start of the process");
+    }
+}
+
 /// Peak resident memory of this process in bytes, as `VmHWM` in `/proc/self/status`; 0 where that cannot be read.
-pub fn peak_rss() -> u64 {
+fn peak_rss() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -236,6 +283,46 @@ mod tests {
         assert_eq!(failures.count(), 25);
         assert_eq!(failures.named().len(), MAX_FAILURES);
         assert_eq!(failures.named()[0].path, "f0");
+    }
+
+    fn failed(paths: &[&str]) -> Failures {
+        let failures = Failures::default();
+        paths
+            .iter()
+            .for_each(|path| failures.add(&RelPath::parse(path.as_bytes()).unwrap(), "read", &"broken"));
+        failures
+    }
+
+    #[test]
+    fn only_failures_of_the_same_paths_have_the_same_digest() {
+        let paths = |of: &[&str]| failed(of).paths();
+        assert_eq!(paths(&["a", "b"]), paths(&["b", "a", "b"]));
+        assert!(paths(&["a", "b"]) != paths(&["a", "c"]) && paths(&["a"]) != paths(&[]));
+        let of_peer = |of: &[&str], peers: &[&str]| {
+            let (here, there) = (failed(of), failed(peers));
+            here.merge(there.count(), there.named(), there.paths());
+            here.paths()
+        };
+        assert_eq!(of_peer(&["a"], &["b", "c"]), of_peer(&["a"], &["c", "b"]));
+        assert!(of_peer(&["a"], &["b"]) != of_peer(&["a"], &["c"]));
+        assert!(of_peer(&["a"], &["b"]) != of_peer(&["b"], &["a"]));
+    }
+
+    #[test]
+    fn usage_counts_from_the_start_of_the_run() {
+        let monitor = Monitor::default();
+        let burn = |ms: u64| {
+            let until = cpu_ms() + ms;
+            while cpu_ms() < until {}
+        };
+        burn(30);
+        let watch = Stopwatch::start(&monitor);
+        let before = watch.cpu_ms_before;
+        assert!(before >= 30);
+        burn(20);
+        let usage = watch.sink_usage(Usage { source_cpu_ms: 7, ..Usage::default() });
+        assert!((20..=cpu_ms() - before).contains(&usage.sink_cpu_ms), "{usage:?}");
+        assert_eq!(usage.source_cpu_ms, 7);
     }
 
     #[test]

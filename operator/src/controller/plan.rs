@@ -260,8 +260,8 @@ pub fn timed_out(timeout: Duration, obstacle: &str) -> Fault {
     Fault::new(
         reason::TIMED_OUT,
         format!(
-            "The run did not end within {limit} (spec.limits.timeout).{obstacle} What arrived is kept, and the next run \
-             goes on from it."
+            "The run did not end within {limit} (spec.limits.timeout).{obstacle} The next run goes on from the files that are \
+             at the destination, and from the parts of large files that had arrived."
         ),
     )
 }

@@ -16,7 +16,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{cores::cores, slice::Slice};
+use crate::{
+    cores::cores,
+    monitor::{MAX_UNCHECKED_BYTES, Monitor},
+    slice::Slice,
+};
 
 /// Files up to this size are read and written: one system call each, which no other way beats.
 const SMALL_BYTES: u64 = 128 << 10;
@@ -39,23 +43,30 @@ const BTRFS_SUPER_MAGIC: i64 = 0x9123_683e;
 /// Copies `len` bytes to an empty file. With `holes`, those of the source stay holes.
 ///
 /// # Errors
-/// `UnexpectedEof` where the source turns out to be shorter.
-pub(super) fn content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
+/// `UnexpectedEof` where the source turns out to be shorter; `ECANCELED` when the monitor was told to stop, at which it looks every
+/// [`MAX_UNCHECKED_BYTES`].
+pub(super) fn content(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    len: u64,
+    holes: bool,
+    monitor: &Monitor,
+) -> io::Result<()> {
     if len > SMALL_BYTES && rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }
     if holes {
-        return between_holes(from, to, len);
+        return between_holes(from, to, len, monitor);
     }
     match len >= SHARED_BYTES && copies_through_memory(to) {
-        true => in_parts(from, to, len),
-        false => part(from, to, 0..len),
+        true => in_parts(from, to, len, monitor),
+        false => part(from, to, 0..len, monitor),
     }
 }
 
 /// Copies by as many threads as there are cores. One of them at a time writes: a kernel lets no more than one thread write to a file, and
 /// has the others spin.
-fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monitor) -> io::Result<()> {
     let (next, writing) = (AtomicU64::new(0), Mutex::new(()));
     let work = || {
         let mut buffer = vec![0; PART_BYTES];
@@ -64,6 +75,7 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()
             if start >= len {
                 return Ok(());
             }
+            monitor.check()?;
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
             Slice::all_of(from).read_exact_at(part, start)?;
             let alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +108,7 @@ fn is_on(file: BorrowedFd<'_>, types: [i64; 2]) -> bool {
 }
 
 /// Copies what is not a hole, and gives the copy its length.
-fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monitor) -> io::Result<()> {
     rustix::fs::ftruncate(to, len)?;
     let mut at = 0;
     while at < len {
@@ -112,7 +124,7 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64) -> io::Resu
             Err(Errno::NXIO | Errno::INVAL) => len,
             Err(error) => return Err(error.into()),
         };
-        part(from, to, start..end)?;
+        part(from, to, start..end, monitor)?;
         at = end;
     }
     Ok(())
@@ -125,6 +137,7 @@ pub(super) fn share(
     to: BorrowedFd<'_>,
     range: Range<u64>,
     at: u64,
+    monitor: &Monitor,
 ) -> io::Result<bool> {
     let block = rustix::fs::fstatvfs(to)?.f_bsize.max(1);
     let first = range.start.next_multiple_of(block);
@@ -133,35 +146,44 @@ pub(super) fn share(
         return Ok(false);
     }
     let place = |offset: u64| at + (offset - range.start);
-    let shared = in_kernel(from, to, first..last, place(first))?;
+    let shared = in_kernel(from, to, first..last, place(first), Some(monitor))?;
     if shared == 0 {
         return Ok(false);
     }
     for edge in [range.start..first, first + shared..range.end] {
-        through_memory_at(from, to, edge.clone(), place(edge.start))?;
+        through_memory_at(from, to, edge.clone(), place(edge.start), Some(monitor))?;
     }
     Ok(true)
 }
 
-/// Copies a range of a file to the same place of another, sharing its blocks where the file system can.
+/// Copies a range of a file to the same place of another, sharing its blocks where the file system can. This is how a file is written in
+/// place, which is finished whoever asks to stop: half of it would be neither the old file nor the new one.
 ///
 /// # Errors
 /// `UnexpectedEof` where the file ends before.
 pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    let copied = in_kernel(from, to, range.clone(), range.start)?;
-    rest(from, to, range, copied)
+    let copied = in_kernel(from, to, range.clone(), range.start, None)?;
+    rest(from, to, range, copied, None)
 }
 
 /// Copies what the kernel has left of a range of which it `copied` the beginning: a file system may copy less than it is asked for, whatever is there.
-fn rest(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, copied: u64) -> io::Result<()> {
-    through_memory(from, to, range.start + copied..range.end)
+fn rest(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    range: Range<u64>,
+    copied: u64,
+    monitor: Option<&Monitor>,
+) -> io::Result<()> {
+    let start = range.start + copied;
+    through_memory_at(from, to, start..range.end, start, monitor)
 }
 
-fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    match range.end.saturating_sub(range.start) > SMALL_BYTES {
-        true => self::range(from, to, range),
-        false => through_memory(from, to, range),
-    }
+fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, monitor: &Monitor) -> io::Result<()> {
+    let copied = match range.end.saturating_sub(range.start) > SMALL_BYTES {
+        true => in_kernel(from, to, range.clone(), range.start, Some(monitor))?,
+        false => 0,
+    };
+    rest(from, to, range, copied, Some(monitor))
 }
 
 /// `copy_file_range`, of a range `at` another place. How much was copied: less where the file ends before, and nothing where the file systems do not do it.
@@ -170,11 +192,13 @@ fn in_kernel(
     to: BorrowedFd<'_>,
     Range { start, end }: Range<u64>,
     at: u64,
+    monitor: Option<&Monitor>,
 ) -> io::Result<u64> {
     let mut done = 0;
     while start + done < end {
+        monitor.map_or(Ok(()), Monitor::check)?;
         let (mut from_at, mut to_at) = (start + done, at + done);
-        let left = usize::try_from(end - from_at).unwrap_or(usize::MAX);
+        let left = (end - from_at).min(MAX_UNCHECKED_BYTES) as usize;
         match rustix::fs::copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), left) {
             Ok(0) => break,
             Ok(copied) => done += copied as u64,
@@ -188,17 +212,19 @@ fn in_kernel(
     Ok(done)
 }
 
-fn through_memory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
-    let start = range.start;
-    through_memory_at(from, to, range, start)
-}
-
 /// Reads and writes a range `at` another place.
-fn through_memory_at(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, at: u64) -> io::Result<()> {
+fn through_memory_at(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    range: Range<u64>,
+    at: u64,
+    monitor: Option<&Monitor>,
+) -> io::Result<()> {
     let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     let mut buffer = Vec::with_capacity(len.min(BUFFER_BYTES));
     let mut done = 0;
     while range.start + done < range.end {
+        monitor.map_or(Ok(()), Monitor::check)?;
         buffer.clear();
         match rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), range.start + done) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -284,7 +310,7 @@ mod tests {
         for copied in [0, 1, 4096, 299_999, 300_000] {
             let to = tempfile::tempfile().unwrap();
             to.write_all_at(&content[..copied as usize], 0).unwrap();
-            rest(from.as_fd(), to.as_fd(), 0..300_000, copied).unwrap();
+            rest(from.as_fd(), to.as_fd(), 0..300_000, copied, None).unwrap();
             let mut there = vec![0; 300_000];
             to.read_exact_at(&mut there, 0).unwrap();
             assert!(there == content, "{copied}");
@@ -297,7 +323,7 @@ mod tests {
         from.write_all_at(&vec![1; 200_000], 0).unwrap();
         for (len, holes) in [(200_001, false), (300_000, false), (SHARED_BYTES, false)] {
             let to = tempfile::tempfile().unwrap();
-            let error = content(from.as_fd(), to.as_fd(), len, holes).unwrap_err();
+            let error = content(from.as_fd(), to.as_fd(), len, holes, &Monitor::default()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len}");
         }
     }
@@ -305,6 +331,7 @@ mod tests {
     /// Where blocks are not shared, as here perhaps, the kernel copies them.
     #[test]
     fn a_shared_range_is_there_from_its_first_byte_to_its_last() {
+        let monitor = Monitor::default();
         let [from, to] = [(); 2].map(|()| tempfile::tempfile().unwrap());
         let content: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
         from.write_all_at(&content, 0).unwrap();
@@ -315,7 +342,7 @@ mod tests {
             to.set_len(0).unwrap();
             to.write_all_at(&[7; 200_000], 0).unwrap();
             let at = range.start + blocks * block;
-            assert!(share(from.as_fd(), to.as_fd(), range.clone(), at).unwrap(), "{range:?}");
+            assert!(share(from.as_fd(), to.as_fd(), range.clone(), at, &monitor).unwrap(), "{range:?}");
             let mut expected = vec![7; 200_000];
             let len = (range.end - range.start) as usize;
             expected[at as usize..at as usize + len]
@@ -325,7 +352,35 @@ mod tests {
             assert!(there == expected, "{range:?}");
         }
         for (range, at) in [(5000..90_000, 5001), (10..block, 10), (1..block + 1, 1)] {
-            assert!(!share(from.as_fd(), to.as_fd(), range, at).unwrap());
+            assert!(!share(from.as_fd(), to.as_fd(), range, at, &monitor).unwrap());
+        }
+    }
+
+    /// Every way to copy, of a file that is one piece of data and of one that has holes.
+    #[test]
+    fn a_copy_that_is_told_to_stop_ends_within_the_next_piece() {
+        const LEN: u64 = 10 * MAX_UNCHECKED_BYTES;
+        type Copy = fn(BorrowedFd<'_>, BorrowedFd<'_>, &Monitor) -> io::Result<()>;
+        let ways: [(Copy, u64); 4] = [
+            (|from, to, monitor| part(from, to, 0..LEN, monitor), MAX_UNCHECKED_BYTES),
+            (|from, to, monitor| in_parts(from, to, LEN, monitor), PART_BYTES as u64),
+            (|from, to, monitor| rest(from, to, 0..LEN, 0, Some(monitor)), BUFFER_BYTES as u64),
+            (|from, to, monitor| between_holes(from, to, LEN, monitor), MAX_UNCHECKED_BYTES),
+        ];
+        let from = tempfile::tempfile().unwrap();
+        from.set_len(LEN).unwrap();
+        (0..LEN).step_by(1 << 20).for_each(|at| from.write_all_at(&[7; 1 << 20], at).unwrap());
+        for (nth, (copy, piece)) in ways.into_iter().enumerate() {
+            let to = tempfile::tempfile().unwrap();
+            let whole = Monitor::default();
+            copy(from.as_fd(), to.as_fd(), &whole).unwrap();
+            assert!(whole.checks() >= LEN / MAX_UNCHECKED_BYTES, "way {nth}: {} looks", whole.checks());
+            let to = tempfile::tempfile().unwrap();
+            let stopped = Monitor::canceled_at(3);
+            let error = copy(from.as_fd(), to.as_fd(), &stopped).unwrap_err();
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::CANCELED), "way {nth}");
+            let written = rustix::fs::fstat(&to).unwrap().st_blocks as u64 * 512;
+            assert!(written <= (2 + cores() as u64) * piece, "way {nth}: {written} bytes are written");
         }
     }
 }

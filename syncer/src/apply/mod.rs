@@ -24,6 +24,7 @@ mod team;
 mod volume;
 
 use std::{
+    collections::HashSet,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
@@ -44,6 +45,7 @@ use thiserror::Error;
 use crate::{
     attrs::{Attrs, Classes},
     entry::{Entry, Kind, Meta, Owner, SET_IDS, Time, kept_mode},
+    monitor::Monitor,
     path::{OWN_DIR, RelPath, display},
     root::{Place, Root, RootError, open_child},
 };
@@ -483,13 +485,16 @@ impl Destination {
     }
 
     /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is believed.
-    pub fn leftover(&self, path: &RelPath) -> Option<Staged> {
-        Staged::leftover(&self.own, path)
+    pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<Staged> {
+        Staged::leftover(&self.own, path, monitor)
     }
 
-    /// Has what has arrived of large files left for the next run.
-    pub fn keep_parts(&self) {
-        self.own.keep_parts();
+    /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of no use any more.
+    pub fn drop_leftovers(&self, needed: impl Iterator<Item = RelPath>) {
+        if self.own.has_leftovers() {
+            let keys: HashSet<String> = needed.map(|path| staged::part_key(&path)).collect();
+            self.own.drop_leftovers(|key| keys.contains(key));
+        }
     }
 
     /// Opens a file to read from.
@@ -589,9 +594,9 @@ impl Destination {
         remove::dir(dir, name)
     }
 
-    /// Empties staging and gives the lock back.
+    /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large files are kept.
     pub fn close(self) {
-        drop(self.own);
+        self.own.end();
     }
 }
 

@@ -53,7 +53,8 @@ pub struct OwnDir {
     team: Option<Team>,
     /// What a run that was cut off left of large files, by their keys.
     leftovers: Mutex<HashMap<String, String>>,
-    keeps_parts: AtomicBool,
+    /// Whether the run got to its end, so that nothing is left to go on from.
+    is_over: AtomicBool,
     /// What the report says of how the folder was found.
     notes: Vec<String>,
     /// Held for its lock, which the kernel gives back when the process ends, however it ends.
@@ -217,24 +218,40 @@ impl OwnDir {
         rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| name)
     }
 
-    /// Has the parts of large files left for the next run, which goes on from them.
-    pub(super) fn keep_parts(&self) {
-        self.keeps_parts.store(true, Relaxed);
+    /// Forgets the leftovers of files that this run does not need, so that they do not take up room until a run gets to its end.
+    pub(super) fn drop_leftovers(&self, is_needed: impl Fn(&str) -> bool) {
+        let mut leftovers = self.leftovers();
+        leftovers.retain(|key, name| is_needed(key) || unlink(&self.staging, name).is_err());
+    }
+
+    /// Whether an earlier run left anything.
+    pub(super) fn has_leftovers(&self) -> bool {
+        !self.leftovers().is_empty()
+    }
+
+    /// Ends a run that got to its end: nothing of it is kept in staging. Any other run keeps the parts of large files.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Relaxed);
     }
 
     fn leftovers(&self) -> MutexGuard<'_, HashMap<String, String>> {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes what this run staged, and what it made no use of.
+    /// Removes what this run staged. One that did not get to its end leaves the parts of large files that have anything in them.
     fn clear(&self) -> io::Result<()> {
-        let (mark, keeps_parts) = (self.mark(), self.keeps_parts.load(Relaxed));
-        let goes = |name: &str| name.contains(&mark) && !(keeps_parts && key_of(name).is_some());
-        empty(&self.staging, goes)?;
-        if keeps_parts || !self.leads() {
-            return Ok(());
+        let (mark, is_over) = (self.mark(), self.is_over.load(Relaxed));
+        let stays = |name: &str| !is_over && !self.is_lost() && self.is_of_use(name);
+        empty(&self.staging, |name| name.contains(&mark) && !stays(name))?;
+        match is_over && self.leads() {
+            true => self.leftovers().drain().try_for_each(|(_, name)| unlink(&self.staging, &name)),
+            false => Ok(()),
         }
-        self.leftovers().drain().try_for_each(|(_, name)| unlink(&self.staging, &name))
+    }
+
+    /// Whether the next run can go on from a staged file.
+    fn is_of_use(&self, name: &str) -> bool {
+        key_of(name).is_some() && blocks(&self.staging, name) > 0
     }
 
     /// What the names of all files hold that this process stages.
@@ -285,7 +302,7 @@ impl Entering<'_> {
             dirty,
             team: None,
             leftovers: Mutex::new(leftovers),
-            keeps_parts: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             notes,
             _lock: lock,
             next: AtomicU64::new(0),
@@ -296,8 +313,8 @@ impl Entering<'_> {
 /// What a report says where nothing can be kept from other users.
 const NO_MODES: &str = "the destination's file system keeps no permissions: whoever can write to it can change what a run stages";
 
-/// Removes what this run staged, however it ends: one that failed or was told to stop leaves nothing. A killed process does, and one that
-/// has lost its peer leaves the parts of large files. Files of a run that has taken the destination over stay.
+/// Removes what this run staged, but for the parts of large files where the run did not get to its end: the next run goes on from them.
+/// Files of a run that has taken the destination over stay.
 impl Drop for OwnDir {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
@@ -395,7 +412,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::apply::{epoch::LOOK_EVERY, staged::Staged};
+    use crate::{
+        apply::{epoch::LOOK_EVERY, staged::Staged},
+        monitor::Monitor,
+        path::RelPath,
+    };
 
     struct Place {
         dir: tempfile::TempDir,
@@ -503,7 +524,7 @@ mod tests {
         fs::set_permissions(place.own(&name), fs::Permissions::from_mode(0o660)).unwrap();
         let held = fs::OpenOptions::new().write(true).open(place.own(&name)).unwrap();
         let own = place.open().unwrap();
-        let part = Staged::leftover(&own, &path).unwrap();
+        let part = Staged::leftover(&own, &path, &Monitor::default()).unwrap();
         held.write_all_at(b"forged", 0).unwrap();
         let mut there = [0; 16];
         part.read_exact_at(&mut there, 0).unwrap();
@@ -526,6 +547,40 @@ mod tests {
         std::os::unix::fs::symlink("elsewhere", place.own("")).unwrap();
         let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("a link was followed") };
         assert!(source.to_string().contains("is no folder"), "{source}");
+    }
+
+    #[test]
+    fn a_run_that_does_not_get_to_its_end_leaves_the_parts_that_have_anything_in_them() {
+        let place = Place::new();
+        let path = |name: &str| RelPath::parse(name.as_bytes()).unwrap();
+        let stage = |own: &OwnDir| {
+            Staged::part(own, &path("large")).unwrap().write_at(&[7; 5000], 0).unwrap();
+            Staged::part(own, &path("empty")).unwrap().set_len(5000).unwrap();
+            named(own).unwrap().write_at(b"small", 0).unwrap();
+        };
+        let own = place.open().unwrap();
+        stage(&own);
+        drop(own);
+        assert_eq!(place.staged(), 1);
+        let own = place.open().unwrap();
+        stage(&own);
+        own.end();
+        drop(own);
+        assert_eq!(place.staged(), 0);
+    }
+
+    #[test]
+    fn leftovers_that_are_not_needed_go_and_the_others_stay() {
+        let place = Place::new();
+        drop(place.open().unwrap());
+        let keys = ["0", "1"].map(|digit| digit.repeat(32));
+        keys.iter().for_each(|key| fs::write(place.own(&format!("staging/{key}.1")), [7; 5000]).unwrap());
+        let own = place.open().unwrap();
+        own.drop_leftovers(|key| key == keys[0]);
+        assert_eq!(
+            (own.has_leftover(&keys[0]), own.has_leftover(&keys[1]), place.staged()),
+            (true, false, 1)
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::{
     private::Identity,
     ranges::Change,
 };
-use crate::{hash::digest, path::RelPath, root::Root, slice::Slice};
+use crate::{hash::digest, monitor::Monitor, path::RelPath, root::Root, slice::Slice};
 
 /// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
 #[derive(Debug)]
@@ -89,25 +89,39 @@ impl Staged {
     }
 
     /// What a run that was cut off left of the file for this path.
-    pub fn leftover(own: &OwnDir, path: &RelPath) -> Option<Self> {
+    pub fn leftover(own: &OwnDir, path: &RelPath, monitor: &Monitor) -> Option<Self> {
         let name = own.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
         match own.trusts_staged(&stat) {
             true => Some(Self { name: Some(name), ..Self::bare(fd) }),
-            false => Self::copy_of(own, path, &fd, &stat, &name),
+            false => Self::copy_of(own, path, &fd, &stat, &name, monitor),
         }
     }
 
     /// A new file with the content of one that others could write to, and may hold open. What the content is will be checked, as that of any basis.
-    fn copy_of(own: &OwnDir, path: &RelPath, fd: &OwnedFd, stat: &Stat, name: &str) -> Option<Self> {
+    fn copy_of(
+        own: &OwnDir,
+        path: &RelPath,
+        fd: &OwnedFd,
+        stat: &Stat,
+        name: &str,
+        monitor: &Monitor,
+    ) -> Option<Self> {
         let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
         let copy = is_file.then(|| Self::part(own, path).ok()).flatten();
         let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
         let copy = copy?;
-        let copied = copy.copy_from(fd.as_fd(), stat.st_size as u64, true);
-        copied.inspect_err(|_| copy.unlink(own)).ok().map(|()| copy)
+        match copy.copy_from(fd.as_fd(), stat.st_size as u64, true, monitor) {
+            Ok(()) => Some(copy),
+            // A run that is told to stop leaves what was copied so far.
+            Err(_) if monitor.cancelled() => None,
+            Err(_) => {
+                copy.unlink(own);
+                None
+            }
+        }
     }
 
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
@@ -230,13 +244,25 @@ impl Staged {
     }
 
     /// Has a range of another file `at` this offset, sharing its blocks. False, and nothing done, where that cannot be.
-    pub fn share(&self, from: BorrowedFd<'_>, range: Range<u64>, at: u64) -> io::Result<bool> {
-        copy::share(from, self.fd(), range, at)
+    pub fn share(
+        &self,
+        from: BorrowedFd<'_>,
+        range: Range<u64>,
+        at: u64,
+        monitor: &Monitor,
+    ) -> io::Result<bool> {
+        copy::share(from, self.fd(), range, at, monitor)
     }
 
     /// Takes over `len` bytes of another file; with `holes`, those stay holes.
-    pub fn copy_from(&self, from: BorrowedFd<'_>, len: u64, holes: bool) -> io::Result<()> {
-        copy::content(from, self.fd(), len, holes)
+    pub fn copy_from(
+        &self,
+        from: BorrowedFd<'_>,
+        len: u64,
+        holes: bool,
+        monitor: &Monitor,
+    ) -> io::Result<()> {
+        copy::content(from, self.fd(), len, holes, monitor)
     }
 
     /// Removes the file. Who still writes to it writes to what nobody will see.

@@ -28,7 +28,7 @@ const BOARD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stamp of the epoch, digest of the run's name, number of shards.
 const HEAD_BYTES: usize = 16 + 16 + 4;
-/// A stage, and the number of failures when the trees were compared.
+/// A stage, and the digest of the paths that had failed when the trees were compared.
 const SEAT_BYTES: usize = 1 + 8;
 /// A digest of a directory's path, and its shard.
 const DEALT_BYTES: usize = 8 + 4;
@@ -68,7 +68,7 @@ const STAGES: [Stage; 7] = [
 pub struct Seat {
     /// How far it is.
     pub stage: Stage,
-    /// How many failures it had when it had compared the trees.
+    /// A digest of the paths that had failed when it had compared the trees; 0 where none had.
     pub failures: u64,
 }
 
@@ -223,11 +223,20 @@ impl Team {
         self.shard
     }
 
-    /// Tells the others that this shard is at `stage`, with so many `failures`.
-    pub fn reach(&self, stage: Stage, failures: u64) -> io::Result<()> {
+    /// Tells the others that this shard has compared the trees, and which paths have failed.
+    pub fn has_planned(&self, failures: u64) -> io::Result<()> {
+        self.update(|seat| *seat = Seat { stage: Stage::Planned, failures })
+    }
+
+    /// Tells the others that this shard is at `stage`. What it said of its failures stays, for those who look later.
+    pub fn reach(&self, stage: Stage) -> io::Result<()> {
+        self.update(|seat| seat.stage = stage)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Seat)) -> io::Result<()> {
         let meeting = self.table.meet()?;
         let mut board = self.board(&meeting)?;
-        board.seats[self.shard.index as usize] = Seat { stage, failures };
+        change(&mut board.seats[self.shard.index as usize]);
         meeting.write(&board)
     }
 
@@ -365,28 +374,30 @@ mod tests {
         let first = sit(&own, 0, "run").unwrap();
         assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: Some(1) });
         let second = sit(&own, 1, "run").unwrap();
-        first.reach(Stage::Planned, 0).unwrap();
+        first.has_planned(0).unwrap();
         assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: None });
-        second.reach(Stage::Planned, 3).unwrap();
+        second.has_planned(3).unwrap();
         let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
         assert_eq!(seats[1], Seat { stage: Stage::Planned, failures: 3 });
+        second.reach(Stage::Moved).unwrap();
         drop(second);
-        assert!(matches!(first.look(Stage::Planned, true).unwrap(), Sight::All(_)));
-        assert_eq!(first.look(Stage::Moved, true).unwrap(), Sight::Gone(1));
+        let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
+        assert_eq!(seats[1].failures, 3, "who comes late sees it as well");
+        assert_eq!(first.look(Stage::Applied, true).unwrap(), Sight::Gone(1));
     }
 
     #[test]
     fn the_last_that_the_first_does_is_waited_for_but_not_beyond_its_end() {
         let (_dir, own) = begun();
         let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
-        [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied, 0).unwrap());
+        [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
         assert_eq!(second.look(Stage::Committed, false).unwrap(), Sight::Waiting { absent: None });
-        first.reach(Stage::Committed, 0).unwrap();
+        first.reach(Stage::Committed).unwrap();
         drop(first);
         assert!(matches!(second.look(Stage::Committed, false).unwrap(), Sight::All(_)));
         let (_dir, own) = begun();
         let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
-        [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied, 0).unwrap());
+        [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
         drop(first);
         assert_eq!(second.look(Stage::Committed, false).unwrap(), Sight::Gone(0));
     }

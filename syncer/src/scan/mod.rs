@@ -27,6 +27,7 @@ use crate::{
     hash::TreeDigest,
     links::{Group, Place, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
+    monitor::Monitor,
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},
@@ -148,13 +149,14 @@ pub struct ScanOptions {
 /// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
 ///
 /// # Errors
-/// When the root itself cannot be read.
-pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Result<Tree> {
+/// When the root itself cannot be read; `ECANCELED` when the monitor was told to stop.
+pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
     let fd = root.read_dir(&RelPath::root())?;
     let root_meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options);
     let walk = Walk {
         options,
         failures,
+        monitor,
         queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root(), rules: None }),
         patterns: InUse::default(),
         own: own_folder(root),
@@ -170,6 +172,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures) -> io::Resu
     if let Some(error) = walk.queue.lock().root_error.take() {
         return Err(error);
     }
+    monitor.check()?;
     let mut tree = assemble(parts)?;
     tree.root_meta = root_meta;
     tree.root_attrs = root_attrs?;
@@ -295,6 +298,7 @@ impl Queue {
 struct Walk<'a> {
     options: &'a ScanOptions,
     failures: &'a Failures,
+    monitor: &'a Monitor,
     queue: Queue,
     patterns: InUse,
     /// The inode of Volferry's own folder.
@@ -308,6 +312,10 @@ impl Walk<'_> {
         let mut names = Names::default();
         let mut attrs = AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
         while let Some(work) = self.queue.pop() {
+            if self.monitor.cancelled() {
+                self.queue.done(std::iter::empty());
+                continue;
+            }
             self.visit(&work, &mut buffer, &mut names, &mut attrs, &mut part);
         }
         part
@@ -331,7 +339,7 @@ impl Walk<'_> {
         attrs: &mut AttrReader,
         part: &mut Part,
     ) {
-        let read = open(work).and_then(|fd| names.read(&fd, buffer).map(|()| fd));
+        let read = open(work).and_then(|fd| names.read(&fd, buffer, self.monitor).map(|()| fd));
         let fd = match read {
             Ok(fd) => fd,
             Err(error) => return self.give_up(work, error, part),
@@ -360,8 +368,11 @@ impl Walk<'_> {
         part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode }));
     }
 
-    /// A directory that cannot be read has an empty, incomplete listing.
+    /// A directory that cannot be read has an empty, incomplete listing. Of a scan that was told to stop nobody will see it.
     fn give_up(&self, work: &Work, error: io::Error, part: &mut Part) {
+        if self.monitor.cancelled() {
+            return self.queue.done(std::iter::empty());
+        }
         match work.id {
             ROOT => self.queue.lock().root_error = Some(error),
             _ => self.failures.add(&work.path, "read directory", &error),
@@ -419,6 +430,7 @@ impl Walk<'_> {
         let mut scratch = Scratch::default();
         let mut leaves_out = false;
         for name in names.iter() {
+            self.monitor.check()?;
             if work.id == ROOT && name.to_bytes() == OWN_DIR {
                 continue;
             }
@@ -620,4 +632,34 @@ fn read_link(fd: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {
         return Err(Errno::NAMETOOLONG.into());
     }
     Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_scan_that_is_told_to_stop_looks_at_no_further_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, files) in [("one", 3000), ("two", 1000), ("three", 1000)] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+            (0..files).for_each(|n| fs::write(dir.path().join(format!("{folder}/{n}")), "").unwrap());
+        }
+        let root = Root::open(dir.path()).unwrap();
+        let scan_with = |monitor: &Monitor, failures: &Failures| {
+            scan(&root, &ScanOptions::default(), failures, monitor).map(|tree| tree.totals.entries)
+        };
+        let (whole, failures) = (Monitor::default(), Failures::default());
+        assert_eq!(scan_with(&whole, &failures).unwrap(), 5003);
+        assert!(whole.checks() >= 5003, "{} looks", whole.checks());
+        for look in [1, 500, 2500, whole.checks() - 500] {
+            let stopped = Monitor::canceled_at(look);
+            let error = scan_with(&stopped, &failures).unwrap_err();
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::CANCELED));
+            assert!(stopped.checks() <= look + 1 + cores() as u64, "{look}: {} looks", stopped.checks());
+        }
+        assert_eq!(failures.count(), 0, "what was not looked at has not failed");
+    }
 }

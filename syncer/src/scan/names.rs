@@ -13,7 +13,10 @@ use std::{
 use bytes::Bytes;
 use rustix::fs::RawDir;
 
-use crate::spool::{SPILL_BYTES, Spool};
+use crate::{
+    monitor::Monitor,
+    spool::{SPILL_BYTES, Spool},
+};
 
 /// The names in one directory, sorted. Kept from directory to directory, so that reading one allocates nothing.
 #[derive(Default)]
@@ -30,12 +33,23 @@ pub(super) struct Names {
 type Span = (u32, u32);
 
 impl Names {
-    pub(super) fn read(&mut self, fd: &OwnedFd, buffer: &mut [MaybeUninit<u8>]) -> io::Result<()> {
-        self.gather(fd, buffer, SPILL_BYTES)
+    pub(super) fn read(
+        &mut self,
+        fd: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+        monitor: &Monitor,
+    ) -> io::Result<()> {
+        self.gather(fd, buffer, SPILL_BYTES, monitor)
     }
 
     /// Holds about `most` bytes in memory.
-    fn gather(&mut self, fd: &OwnedFd, buffer: &mut [MaybeUninit<u8>], most: usize) -> io::Result<()> {
+    fn gather(
+        &mut self,
+        fd: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+        most: usize,
+        monitor: &Monitor,
+    ) -> io::Result<()> {
         self.arena.clear();
         self.spans.clear();
         self.runs = None;
@@ -43,6 +57,7 @@ impl Names {
         let mut entries = RawDir::new(fd, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;
+            monitor.check()?;
             let name = entry.file_name().to_bytes_with_nul();
             if name == b".\0" || name == b"..\0" {
                 continue;
@@ -158,7 +173,7 @@ mod tests {
         for most in [1, 100, 3000, usize::MAX, 5000] {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let fd = rustix::fs::open(dir.path(), flags, Mode::empty()).unwrap();
-            names.gather(&fd, &mut buffer, most).unwrap();
+            names.gather(&fd, &mut buffer, most, &Monitor::default()).unwrap();
             assert_eq!(names.runs.is_some(), most < usize::MAX, "{most}");
             let found: Vec<_> = names.iter().map(|name| name.to_str().unwrap()).collect();
             assert_eq!(found, expected, "{most}");

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    entry::{Kind, Meta},
+    entry::{Entry, Kind, Meta},
     filter::Filter,
     hash::TreeDigest,
     listing::Listing,
@@ -15,7 +15,7 @@ use crate::{
     rules::{InUse, Rules},
     scan::{Dir, DirId, ROOT, Tree},
     transport::TransportError,
-    wire::{Listed, TreeHead},
+    wire::{Listed, TreeHead, data::MAX_PACKED_BYTES},
 };
 
 use super::{
@@ -67,6 +67,16 @@ impl PlannedDir {
             .filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some())
             .map(|(_, entry)| entry.name)
             .collect()
+    }
+
+    /// The files whose content arrives in parts.
+    pub(super) fn large_files(&self) -> impl Iterator<Item = RelPath> + '_ {
+        let mut steps = self.plan.steps.iter().filter(|(_, step)| *step != Step::Meta).peekable();
+        let listing = (0..).zip(&self.listing);
+        let needed = listing.filter(move |(index, _)| steps.next_if(|(at, _)| at == index).is_some());
+        let is_large =
+            |entry: &Entry<'_>| matches!(entry.kind, Kind::File { size } if size > MAX_PACKED_BYTES);
+        needed.filter(move |(_, entry)| is_large(entry)).map(|(_, entry)| path_in(&self.path, entry.name))
     }
 }
 

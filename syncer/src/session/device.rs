@@ -25,7 +25,7 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     plan::{DirPlan, Step},
-    report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    report::{Counters, Failures, Stopwatch},
     root::Place,
     scan::ROOT,
     transport::{Peer, TransportError},
@@ -122,7 +122,7 @@ pub(super) fn receive(
     };
     let mut report = run.report(watch, notes);
     report.work.bytes_on_wire = bytes_on_wire();
-    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
+    report.usage = watch.sink_usage(done.usage);
     report.fill_rates();
     control.send(&Message::Report(Box::new(report.clone())))?;
     Ok(report)
@@ -156,7 +156,7 @@ pub(super) fn sync(
         })?,
     };
     let mut report = run.report(watch, notes);
-    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
+    report.usage = watch.sink_usage(Usage::default());
     report.fill_rates();
     Ok(report)
 }

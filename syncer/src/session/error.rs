@@ -4,8 +4,8 @@ use contract::ExitCode;
 use thiserror::Error;
 
 use crate::{
-    apply::ApplyError, device::DeviceError, filter::FilterError, root::RootError, transport::TransportError,
-    wire::Refusal,
+    apply::ApplyError, device::DeviceError, filter::FilterError, monitor::Monitor, root::RootError,
+    transport::TransportError, wire::Refusal,
 };
 
 /// Why a run did not get to its end.
@@ -123,9 +123,15 @@ impl SessionError {
         }
     }
 
-    /// Whether the peer was lost, so that the next run may go on from here.
-    pub(super) fn is_cut_off(&self) -> bool {
-        matches!(self, Self::Transport(TransportError::Lost(_)))
+    /// The error, or that this end was told to stop, which is why the connection was lost: a thread may find it closed before the stop is noted
+    /// as the reason.
+    pub(super) fn or_stopped(self, monitor: &Monitor) -> Self {
+        match self {
+            Self::Transport(TransportError::Lost(_)) if monitor.cancelled() => {
+                TransportError::Canceled.into()
+            }
+            error => error,
+        }
     }
 
     /// The error, or what the peer said was the cause of it.
@@ -147,4 +153,20 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_was_told_to_stop_does_not_take_its_own_end_for_the_loss_of_the_peer() {
+        let lost = || SessionError::from(TransportError::Lost("the peer closed it".into()));
+        let monitor = Monitor::default();
+        assert!(!lost().or_stopped(&monitor).is_canceled());
+        monitor.cancel();
+        assert!(lost().or_stopped(&monitor).is_canceled());
+        let other = SessionError::Commit(io::ErrorKind::StorageFull.into());
+        assert!(!other.or_stopped(&monitor).is_canceled());
+    }
 }

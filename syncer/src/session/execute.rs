@@ -236,12 +236,15 @@ impl<'a> Executor<'a> {
         }
     }
 
+    /// Looks whether the run was told to stop.
+    fn check(&self) -> Result<(), SessionError> {
+        Ok(self.context.monitor.check().map_err(|_| TransportError::Canceled)?)
+    }
+
     /// Makes and moves directories, and nothing else: the first part of a run that several processes share.
     pub(super) fn make_dirs(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         for dir in planned {
-            if self.context.monitor.cancelled() {
-                return Err(TransportError::Canceled.into());
-            }
+            self.check()?;
             self.context.destination.still_held()?;
             self.enter(dir, Part::Dirs, &mut |_| Ok(()))?;
         }
@@ -298,23 +301,22 @@ impl<'a> Executor<'a> {
     ) -> Result<(), SessionError> {
         let part = if self.share.is_none() { Part::All } else { Part::Rest };
         for dir in self.mine(planned) {
-            if self.context.monitor.cancelled() {
-                return Err(TransportError::Canceled.into());
-            }
+            self.check()?;
             self.context.destination.still_held()?;
             self.enter(dir, part, &mut |needs| fetch.fetch(needs))?;
         }
         fetch.finish(std::mem::take(&mut self.late))
     }
 
-    fn make_links(&mut self, planned: &[PlannedDir]) {
+    fn make_links(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         if self.links.is_empty() {
-            return;
+            return Ok(());
         }
         let (mut from, mut to) = (LastPath::default(), LastPath::default());
         let keeps_owners = self.context.destination.settings().owners;
         let mut leaders = Leaders::new(planned, self.sink);
         for link in std::mem::take(&mut self.links) {
+            self.check()?;
             let root = self.context.destination.root();
             let made =
                 link.to.split_last().ok_or(io::ErrorKind::InvalidInput.into()).and_then(|(dir, target)| {
@@ -330,14 +332,16 @@ impl<'a> Executor<'a> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Makes hard links, and deletes.
     pub(super) fn link_and_delete(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
-        self.make_links(planned);
+        self.make_links(planned)?;
         for dir in self.mine(planned) {
             self.context.destination.still_held()?;
             self.delete_in(dir);
+            self.check()?;
         }
         Ok(())
     }
@@ -345,7 +349,9 @@ impl<'a> Executor<'a> {
     /// Sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
     pub(super) fn finish(mut self) -> Result<Vec<String>, SessionError> {
         let mut notes = Vec::new();
-        for Unfinished { path, inode, meta, attrs } in self.unfinished.drain(..).rev() {
+        for Unfinished { path, inode, meta, attrs } in std::mem::take(&mut self.unfinished).into_iter().rev()
+        {
+            self.check()?;
             let attrs = attrs.as_ref().map(AttrsBuf::as_attrs);
             match self.context.destination.finish_dir(&path, inode, &meta, attrs) {
                 // The root's own metadata may be all that a run has changed.
@@ -401,6 +407,7 @@ impl<'a> Executor<'a> {
             if !part.has(&entry.kind) {
                 continue;
             }
+            self.check()?;
             let attrs = self.keep(entry.attrs);
             let need = |size, old| Need {
                 dir: Arc::clone(&target),
@@ -576,6 +583,9 @@ impl<'a> Executor<'a> {
         let mut child = there.first_child;
         for (index, entry) in (0..).zip(&there.listing) {
             if deletes.next_if(|&&at| at == index).is_some() {
+                if self.check().is_err() {
+                    return;
+                }
                 self.delete_entry(fd.as_fd(), &entry, child, &path_in(&dir.path, entry.name));
             }
             child += u32::from(entry.kind == Kind::Dir);
@@ -592,6 +602,7 @@ impl<'a> Executor<'a> {
             Ok(()) => {
                 self.context.counters.deleted.fetch_add(1, Relaxed);
             }
+            Err(_) if self.context.monitor.cancelled() => {}
             // What is left in it is excluded from the run, or came after the scan: not the run's to delete.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 tracing::info!(%path, "kept: it holds entries that are not part of the run");
@@ -619,6 +630,9 @@ impl<'a> Executor<'a> {
         let mut child = there.first_child;
         for (index, entry) in (0..).zip(&there.listing) {
             if !self.kept.contains(&(id, index)) {
+                if self.check().is_err() {
+                    return;
+                }
                 self.delete_entry(dir, &entry, child, &path_in(path, entry.name));
             }
             child += u32::from(entry.kind == Kind::Dir);

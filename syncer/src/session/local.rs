@@ -26,8 +26,9 @@ use crate::{
     cores::cores,
     entry::Time,
     filter::Filter,
+    monitor::Monitor,
     plan::Step,
-    report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
     scan::{DirId, ROOT, Totals, Tree},
     transport::TransportError,
@@ -48,6 +49,7 @@ pub(super) fn run(
     let there = device::look(to, "--destination-path")?;
     device::refuse_tree(to, there, &format!("the source {}", from.path().display()))?;
     watch.enter(Phase::Scan);
+    let monitor = watch.monitor();
     let (from_path, to_path) = (from.path(), to.path());
     let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
     let root = Root::enter(from).map_err(SessionError::Source)?;
@@ -58,9 +60,10 @@ pub(super) fn run(
     let doubt = destination.doubtful_since();
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
-        let source = scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, None, &failures));
+        let source =
+            scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, None, &failures, monitor));
         let sink = match destination.root() {
-            Some(root) => scan_tree(&to_path, root, params, Side::Sink, doubt, &failures),
+            Some(root) => scan_tree(&to_path, root, params, Side::Sink, doubt, &failures, monitor),
             None => Ok(Tree::empty()),
         };
         let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
@@ -78,7 +81,6 @@ pub(super) fn run(
     let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
     let mut compared = compare(&mut source, &head, &sink, policy, may_move, &Filter::default())?;
     watch.enter(Phase::Delta);
-    let monitor = watch.monitor();
     let origin = Origin::Tree(&root);
     let mut hashes = LocalHashes { origin, monitor };
     let changed = match destination.root() {
@@ -98,7 +100,7 @@ pub(super) fn run(
             let rehearsal = Rehearsal { params, head: &head, looked, failures, counters };
             notes.extend(rehearsal.tell(&plan, changed, &mut |actions| {
                 actions.iter().for_each(|action| monitor.planned(action));
-                Ok(())
+                monitor.check().map_err(|_| TransportError::Canceled)
             })?);
             return Ok(report(params, watch, &rehearsal.totals(), counters, failures, looked.volume, notes));
         }
@@ -188,7 +190,7 @@ fn report(
     notes: Vec<String>,
 ) -> Report {
     let mut report = make_report(params, watch, totals, counters, failures, volume, notes);
-    report.usage = Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..Usage::default() };
+    report.usage = watch.sink_usage(Usage::default());
     report.fill_rates();
     report
 }
@@ -307,8 +309,11 @@ impl Copier<'_> {
                 if self.writing.monitor.cancelled() || self.writing.is_lost() {
                     return;
                 }
-                if let Err(error) = self.copy(&need) {
-                    self.writing.failures.add(&need.path(), "copy", &error);
+                match self.copy(&need) {
+                    // Nobody asks what became of it: the run stops.
+                    Err(_) if self.writing.monitor.cancelled() => return,
+                    Err(error) => self.writing.failures.add(&need.path(), "copy", &error),
+                    Ok(()) => {}
                 }
                 self.writing.has_done(&need);
             }
@@ -335,7 +340,7 @@ impl Copier<'_> {
         };
         let (staged, reused) = match writing.stage_over(need) {
             Some(staged) => {
-                let same = copy_differences(&source, &staged, zeros);
+                let same = copy_differences(&source, &staged, zeros, writing.monitor);
                 let same = same.inspect_err(|_| writing.unstage(&staged))?;
                 (staged, need.replaces.then_some(same))
             }
@@ -368,16 +373,95 @@ impl Copier<'_> {
 
     fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
         let staged = self.writing.create(need, &mut self.to, need.meta.mode)?;
-        let copied = staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes);
+        let copied =
+            staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes, self.writing.monitor);
         copied.inspect_err(|_| self.writing.unstage(&staged))?;
         Ok(staged)
     }
 }
 
 /// A file that has become shorter is found to have changed later.
-fn copy_differences(source: &SourceFile, staged: &Staged, zeros: Zeros) -> io::Result<u64> {
-    match differences(source.content(), source.len(), staged, zeros) {
+fn copy_differences(
+    source: &SourceFile,
+    staged: &Staged,
+    zeros: Zeros,
+    monitor: &Monitor,
+) -> io::Result<u64> {
+    match differences(source.content(), source.len(), staged, zeros, monitor) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !source.is_unchanged()? => Ok(0),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    const ENTRIES: usize = 3000;
+
+    struct Trees {
+        dir: tempfile::TempDir,
+    }
+
+    impl Trees {
+        /// A source and a destination, one of which has many links, and the other one file.
+        fn new(with_links: &str, other: &str) -> Self {
+            let trees = Self { dir: tempfile::tempdir().unwrap() };
+            [with_links, other].iter().for_each(|name| fs::create_dir(trees.path(name)).unwrap());
+            let links = trees.path(with_links);
+            (0..ENTRIES).for_each(|n| std::os::unix::fs::symlink("to", links.join(n.to_string())).unwrap());
+            fs::write(trees.path(other).join("file"), "content").unwrap();
+            trees
+        }
+
+        fn path(&self, name: &str) -> std::path::PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn sync(&self, monitor: &Monitor) -> Result<Report, SessionError> {
+            let params = RunParams { delete: true, force: true, ..RunParams::default() };
+            let [from, to] = ["source", "destination"].map(|name| Place::from(&*self.path(name)));
+            run(&from, &to, &params, &mut Stopwatch::start(monitor))
+        }
+
+        fn links_there(&self) -> usize {
+            fs::read_dir(self.path("destination"))
+                .unwrap()
+                .filter(|it| is_link(&it.as_ref().unwrap().path()))
+                .count()
+        }
+    }
+
+    fn is_link(path: &Path) -> bool {
+        fs::symlink_metadata(path).unwrap().is_symlink()
+    }
+
+    /// The last looks of a run are at what it deletes.
+    #[test]
+    fn deletes_end_at_once_when_a_run_is_told_to_stop() {
+        let whole = Monitor::default();
+        let trees = Trees::new("destination", "source");
+        trees.sync(&whole).unwrap();
+        assert_eq!(trees.links_there(), 0);
+        let trees = Trees::new("destination", "source");
+        let error = trees.sync(&Monitor::canceled_at(whole.checks() - ENTRIES as u64 / 2)).unwrap_err();
+        assert!(error.is_canceled(), "{error}");
+        let left = trees.links_there();
+        assert!((ENTRIES / 2 - 10..=ENTRIES / 2 + 10).contains(&left), "{left} of {ENTRIES} are left");
+    }
+
+    #[test]
+    fn a_folder_is_not_filled_to_its_end_when_a_run_is_told_to_stop() {
+        let whole = Monitor::default();
+        let trees = Trees::new("source", "destination");
+        trees.sync(&whole).unwrap();
+        assert_eq!(trees.links_there(), ENTRIES);
+        let trees = Trees::new("source", "destination");
+        let error = trees.sync(&Monitor::canceled_at(whole.checks() - ENTRIES as u64 / 2)).unwrap_err();
+        assert!(error.is_canceled(), "{error}");
+        let made = trees.links_there();
+        assert!((ENTRIES / 2 - 10..=ENTRIES / 2 + 10).contains(&made), "{made} of {ENTRIES} were made");
     }
 }

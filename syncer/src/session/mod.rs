@@ -97,9 +97,10 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
             connect(port, link, End { side: Side::Source, bandwidth_limit: params.bandwidth_limit }, monitor)
         })
         .and_then(|(connection, peer)| {
-            clock = Clock::started_at(connection.began(), monitor);
+            clock.started_at(connection.began());
             peer.use_connections(params.connections);
             let result = source::run(&source, &peer, params, &mut clock.watch);
+            let result = result.map_err(|error| error.or_stopped(monitor));
             let exchange = finish(connection, &peer, &result, false);
             result.map_err(|error| error.or_cause(exchange.1))
         });
@@ -129,9 +130,10 @@ pub fn receive(
         let (back, result) = match connect(port, link, end, monitor) {
             Ok((connection, peer)) => {
                 // An end that listens may have waited for hours before the run began.
-                clock = Clock::started_at(connection.began(), monitor);
+                clock.started_at(connection.began());
                 let wire = || connection.bytes_on_wire();
                 let result = sink::run(&destination, &peer, demands, &mut clock.watch, &mut run, &wire);
+                let result = result.map_err(|error| error.or_stopped(monitor));
                 let (port, cause) = finish(connection, &peer, &result, true);
                 (Some(port), result.map_err(|error| error.or_cause(cause)))
             }
@@ -218,12 +220,13 @@ struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     fn start(monitor: &'a Monitor) -> Self {
-        Self::started_at(Instant::now(), monitor)
+        Self { began: SystemTime::now(), watch: Stopwatch::start(monitor) }
     }
 
-    fn started_at(start: Instant, monitor: &'a Monitor) -> Self {
-        let began = SystemTime::now() - start.elapsed();
-        Self { began, watch: Stopwatch::started_at(start, monitor) }
+    /// Moves the start to another moment, so that the time in which an end waited for its peer does not count.
+    fn started_at(&mut self, start: Instant) {
+        self.began = SystemTime::now() - start.elapsed();
+        self.watch.started_at(start);
     }
 
     fn outcome(&self, run: &str, result: Result<Report, SessionError>) -> Outcome {

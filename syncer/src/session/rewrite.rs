@@ -6,6 +6,7 @@ use super::holes::DataMap;
 use crate::{
     apply::Staged,
     hash::{block_bytes, granule_bytes},
+    monitor::Monitor,
     slice::{Slice, data_in},
 };
 
@@ -23,8 +24,14 @@ pub(super) enum Zeros {
 /// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. Returns how many bytes were there already.
 ///
 /// # Errors
-/// `UnexpectedEof` when a file turns out to be shorter.
-pub(super) fn differences(from: Slice<'_>, len: u64, staged: &Staged, zeros: Zeros) -> io::Result<u64> {
+/// `UnexpectedEof` when a file turns out to be shorter; `ECANCELED` when the monitor was told to stop.
+pub(super) fn differences(
+    from: Slice<'_>,
+    len: u64,
+    staged: &Staged,
+    zeros: Zeros,
+    monitor: &Monitor,
+) -> io::Result<u64> {
     staged.set_len(len)?;
     let old_len = staged.basis_len()?;
     let mut compare =
@@ -42,6 +49,7 @@ pub(super) fn differences(from: Slice<'_>, len: u64, staged: &Staged, zeros: Zer
         at = range.end;
         let block = block_bytes(len);
         for start in range.clone().step_by(block) {
+            monitor.check()?;
             same += compare.block(start..range.end.min(start + block as u64))?;
         }
     }
@@ -143,7 +151,7 @@ mod tests {
             let destination = destination(dir.path());
             let staged = destination.stage_over(&RelPath::parse(b"file").unwrap()).unwrap();
             let same = differences(
-                Slice::all_of(from.as_file().as_fd()), new_len as u64, &staged, Zeros::Holes
+                Slice::all_of(from.as_file().as_fd()), new_len as u64, &staged, Zeros::Holes, &Monitor::default()
             ).unwrap();
             let mut read = vec![0; new_len];
             staged.read_exact_at(&mut read, 0).unwrap();

@@ -61,10 +61,11 @@ impl<'a> Crew<'a> {
     /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard has as well are
     /// its to report.
     pub(super) fn assemble(&self, failures: &Failures) -> Result<(), SessionError> {
-        self.reach(Stage::Planned, failures.count())?;
+        self.destination.still_held()?;
+        self.team.has_planned(failures.paths()).map_err(SessionError::Team)?;
         let seats = self.wait(Stage::Planned, true)?;
         let is_leader = self.destination.own().leads();
-        if !is_leader && seats.first().map(|seat| seat.failures) == Some(failures.count()) {
+        if !is_leader && seats.first().map(|seat| seat.failures) == Some(failures.paths()) {
             failures.forget();
         }
         Ok(())
@@ -76,7 +77,7 @@ impl<'a> Crew<'a> {
         let owners = deal(&planned.iter().map(cost).collect::<Vec<_>>(), shard.count);
         let dealt = planned.iter().zip(&owners).map(|(dir, owner)| (name_of(dir), *owner));
         self.team.deal(dealt).map_err(SessionError::Team)?;
-        self.reach(Stage::Dealt, 0)?;
+        self.reach(Stage::Dealt)?;
         Ok(owners.iter().map(|owner| *owner == shard.index).collect())
     }
 
@@ -102,19 +103,19 @@ impl<'a> Crew<'a> {
 
     /// Waits until all content is there.
     pub(super) fn await_content(&self) -> Result<(), SessionError> {
-        self.reach(Stage::Moved, 0)?;
+        self.reach(Stage::Moved)?;
         self.wait(Stage::Moved, true).map(drop)
     }
 
     /// Waits until all others are done.
     pub(super) fn await_others(&self) -> Result<(), SessionError> {
-        self.reach(Stage::Applied, 0)?;
+        self.reach(Stage::Applied)?;
         self.wait(Stage::Applied, true).map(drop)
     }
 
     /// Tells the others that this shard is done.
     pub(super) fn is_done(&self) -> Result<(), SessionError> {
-        self.reach(if self.destination.own().leads() { Stage::Committed } else { Stage::Applied }, 0)
+        self.reach(if self.destination.own().leads() { Stage::Committed } else { Stage::Applied })
     }
 
     /// Waits until the first shard is done, and with it the run.
@@ -122,9 +123,9 @@ impl<'a> Crew<'a> {
         self.wait(Stage::Committed, false).map(drop)
     }
 
-    fn reach(&self, stage: Stage, failures: u64) -> Result<(), SessionError> {
+    fn reach(&self, stage: Stage) -> Result<(), SessionError> {
         self.destination.still_held()?;
-        self.team.reach(stage, failures).map_err(SessionError::Team)
+        self.team.reach(stage).map_err(SessionError::Team)
     }
 
     fn wait(&self, stage: Stage, all: bool) -> Result<Vec<Seat>, SessionError> {

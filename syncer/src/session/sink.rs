@@ -12,7 +12,7 @@ use contract::{
 use super::{
     SessionError, alike,
     check::{Checker, Expect, RemoteHashes},
-    compare::{Compared, SourceTree, compare},
+    compare::{Compared, PlannedDir, SourceTree, compare},
     device,
     execute::{Context, Executor},
     guard,
@@ -29,7 +29,7 @@ use crate::{
     filter::{Filter, FilterError, SizeLimits},
     monitor::Monitor,
     plan::{Content, Policy, Step},
-    report::{Counters, Failures, Stopwatch, cpu_ms, peak_rss},
+    report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
     scan::{DirId, ScanOptions, Totals, Tree, scan},
     transport::{Control, Peer, TransportError},
@@ -79,13 +79,14 @@ pub(super) fn run(
     settings.attrs = settings.attrs.and(visible);
     let (destination, mut notes) = open_destination(place, &params, settings)?;
     let doubt = destination.doubtful_since();
-    let sink = scan_tree(&place.path(), destination.root(), &params, Side::Sink, doubt, &failures)?;
+    let sink =
+        scan_tree(&place.path(), destination.root(), &params, Side::Sink, doubt, &failures, watch.monitor())?;
     if sink.has_attrs() {
         destination.found_attrs();
     }
     let mut source = RemoteTree::new(control);
     let head = source.head()?;
-    failures.merge(head.source.failed, head.source.failures.clone());
+    merge(&failures, &head.source);
 
     watch.enter(Phase::Plan);
     let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
@@ -114,13 +115,10 @@ pub(super) fn run(
         }
         Ok(())
     });
-    if applied.as_ref().is_err_and(SessionError::is_cut_off) {
-        destination.keep_parts();
-    }
     let totals = own_totals(&destination, &head);
     watch.did(work_of(&totals, &counters));
     notes.extend(applied?);
-    failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new());
+    failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new(), 0);
     if params.verify {
         watch.enter(Phase::Plan);
         let verifier = Verifier {
@@ -136,7 +134,7 @@ pub(super) fn run(
     let volume = Some(destination.own().volume());
     let mut report = make_report(&params, watch, &totals, &counters, &failures, volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
-    report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..done.usage };
+    report.usage = watch.sink_usage(done.usage);
     report.fill_rates();
     destination.close();
     control.send(&Message::Report(Box::new(report.clone())))?;
@@ -200,12 +198,12 @@ fn rehearse(
     settings.attrs = settings.attrs.and(*visible);
     let (looked, mut notes) = Looked::at(place, params, settings)?;
     let sink = match looked.root() {
-        Some(root) => scan_tree(&place.path(), root, params, Side::Sink, None, &failures)?,
+        Some(root) => scan_tree(&place.path(), root, params, Side::Sink, None, &failures, watch.monitor())?,
         None => Tree::empty(),
     };
     let mut source = RemoteTree::new(control);
     let head = source.head()?;
-    failures.merge(head.source.failed, head.source.failures.clone());
+    merge(&failures, &head.source);
     watch.enter(Phase::Plan);
     let policy = policy(params, looked.settings);
     let owner = owners_filter(params)?;
@@ -231,7 +229,7 @@ fn rehearse(
     let totals = rehearsal.totals();
     let mut report = make_report(params, watch, &totals, &counters, &failures, looked.volume, notes);
     report.work.bytes_on_wire = bytes_on_wire();
-    report.usage = contract::Usage { sink_cpu_ms: cpu_ms(), sink_peak_rss: peak_rss(), ..head.source.usage };
+    report.usage = watch.sink_usage(head.source.usage);
     report.fill_rates();
     control.send(&Message::Report(Box::new(report.clone())))?;
     Ok(report)
@@ -258,7 +256,7 @@ impl Applying<'_> {
         transfer: &mut Transfer<'_>,
     ) -> Result<Vec<String>, SessionError> {
         self.carry_out(watch, transfer).inspect_err(|_| {
-            if let Err(error) = self.context.destination.commit(false) {
+            if let Err(error) = self.context.destination.commit_unfinished(self.context.monitor) {
                 tracing::debug!(%error, "what was done may not be on the disk; the next run looks at it again");
             }
         })
@@ -284,6 +282,9 @@ impl Applying<'_> {
         if let Some(crew) = crew {
             crew.assemble(context.failures)?;
         }
+        if leads {
+            context.destination.drop_leftovers(compared.dirs.iter().flat_map(PlannedDir::large_files));
+        }
         if !compared.dirs.is_empty() {
             context.destination.begin()?;
         }
@@ -303,7 +304,7 @@ impl Applying<'_> {
         let (files, bytes) =
             executor.mine(&compared.dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         context.monitor.set_totals(files, bytes);
-        let moved = context.destination.sync_during(|| transfer(&mut executor));
+        let moved = context.destination.sync_during(context.monitor, || transfer(&mut executor));
         context.destination.still_held()?;
         moved?;
         watch.enter(Phase::Apply);
@@ -316,7 +317,13 @@ impl Applying<'_> {
         }
         notes.extend(executor.finish()?);
         watch.enter(Phase::Commit);
-        context.destination.commit(context.failures.count() == 0).map_err(SessionError::Commit)?;
+        let is_whole = context.failures.count() == 0;
+        context.destination.commit(is_whole, context.monitor).map_err(|error| {
+            match context.monitor.cancelled() {
+                true => TransportError::Canceled.into(),
+                false => SessionError::Commit(error),
+            }
+        })?;
         if let Some(crew) = crew {
             crew.is_done()?;
             if params.verify {
@@ -386,6 +393,7 @@ pub(super) fn scan_tree(
     side: Side,
     doubt: Option<Time>,
     failures: &Failures,
+    monitor: &Monitor,
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
         doubt,
@@ -400,7 +408,10 @@ pub(super) fn scan_tree(
         attrs: Classes::wanted(&params.preserve),
         unreadable_attrs: side == Side::Sink,
     };
-    scan(root, &options, failures).map_err(|source| SessionError::Scan { path: path.into(), source })
+    scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
+        true => TransportError::Canceled.into(),
+        false => SessionError::Scan { path: path.into(), source },
+    })
 }
 
 /// What a process counts of what was scanned: of several that share a run, which have all seen it, only one does.
@@ -456,6 +467,11 @@ pub(super) fn work_of(source: &Totals, counters: &Counters) -> Work {
         bytes_total: source.bytes,
         ..counters.work()
     }
+}
+
+/// Takes the failures of the source's scan.
+fn merge(failures: &Failures, source: &SourceDone) {
+    failures.merge(source.failed, source.failures.clone(), source.failed_paths);
 }
 
 /// The notes in their order, none of them twice.

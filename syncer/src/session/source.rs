@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use contract::{Phase, Report, RunParams, Side, Usage};
+use contract::{Phase, Report, RunParams, Side};
 
 use super::{
     SessionError,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     apply::visible_attrs,
-    report::{Failures, Stopwatch, cpu_ms, peak_rss},
+    report::{Failures, Stopwatch},
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::{Control, DataSender, Peer, TransportError},
@@ -45,14 +45,14 @@ pub(super) fn run(
     let failures = Failures::default();
     let root = Root::enter(place).map_err(SessionError::Source)?;
     let _reading = Reading::hold(&root, place)?;
-    let tree = scan_tree(&place.path(), &root, params, Side::Source, None, &failures)?;
+    let tree = scan_tree(&place.path(), &root, params, Side::Source, None, &failures, watch.monitor())?;
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,
         root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
-        source: done(&failures),
+        source: done(&failures, watch),
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
@@ -90,7 +90,7 @@ pub(super) fn serve(
                         feed.finish()?;
                     }
                     watch.enter(Phase::Commit);
-                    control.send(&Message::SourceDone(Box::new(done(&Failures::default()))))?;
+                    control.send(&Message::SourceDone(Box::new(done(&Failures::default(), watch))))?;
                 }
                 Message::Hash(groups) => {
                     let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&groups)?;
@@ -198,10 +198,11 @@ fn list(control: &Control, tree: &Tree, dirs: &[DirId]) -> Result<(), TransportE
     Ok(())
 }
 
-fn done(failures: &Failures) -> SourceDone {
+fn done(failures: &Failures, watch: &Stopwatch<'_>) -> SourceDone {
     SourceDone {
-        usage: Usage { source_cpu_ms: cpu_ms(), source_peak_rss: peak_rss(), ..Usage::default() },
+        usage: watch.source_usage(),
         failed: failures.count(),
         failures: failures.named(),
+        failed_paths: failures.paths(),
     }
 }

@@ -43,7 +43,8 @@ impl Verifier<'_> {
         hashes: &mut dyn SourceHashes,
         head: &TreeHead,
     ) -> Result<Vec<String>, SessionError> {
-        let sink = scan_tree(self.path, self.root, self.params, Side::Sink, None, self.failures)?;
+        let sink =
+            scan_tree(self.path, self.root, self.params, Side::Sink, None, self.failures, self.monitor)?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
         let mut compared = compare(source, head, &sink, policy, false, &owners_filter(self.params)?)?;
         let shard = self.params.shard.filter(|shard| shard.count > 1);

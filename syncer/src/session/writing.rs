@@ -82,7 +82,7 @@ impl<'a> Writing<'a> {
 
     /// What a run that was cut off left of the file.
     pub(super) fn leftover(&self, need: &Need) -> Option<Staged> {
-        self.tree().ok()?.leftover(&need.path())
+        self.tree().ok()?.leftover(&need.path(), self.monitor)
     }
 
     /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.

@@ -212,9 +212,21 @@ impl Pair {
 
     #[track_caller]
     pub fn assert_staging_empty(&self) {
-        let left: Vec<_> =
-            fs::read_dir(self.destination.join(".volferry/staging")).into_iter().flatten().collect();
-        assert!(left.is_empty(), "left in staging: {left:?}");
+        assert_eq!(self.staged(), [] as [String; 0], "left in staging");
+    }
+
+    /// The names of the files in staging.
+    pub fn staged(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.destination.join(".volferry/staging")).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Panics unless staging has nothing but parts of large files, at most one for each of `files`.
+    #[track_caller]
+    pub fn assert_only_parts_staged(&self, files: usize) {
+        let staged = self.staged();
+        let is_part = |name: &String| name.find('.') == Some(32);
+        assert!(staged.len() <= files && staged.iter().all(is_part), "left in staging: {staged:?}");
     }
 }
 

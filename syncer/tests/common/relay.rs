@@ -43,6 +43,8 @@ struct State {
     client: Option<SocketAddr>,
     /// Bytes that may still pass, both directions together.
     left: u64,
+    /// Bytes that have passed.
+    crossed: u64,
     held: Vec<(Towards, Vec<u8>)>,
 }
 
@@ -60,7 +62,7 @@ impl Relay {
             front: UdpSocket::bind("127.0.0.1:0").unwrap(),
             back: UdpSocket::bind("127.0.0.1:0").unwrap(),
             target,
-            state: Mutex::new(State { client: None, left: bytes, held: Vec::new() }),
+            state: Mutex::new(State { client: None, left: bytes, crossed: 0, held: Vec::new() }),
             stop: AtomicBool::new(false),
             tell,
         });
@@ -83,11 +85,17 @@ impl Relay {
         self.holds.recv_timeout(PATIENCE).expect("fewer bytes crossed than the link carries");
     }
 
+    /// How many bytes have passed so far, both directions together.
+    pub fn crossed(&self) -> u64 {
+        self.shared.state.lock().unwrap().crossed
+    }
+
     /// Lets everything pass, first what was held, in its order.
     pub fn release(&self) {
         let mut state = self.shared.state.lock().unwrap();
         state.left = u64::MAX;
         let held = std::mem::take(&mut state.held);
+        state.crossed += held.iter().map(|(_, datagram)| datagram.len() as u64).sum::<u64>();
         held.iter().for_each(|(towards, datagram)| self.shared.send(*towards, &state, datagram));
     }
 }
@@ -128,6 +136,7 @@ impl Shared {
         // Once a datagram was too large, smaller ones do not pass either.
         state.left = state.left.saturating_sub(len);
         if passes {
+            state.crossed += len;
             self.send(towards, &state, datagram);
             return;
         }

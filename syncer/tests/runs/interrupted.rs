@@ -31,13 +31,16 @@ const LOST_WITHIN: Duration = Duration::from_secs(14);
 /// What is promised to be quick, on a busy machine; less than it takes to find a peer lost.
 const QUICK: Duration = Duration::from_secs(6);
 
+/// How many large files [`all_changed`] makes.
+const LARGE_FILES: usize = 5;
+
 /// A destination in step with what the source was; everything at the source is new.
 fn all_changed(way: Way, seed: u64) -> Pair {
     let pair = Pair::new(way);
     let mut rng = Rng::new(seed);
     let mut fill = || {
         tree::many(&pair.source, 200, 4000);
-        for i in 0..5 {
+        for i in 0..LARGE_FILES {
             tree::file(&pair.source.join(format!("large{i}")), &rng.bytes(1_200_000 + i * 7));
         }
         let dirs = fs::read_dir(&pair.source).unwrap().count();
@@ -55,7 +58,7 @@ fn all_changed(way: Way, seed: u64) -> Pair {
         fs::create_dir_all(&dir).unwrap();
         tree::file(&dir.join(format!("f{number:06}")), &rng.bytes(4000));
     }
-    (0..5).for_each(|i| tree::file(&pair.source.join(format!("large{i}")), &rng.bytes(1_300_000)));
+    (0..LARGE_FILES).for_each(|i| tree::file(&pair.source.join(format!("large{i}")), &rng.bytes(1_300_000)));
     pair
 }
 
@@ -168,8 +171,19 @@ fn an_end_that_is_told_to_stop_stops_at_once_in_order_and_so_does_its_peer() {
         let other = other.wait();
         assert_canceled(&other, asked, &format!("{what}, its peer"));
         assert_old_or_new(&pair, &old, &what);
-        pair.assert_staging_empty();
+        pair.assert_only_parts_staged(LARGE_FILES);
         pair.sync(&format!("after: {what}"));
+    }
+}
+
+/// While small files are under way, many threads of the source find the connection closed before the one that asked for them does.
+#[test]
+fn an_end_that_is_told_to_stop_amid_small_files_says_so_and_its_peer_says_the_same() {
+    for (number, way) in (0..4).zip(Way::NETWORK.iter().cycle()) {
+        let pair = Pair::new(*way);
+        tree::many(&pair.source, 5_000, 3_000);
+        stop_after(&pair, 4_000_000, &[usize::from(number >= 2)]);
+        pair.sync("after small files");
     }
 }
 
@@ -296,6 +310,67 @@ fn what_has_arrived_of_a_large_file_is_not_sent_again() {
         );
         pair.assert_staging_empty();
     }
+}
+
+/// Stops a run when `bytes` have crossed, by a signal to these ends (0 is the source). Returns how many bytes crossed.
+fn stop_after(pair: &Pair, bytes: u64, stopped: &[usize]) -> u64 {
+    let (source, sink, relay) = start_over(pair, bytes);
+    relay.wait_holding();
+    let ends = [source, sink];
+    stopped.iter().for_each(|&end| ends[end].signal(Signal::TERM));
+    relay.release();
+    for end in ends.map(Running::wait) {
+        end.assert_exit(ExitCode::Failed);
+        assert_eq!((end.report().result, end.reason()), (RunResult::Canceled, "Canceled"));
+    }
+    relay.crossed()
+}
+
+/// Each of three tries is told to stop after a quarter of the file.
+#[test]
+fn a_large_file_arrives_over_several_runs_that_are_told_to_stop() {
+    const LEN: u64 = 128_000_000;
+    for (number, stopped) in [&[0][..], &[1], &[0, 1]].into_iter().enumerate() {
+        let pair = Pair::new(Way::NETWORK[number % 2]);
+        tree::file(&pair.source.join("large"), &Rng::new(number as u64).bytes(LEN as usize));
+        let crossed: u64 = (0..3).map(|_| stop_after(&pair, LEN / 4, stopped)).sum();
+        pair.assert_only_parts_staged(1);
+        let last = pair.sync("the run that gets to the end").work;
+        let sent = crossed + last.bytes_on_wire;
+        assert!(
+            sent < LEN + LEN / 4,
+            "{stopped:?} stopped: {sent} bytes sent for {LEN}, {crossed} of them before"
+        );
+        assert!(last.bytes_reused > LEN / 2, "{stopped:?} stopped: {last:?}");
+    }
+}
+
+/// The first try leaves a part of a file that is gone in the second.
+#[test]
+fn a_part_that_nobody_can_use_goes_with_the_next_run_that_is_stopped() {
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.source.join("first"), &Rng::new(1).bytes(8_000_000));
+    stop_after(&pair, 4_000_000, &[0]);
+    let first = pair.staged();
+    assert_eq!(first.len(), 1, "{first:?}");
+    fs::rename(pair.source.join("first"), pair.source.join("second")).unwrap();
+    stop_after(&pair, 4_000_000, &[1]);
+    let second = pair.staged();
+    assert_eq!(second.len(), 1, "{second:?}");
+    assert_ne!(first[0][..32], second[0][..32]);
+}
+
+/// A refusal changes nothing, so what a stopped run left is still there for the run after it.
+#[test]
+fn a_run_that_is_refused_keeps_what_an_earlier_one_left() {
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.destination.join("only here"), b"content");
+    tree::file(&pair.source.join("large"), &Rng::new(1).bytes(8_000_000));
+    stop_after(&pair, 4_000_000, &[0]);
+    let left = pair.staged();
+    assert_eq!(left.len(), 1, "{left:?}");
+    pair.run(&["--delete", "--delete-limit=10"]).assert_exit(ExitCode::Guard);
+    assert_eq!(pair.staged(), left);
 }
 
 /// What had not arrived, and what the old version has of it, is not sent either.

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use crate::common::{
     pair::{Pair, Way, text},
     process::Ended,
+    rng::Rng,
     tree::{self, Shape},
 };
 
@@ -184,6 +185,25 @@ fn an_end_that_serves_outlives_a_run_that_is_refused() {
     let told = [sink.finished(), sink.finished(), sink.finished()];
     assert_eq!(told.each_ref().map(|report| report.reason.as_deref()), [None, Some("SourceEmpty"), None]);
     assert_eq!((told[1].run.as_str(), &told[1].message), ("emptied", &refused.report().message));
+    sink.signal(Signal::TERM);
+    sink.wait().assert_exit(ExitCode::Done);
+}
+
+#[test]
+fn usage_is_that_of_one_run_and_not_of_all_that_an_end_has_served() {
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.source.join("large"), &Rng::new(1).bytes(64_000_000));
+    let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
+    let address = sink.listening().to_string();
+    let usages = [(); 2].map(|()| {
+        pair.start_send(&["--connect", &address], &[]).wait().assert_exit(ExitCode::Done);
+        sink.finished().usage
+    });
+    let [first, second] = usages.map(|usage| usage.sink_cpu_ms);
+    assert!(
+        second < first / 2,
+        "the second run, of which nothing was changed, took {second} ms, the first {first}"
+    );
     sink.signal(Signal::TERM);
     sink.wait().assert_exit(ExitCode::Done);
 }

@@ -14,7 +14,7 @@ use crate::common::{
     edit::Edit,
     expect,
     oracle::{self, Snapshot},
-    pair::{Pair, Run, Way},
+    pair::{Pair, Run, Way, text},
     process::{PATIENCE, Running},
     relay::Relay,
     rng::Rng,
@@ -318,5 +318,51 @@ fn the_first_shard_says_what_all_would_do() {
         let created: Vec<u64> = shards.iter().map(|shard| shard.report().work.files_created).collect();
         assert!(created[0] > 300 && created[1..] == [0, 0], "{way:?}: {created:?}");
         assert_eq!(fs::read_dir(&pair.destination).map_or(0, Iterator::count), 0);
+    }
+}
+
+/// More than a folder's ignore files may have.
+fn refuse_rules(folder: &Path) {
+    tree::file(&folder.join(".gitignore"), &vec![b'#'; 300 << 10]);
+}
+
+/// Each shard looks at a source of its own, in which another folder cannot be read.
+#[test]
+fn failures_of_as_many_shards_count_each_though_each_has_as_many() {
+    let pair = Pair::new(Way::Local);
+    let folders: Vec<String> = (0..COUNT).map(|number| format!("folder{number}")).collect();
+    let start = |index: u32| {
+        let source = pair.dir().join(format!("source of {index}"));
+        folders.iter().for_each(|name| fs::create_dir_all(source.join(name)).unwrap());
+        refuse_rules(&source.join(&folders[index as usize]));
+        let [run, shard] = shard("r", index);
+        let ends = ["sync", text(&source), text(&pair.destination), "--progress=json"];
+        pair.start(&[&ends[..], &["--ignore-files", &run, &shard]].concat())
+    };
+    let shards: Vec<Running> = (0..COUNT).map(start).collect();
+    let reports: Vec<Report> = shards.into_iter().map(|shard| shard.wait().report().clone()).collect();
+    let sum = Report::of_shards(&reports);
+    let mut failed: Vec<&str> = sum.failures.iter().map(|failure| &*failure.path).collect();
+    failed.sort_unstable();
+    let expected: Vec<String> = folders.iter().map(|name| format!("{name}/.gitignore")).collect();
+    assert_eq!(
+        (sum.work.files_failed, failed),
+        (COUNT.into(), expected.iter().map(String::as_str).collect())
+    );
+}
+
+/// There are more than a report names, and each source finds them in an order of its own.
+#[test]
+fn failures_that_all_shards_see_count_once() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for number in 0..40 {
+            let folder = pair.source.join(format!("folder{number}"));
+            fs::create_dir(&folder).unwrap();
+            refuse_rules(&folder);
+        }
+        let shards = run_shards(&pair, "r", &["--ignore-files"]);
+        let failed: Vec<u64> = shards.iter().map(|shard| shard.report().work.files_failed).collect();
+        assert_eq!(failed, [40, 0, 0], "{way:?}");
     }
 }

@@ -73,6 +73,7 @@ impl Worker<'_> {
         let mut frame = ChunksBuilder::default();
         let mut place = Place { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
         loop {
+            self.check()?;
             match reading.next() {
                 Ok(Some(found)) => {
                     let (copied, literal) = parts(&found, &basis, reading.window.bytes());

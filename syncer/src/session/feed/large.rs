@@ -38,6 +38,7 @@ impl Worker<'_> {
     pub(super) fn help(&mut self, large: Arc<Large>) -> Result<(), TransportError> {
         let mut large = large;
         while let Some(taken) = large.next_blocks(self.holes) {
+            self.check()?;
             match large.read(&taken, self.holes) {
                 Ok(frame) => {
                     self.monitor.add_bytes(taken.end - taken.start);

@@ -29,7 +29,7 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     scan::{DirId, Tree},
-    transport::{DataSender, Peer, TransportError},
+    transport::{DataSender, Fault, Peer, TransportError},
     wire::{
         Basis, Needs, Prefix, Update,
         compress::Compressor,
@@ -62,6 +62,8 @@ pub(super) struct Feed<'scope> {
     total_bytes: u64,
     origin: Origin<'scope>,
     monitor: &'scope Monitor,
+    /// Why the connection ended, if it did.
+    fault: &'scope Fault,
     /// Large files of which the sink has not said yet all of what it has, by the numbers of their needs.
     half_known: HashMap<u32, Arc<Large>>,
     /// Those that could not be read: the sink will say no more of them, but for what was on its way.
@@ -125,6 +127,7 @@ impl<'scope> Feed<'scope> {
             total_bytes: tree.totals.bytes,
             origin,
             monitor,
+            fault: &peer.fault,
             half_known: HashMap::new(),
             given_up: HashSet::new(),
             files: 0,
@@ -242,8 +245,9 @@ impl<'scope> Feed<'scope> {
         self.workers.iter().try_for_each(|_| self.queue(Job::Large(Arc::clone(large))))
     }
 
+    /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its fault is the reason.
     fn queue(&self, job: Job) -> Result<(), TransportError> {
-        self.jobs.send_blocking(job).map_err(|_| TransportError::Lost("the reading threads ended".into()))
+        self.jobs.send_blocking(job).map_err(|_| self.fault.get())
     }
 }
 
@@ -262,6 +266,7 @@ impl Worker<'_> {
     fn run(mut self, queue: &Receiver<Job>) -> Result<(), TransportError> {
         let mut pack = PackBuilder::default();
         while let Ok(job) = self.next(queue, &mut pack)? {
+            self.check()?;
             match job {
                 Job::Pack(batch) => self.pack(&batch, &mut pack)?,
                 Job::Large(large) => self.help(large)?,
@@ -282,6 +287,11 @@ impl Worker<'_> {
         }
         self.flush(pack)?;
         Ok(queue.recv_blocking())
+    }
+
+    /// Looks whether this end was told to stop.
+    fn check(&self) -> Result<(), TransportError> {
+        self.monitor.check().map_err(|_| TransportError::Canceled)
     }
 
     fn flush(&mut self, pack: &mut PackBuilder) -> Result<(), TransportError> {

@@ -15,6 +15,7 @@ use crate::{
 impl Worker<'_> {
     pub(super) fn pack(&mut self, batch: &Batch, pack: &mut PackBuilder) -> Result<(), TransportError> {
         for file in &batch.files {
+            self.check()?;
             match self.read_small(batch, file, pack) {
                 Ok(Read::Packed) => {
                     self.monitor.add_files(1);

@@ -58,12 +58,21 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     pub(super) fn run(&self, queue: &Receiver<Job>) {
         while let Ok(job) = queue.recv_blocking() {
+            // What waits in the queue is of no use to a run that is about to end.
+            if self.is_over() {
+                continue;
+            }
             match job {
                 Job::Small(first, needs) => self.tell(&Message::Need(self.small(first, &needs))),
                 Job::Large(number, need, old) => self.large(number, &need, old),
                 Job::Help(reading) => self.help(&reading),
             }
         }
+    }
+
+    /// Whether the run was told to stop, or its connection has ended.
+    fn is_over(&self) -> bool {
+        self.writing.monitor.check().is_err() || self.table.is_broken()
     }
 
     /// A peer that is gone is noticed by those who wait for its answer.
@@ -152,7 +161,7 @@ impl Reader<'_> {
         leftover: Option<Staged>,
     ) -> io::Result<()> {
         let tree = self.writing.tree()?;
-        let (old, list) = OldChunks::cut(tree, files, leftover, self.worth)?;
+        let (old, list) = OldChunks::cut(tree, files, leftover, self.worth, self.writing.monitor)?;
         self.table.set_at_hand(number, AtHand::Chunks(Arc::new(old)));
         self.update(number, need, Basis::Chunks(list));
         Ok(())
@@ -194,7 +203,7 @@ impl Reader<'_> {
     fn help(&self, reading: &Reading) {
         let worth = reading.is_judged.then_some(self.worth);
         let mut buffer = Vec::new();
-        while reading.kept.do_block(&mut buffer, worth) {
+        while !self.is_over() && reading.kept.do_block(&mut buffer, worth) {
             let _in_order = reading.telling.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some(part) = reading.kept.next_part() {
                 self.update(reading.number, &reading.need, Basis::Granules(part));

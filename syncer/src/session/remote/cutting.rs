@@ -20,6 +20,7 @@ use crate::{
         chunk::{ChunkSizes, Chunker},
         window::Window,
     },
+    monitor::Monitor,
 };
 
 /// What a thread takes at a time: a few chunks in hundreds are cut twice.
@@ -35,27 +36,37 @@ const MAX_THREADS: usize = 8;
 pub(super) type Cut = (Hash, u32);
 
 /// The chunks of `basis`, in order.
-pub(super) fn cut(basis: &Joined, sizes: ChunkSizes, worth: &Worth) -> io::Result<Vec<Cut>> {
-    cut_in_pieces(basis, sizes, PIECE, worth)
+///
+/// # Errors
+/// Also when the monitor was told to stop.
+pub(super) fn cut(
+    basis: &Joined,
+    sizes: ChunkSizes,
+    worth: &Worth,
+    monitor: &Monitor,
+) -> io::Result<Vec<Cut>> {
+    cut_in_pieces(&Basis { files: basis, sizes, monitor }, PIECE, worth)
 }
 
-fn cut_in_pieces(basis: &Joined, sizes: ChunkSizes, piece: u64, worth: &Worth) -> io::Result<Vec<Cut>> {
-    let starts: Vec<u64> = (0..basis.len()).step_by(piece as usize).collect();
-    let mut joining = Joining { basis, sizes, chunks: Vec::new(), at: 0 };
-    for (start, chunks) in starts.iter().zip(cut_all(basis, sizes, &starts, piece, worth)?) {
+/// What is cut.
+#[derive(Clone, Copy)]
+struct Basis<'a> {
+    files: &'a Joined,
+    sizes: ChunkSizes,
+    monitor: &'a Monitor,
+}
+
+fn cut_in_pieces(basis: &Basis<'_>, piece: u64, worth: &Worth) -> io::Result<Vec<Cut>> {
+    let starts: Vec<u64> = (0..basis.files.len()).step_by(piece as usize).collect();
+    let mut joining = Joining { basis, chunks: Vec::new(), at: 0 };
+    for (start, chunks) in starts.iter().zip(cut_all(basis, &starts, piece, worth)?) {
         joining.add(*start, &chunks)?;
     }
     joining.finish()
 }
 
 /// The chunks of each piece, to the first cut at its end or behind it.
-fn cut_all(
-    basis: &Joined,
-    sizes: ChunkSizes,
-    starts: &[u64],
-    piece: u64,
-    worth: &Worth,
-) -> io::Result<Vec<Vec<Cut>>> {
+fn cut_all(basis: &Basis<'_>, starts: &[u64], piece: u64, worth: &Worth) -> io::Result<Vec<Vec<Cut>>> {
     let cut: Vec<Mutex<io::Result<Vec<Cut>>>> = starts.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
     let next = AtomicUsize::new(0);
     let work = || {
@@ -63,7 +74,7 @@ fn cut_all(
             Some(next.fetch_add(1, Relaxed)).and_then(|nth| starts.get(nth).zip(cut.get(nth)))
         {
             *cut.lock().unwrap_or_else(PoisonError::into_inner) = worth
-                .reading(piece.min(basis.len() - start), || cut_piece(basis, sizes, *start, start + piece));
+                .reading(piece.min(basis.files.len() - start), || cut_piece(basis, *start, start + piece));
         }
     };
     let threads = cores().min(MAX_THREADS).min(starts.len());
@@ -74,8 +85,8 @@ fn cut_all(
     cut.into_iter().map(|cut| cut.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
-fn cut_piece(basis: &Joined, sizes: ChunkSizes, start: u64, end: u64) -> io::Result<Vec<Cut>> {
-    let (mut cutter, mut at, mut chunks) = (Cutter::new(basis, sizes, start), start, Vec::new());
+fn cut_piece(basis: &Basis<'_>, start: u64, end: u64) -> io::Result<Vec<Cut>> {
+    let (mut cutter, mut at, mut chunks) = (Cutter::new(basis, start), start, Vec::new());
     while at < end
         && let Some(chunk) = cutter.next()?
     {
@@ -87,8 +98,7 @@ fn cut_piece(basis: &Joined, sizes: ChunkSizes, start: u64, end: u64) -> io::Res
 
 /// Puts pieces together.
 struct Joining<'a> {
-    basis: &'a Joined,
-    sizes: ChunkSizes,
+    basis: &'a Basis<'a>,
     chunks: Vec<Cut>,
     /// The last cut.
     at: u64,
@@ -103,7 +113,7 @@ impl Joining<'_> {
     /// Adds a piece from the first cut on that it has in common with what is there. Up to that, what is there is cut on.
     fn add(&mut self, start: u64, chunks: &[Cut]) -> io::Result<()> {
         let (mut cut, mut chunks) = (start, chunks.iter());
-        let mut cutter = Cutter::new(self.basis, self.sizes, self.at);
+        let mut cutter = Cutter::new(self.basis, self.at);
         while cut != self.at {
             if cut < self.at {
                 let Some((_, len)) = chunks.next() else { return Ok(()) };
@@ -118,7 +128,7 @@ impl Joining<'_> {
     }
 
     fn finish(mut self) -> io::Result<Vec<Cut>> {
-        let mut cutter = Cutter::new(self.basis, self.sizes, self.at);
+        let mut cutter = Cutter::new(self.basis, self.at);
         while let Some(chunk) = cutter.next()? {
             self.push(chunk);
         }
@@ -128,7 +138,7 @@ impl Joining<'_> {
 
 /// Cuts one chunk after the other.
 struct Cutter<'a> {
-    basis: &'a Joined,
+    basis: &'a Basis<'a>,
     chunker: Chunker,
     window: Option<Window>,
     read: u64,
@@ -137,12 +147,12 @@ struct Cutter<'a> {
 }
 
 impl<'a> Cutter<'a> {
-    fn new(basis: &'a Joined, sizes: ChunkSizes, start: u64) -> Self {
-        Self { basis, chunker: Chunker::new(sizes), window: None, read: start, asked: start }
+    fn new(basis: &'a Basis<'a>, start: u64) -> Self {
+        Self { basis, chunker: Chunker::new(basis.sizes), window: None, read: start, asked: start }
     }
 
     fn next(&mut self) -> io::Result<Option<Cut>> {
-        let (sizes, len) = (self.chunker.sizes(), self.basis.len());
+        let (sizes, len) = (self.chunker.sizes(), self.basis.files.len());
         let rest = len - self.read;
         let window = self.window.get_or_insert_with(|| Window::new(sizes, rest));
         loop {
@@ -154,14 +164,15 @@ impl<'a> Cutter<'a> {
             if self.read == len {
                 return Ok(None);
             }
+            self.basis.monitor.check()?;
             let spare = window.spare();
             let most = usize::try_from(len - self.read).map_or(spare.len(), |rest| rest.min(spare.len()));
             if self.asked < self.read + AHEAD / 2 {
                 self.asked = self.asked.max(self.read);
-                self.basis.will_need(self.asked, AHEAD);
+                self.basis.files.will_need(self.asked, AHEAD);
                 self.asked += AHEAD;
             }
-            self.basis.read_exact_at(&mut spare[..most], self.read)?;
+            self.basis.files.read_exact_at(&mut spare[..most], self.read)?;
             window.filled(most);
             self.read += most as u64;
         }
@@ -173,9 +184,12 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::delta::{
-        list::{ListBuilder, list},
-        testing::{noise, text},
+    use crate::{
+        delta::{
+            list::{ListBuilder, list},
+            testing::{noise, text},
+        },
+        monitor::MAX_UNCHECKED_BYTES,
     };
 
     fn joined(contents: &[&[u8]]) -> Joined {
@@ -196,9 +210,10 @@ mod tests {
             let expected = list(content, sizes).0;
             for piece in [5_000, 20_000, 99_999, 500_000, 10_000_000] {
                 let halves = content.split_at(content.len() / 3);
-                for basis in [joined(&[content]), joined(&[halves.0, halves.1])] {
+                for files in [joined(&[content]), joined(&[halves.0, halves.1])] {
                     let mut found = ListBuilder::new(sizes);
-                    let chunks = cut_in_pieces(&basis, sizes, piece, &Worth::new()).unwrap();
+                    let basis = Basis { files: &files, sizes, monitor: &Monitor::default() };
+                    let chunks = cut_in_pieces(&basis, piece, &Worth::new()).unwrap();
                     chunks.iter().for_each(|(hash, len)| found.push(hash, *len));
                     assert!(found.finish().0 == expected, "{} bytes in pieces of {piece}", content.len());
                 }
@@ -210,7 +225,20 @@ mod tests {
     fn what_cannot_be_read_is_an_error() {
         let mut short = tempfile::tempfile().unwrap();
         short.write_all(&noise(6, 100_000)).unwrap();
-        let basis = Joined::new(vec![(short.into(), 200_000)]);
-        assert!(cut_in_pieces(&basis, ChunkSizes::FINE, 30_000, &Worth::new()).is_err());
+        let files = Joined::new(vec![(short.into(), 200_000)]);
+        let basis = Basis { files: &files, sizes: ChunkSizes::FINE, monitor: &Monitor::default() };
+        assert!(cut_in_pieces(&basis, 30_000, &Worth::new()).is_err());
+    }
+
+    #[test]
+    fn a_thread_that_is_told_to_stop_reads_no_further_window() {
+        let files = joined(&[&noise(7, 20_000_000)]);
+        let cut_with = |monitor: &Monitor| cut(&files, ChunkSizes::FINE, &Worth::new(), monitor);
+        let whole = Monitor::default();
+        cut_with(&whole).unwrap();
+        assert!(whole.checks() >= 20_000_000 / MAX_UNCHECKED_BYTES);
+        let stopped = Monitor::canceled_at(2);
+        assert!(cut_with(&stopped).is_err());
+        assert!(stopped.checks() <= 2 + cores() as u64, "{}", stopped.checks());
     }
 }

@@ -22,6 +22,7 @@ use crate::{
         list::{ChunkList, ListBuilder},
         name::ShortName,
     },
+    monitor::Monitor,
     wire::patch::{ChunkPart, Chunks},
 };
 
@@ -52,6 +53,7 @@ impl OldChunks {
         files: Vec<(OwnedFd, u64)>,
         leftover: Option<Staged>,
         worth: &Worth,
+        monitor: &Monitor,
     ) -> io::Result<(Self, ChunkList<ShortName>)> {
         // Parts of several files do not lie block upon block, unless one of them is this file.
         let may_share = files.len() == 1 || leftover.is_some();
@@ -62,10 +64,10 @@ impl OldChunks {
         let (files, chunks) = match &clones {
             // What is in memory may not be what is on the disk, and in the clones.
             Some(clones) if tree.doubtful_since().is_some() => {
-                (Arc::clone(clones), cut(clones, sizes, worth)?)
+                (Arc::clone(clones), cut(clones, sizes, worth, monitor)?)
             }
-            Some(clones) => cut_cloned(files, clones, sizes, worth)?,
-            None => (Arc::clone(&files), cut(&files, sizes, worth)?),
+            Some(clones) => cut_cloned(files, clones, sizes, worth, monitor)?,
+            None => (Arc::clone(&files), cut(&files, sizes, worth, monitor)?),
         };
         let mut list = ListBuilder::new(sizes);
         chunks.iter().for_each(|(hash, len)| list.push(hash, *len));
@@ -89,6 +91,7 @@ impl OldChunks {
         staged: &Staged,
         chunks: &Chunks<'_>,
         buffer: &mut Vec<u8>,
+        monitor: &Monitor,
     ) -> io::Result<Vec<Cut>> {
         let (mut at, mut rest) = (chunks.place.offset, &chunks.chunks[..]);
         let mut made = Vec::with_capacity(rest.len());
@@ -97,10 +100,13 @@ impl OldChunks {
             let (run, behind) = rest.split_at(known.len().max(1));
             let len = run.iter().map(ChunkPart::len).sum::<u64>();
             match known.first() {
-                Some((from, _)) if self.share(staged, *from..from + len, at)? => {
+                Some((from, _)) if self.share(staged, *from..from + len, at, monitor)? => {
                     made.extend(known.iter().map(|(_, cut)| *cut));
                 }
-                _ => self.copy(staged, run, at, buffer, &mut made)?,
+                _ => {
+                    monitor.check()?;
+                    self.copy(staged, run, at, buffer, &mut made)?;
+                }
             }
             (at, rest) = (at + len, behind);
         }
@@ -120,11 +126,11 @@ impl OldChunks {
     }
 
     /// Has `staged` share a range of the clones `at` this offset; false where that has to be copied.
-    fn share(&self, staged: &Staged, range: Range<u64>, at: u64) -> io::Result<bool> {
+    fn share(&self, staged: &Staged, range: Range<u64>, at: u64, monitor: &Monitor) -> io::Result<bool> {
         let len = range.end - range.start;
         match self.clones.as_ref().and_then(|clones| clones.files.place(range)) {
             Some(Place { file, offset }) if len >= MIN_SHARED_BYTES => {
-                staged.share(file, offset..offset + len, at)
+                staged.share(file, offset..offset + len, at, monitor)
             }
             _ => Ok(false),
         }
@@ -161,16 +167,17 @@ fn cut_cloned(
     clones: &Arc<Joined>,
     sizes: ChunkSizes,
     worth: &Worth,
+    monitor: &Monitor,
 ) -> io::Result<(Arc<Joined>, Vec<Cut>)> {
     let cloned: Vec<_> = clones.files().map(ClonedAt::of).collect();
     let are_still = || files.files().zip(&cloned).all(|(file, cloned)| cloned.is_still(file));
     if are_still() {
-        let chunks = cut(&files, sizes, worth)?;
+        let chunks = cut(&files, sizes, worth, monitor)?;
         if are_still() {
             return Ok((files, chunks));
         }
     }
-    Ok((Arc::clone(clones), cut(clones, sizes, worth)?))
+    Ok((Arc::clone(clones), cut(clones, sizes, worth, monitor)?))
 }
 
 /// Where each chunk begins, and what it is.

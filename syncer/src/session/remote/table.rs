@@ -151,6 +151,11 @@ impl Table {
         slot
     }
 
+    /// Whether nothing arrives any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.lock().broken
+    }
+
     pub(super) fn break_off(&self) {
         self.lock().broken = true;
         self.changed.notify_all();

@@ -200,8 +200,14 @@ impl<'a> Worker<'a> {
             None => return Ok(()),
         };
         self.worth.came(chunks.len(), need.is_version().then(|| chunks.copied()));
-        let written = write_to(&assembly, attempt, |staged, _| old.write(staged, chunks, &mut self.buffer));
+        let written = write_to(&assembly, attempt, |staged, _| {
+            old.write(staged, chunks, &mut self.buffer, self.writing.monitor)
+        });
         let Some(written) = written else { return Ok(()) };
+        // A file that is not written because the run stops is not given up: the next run goes on from what there is of it.
+        if self.writing.monitor.cancelled() {
+            return Ok(());
+        }
         if let Some(mut assembly) = lock_attempt(&assembly, attempt) {
             assembly.reused += chunks.copied();
             match (written, &mut assembly.made) {

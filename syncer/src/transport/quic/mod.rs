@@ -21,14 +21,19 @@ use std::{
 };
 
 use contract::{Identity, Side};
-use quinn::{ConnectionError, Endpoint, EndpointConfig, Runtime as _, crypto::rustls::QuicServerConfig};
+use quinn::{
+    ConnectionError, Endpoint, EndpointConfig, Runtime as _, VarInt, crypto::rustls::QuicServerConfig,
+};
 use tokio::runtime::Runtime;
 
 pub use dial::dial;
 pub use link::Link;
 
 use super::{TransportError, tls};
-use crate::cores::cores;
+use crate::{
+    cores::cores,
+    wire::{Refusal, code},
+};
 use config::{MAX_PAYLOAD, enlarge_buffers};
 use door::Door;
 use socket::Socket;
@@ -114,7 +119,13 @@ fn identity_error(error: &rustls::Error) -> TransportError {
 /// The alert of an end that speaks none of the protocols that the other offers (RFC 7301).
 const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 
+/// The code that an end closes with when it was told to stop, and its `Refuse` has not come.
+const STOPPED: VarInt = VarInt::from_u32(code::CANCELED);
+
 fn connection_error(error: &ConnectionError) -> TransportError {
+    if matches!(error, ConnectionError::ApplicationClosed(close) if close.error_code == STOPPED) {
+        return TransportError::Refused(Box::new(Refusal::canceled()));
+    }
     let code = match error {
         ConnectionError::TransportError(inner) => inner.code.into(),
         ConnectionError::ConnectionClosed(close) => close.error_code.into(),

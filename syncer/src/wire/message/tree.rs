@@ -54,6 +54,9 @@ pub struct SourceDone {
     pub failed: u64,
     /// The first of them.
     pub failures: Vec<Failure>,
+    /// A digest of the paths of all of them, by which the shards of a run see that theirs are the same; it means nothing else.
+    #[serde(default)]
+    pub failed_paths: u64,
 }
 
 fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {
