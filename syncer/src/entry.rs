@@ -32,7 +32,7 @@ impl Time {
 }
 
 /// User and group, by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Owner {
     /// User.
     pub uid: u32,

@@ -17,6 +17,7 @@ pub mod hash;
 pub mod links;
 pub mod listing;
 pub mod monitor;
+pub mod owners;
 pub mod path;
 pub mod plan;
 pub mod report;

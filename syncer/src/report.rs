@@ -111,6 +111,7 @@ pub struct Counters {
     pub deleted: AtomicU64,
     pub bytes_changed: AtomicU64,
     pub bytes_reused: AtomicU64,
+    pub owners_not_kept: AtomicU64,
     /// Files that turned out to have nothing of what they were taken for a copy of.
     pub wrong_guesses: AtomicU64,
 }
@@ -130,6 +131,7 @@ impl Counters {
             files_deleted: self.deleted.load(Relaxed),
             bytes_changed: self.bytes_changed.load(Relaxed),
             bytes_reused: self.bytes_reused.load(Relaxed),
+            owners_not_kept: self.owners_not_kept.load(Relaxed),
             ..Work::default()
         }
     }

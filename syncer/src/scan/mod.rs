@@ -28,6 +28,7 @@ use crate::{
     links::{Group, Place, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
     monitor::Monitor,
+    owners::Owners,
     path::{OWN_DIR, RelPath},
     report::Failures,
     root::{Root, open_child},
@@ -82,6 +83,8 @@ pub struct Tree {
     pub root_attrs: AttrsBuf,
     /// Sums over the tree.
     pub totals: Totals,
+    /// Who owns the entries that are synced, the root not among them.
+    pub owners: Owners,
     /// Files with more than one name, where hard links are kept.
     pub groups: Vec<Group>,
 }
@@ -184,6 +187,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
 struct Part {
     dirs: Vec<(DirId, Dir)>,
     totals: Totals,
+    owners: Owners,
     shared: Vec<Shared>,
 }
 
@@ -196,6 +200,7 @@ fn assemble(parts: Vec<Part>) -> io::Result<Tree> {
         tree.totals.entries += part.totals.entries;
         tree.totals.bytes += part.totals.bytes;
         tree.totals.skipped += part.totals.skipped;
+        tree.owners.merge(part.owners);
         shared.extend(part.shared);
         for (id, dir) in part.dirs {
             tree.dirs[id as usize] = dir;
@@ -350,21 +355,23 @@ impl Walk<'_> {
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
         let (totals, shared) = (part.totals, part.shared.len());
-        let (listing, leaves_out) = match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
-            Ok(listed) => listed,
-            Err(error) => {
-                // What was found in it is not listed, and so not counted.
-                part.totals = totals;
-                part.shared.truncate(shared);
-                return self.give_up(work, error, part);
-            }
-        };
+        let Listed { listing, leaves_out, owners } =
+            match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
+                Ok(listed) => listed,
+                Err(error) => {
+                    // What was found in it is not listed, and so not counted.
+                    part.totals = totals;
+                    part.shared.truncate(shared);
+                    return self.give_up(work, error, part);
+                }
+            };
         let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
         let fd = Arc::new(fd);
         self.queue.done(subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref()).into_iter());
         part.totals.entries += listing.len() as u64;
+        part.owners.merge(owners);
         part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode }));
     }
 
@@ -416,7 +423,6 @@ impl Walk<'_> {
         self.leave_unread(work, part);
     }
 
-    /// The listing, and whether there is more that is not part of the run.
     fn list(
         &self,
         work: &Work,
@@ -425,10 +431,10 @@ impl Walk<'_> {
         rules: Option<&Rules>,
         attrs: &mut AttrReader,
         part: &mut Part,
-    ) -> io::Result<(Listing, bool)> {
+    ) -> io::Result<Listed> {
         let mut builder = SpillingBuilder::default();
         let mut scratch = Scratch::default();
-        let mut leaves_out = false;
+        let (mut leaves_out, mut owners) = (false, Owners::default());
         for name in names.iter() {
             self.monitor.check()?;
             if work.id == ROOT && name.to_bytes() == OWN_DIR {
@@ -443,6 +449,7 @@ impl Walk<'_> {
                     if let Kind::File { size } = entry.kind {
                         part.totals.bytes += size;
                     }
+                    owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
                     builder.push(&entry)?;
                 }
                 Ok(Found::Socket) => part.totals.skipped += 1,
@@ -454,7 +461,7 @@ impl Walk<'_> {
                 }
             }
         }
-        Ok((builder.finish()?, leaves_out))
+        Ok(Listed { listing: builder.finish()?, leaves_out, owners })
     }
 
     fn entry<'b>(
@@ -531,6 +538,14 @@ impl Walk<'_> {
         let path = work.path.join(name.to_bytes()).unwrap_or_else(|_| work.path.clone());
         self.failures.add(&path, "read", error);
     }
+}
+
+/// What a directory holds.
+struct Listed {
+    listing: Listing,
+    /// There is more that is not part of the run.
+    leaves_out: bool,
+    owners: Owners,
 }
 
 /// What an entry's parts of any length are read into.

@@ -74,6 +74,7 @@ pub(super) fn run(
         root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
+        owners: tree.owners.most_frequent(),
         source: SourceDone::default(),
     };
     watch.enter(Phase::Plan);

@@ -10,7 +10,7 @@ use super::{
     execute::{path_in, same_meta},
     guard,
     moves::Moved,
-    sink::Planned,
+    sink::{Planned, count_owners},
     verify,
 };
 use crate::{
@@ -83,6 +83,7 @@ impl Rehearsal<'_> {
             self.failures.forget();
             return guard::check(self.params, &self.head.totals, sink, compared);
         }
+        count_owners(self.looked.settings, self.head, sink, self.counters);
         let mut teller = Teller { counters: self.counters, told: Vec::new(), tell };
         if self.looked.candidate.is_none() {
             teller.push(Action::Create, EntryKind::Folder, &RelPath::root(), 0)?;

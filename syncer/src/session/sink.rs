@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     path::Path,
+    sync::atomic::Ordering::Relaxed,
 };
 
 use contract::{
@@ -272,6 +273,9 @@ impl Applying<'_> {
         let Planned { compared, sink } = plan;
         let mut notes = guard::check(params, &head.totals, sink, compared)?;
         let leads = context.destination.own().leads();
+        if leads {
+            count_owners(context.destination.settings(), head, sink, context.counters);
+        }
         let mut executor = Executor::new(context, sink, compared, params.delete);
         if leads {
             executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
@@ -419,6 +423,15 @@ pub(super) fn own_totals(destination: &Destination, head: &TreeHead) -> Totals {
     match destination.own().leads() {
         true => head.totals,
         false => Totals::default(),
+    }
+}
+
+/// Counts the entries whose copies do not keep their owners, also in a run that finds nothing to do: from what both ends have counted in their scans.
+/// Where owners are not asked for, there are none.
+pub(super) fn count_owners(settings: Settings, head: &TreeHead, sink: &Tree, counters: &Counters) {
+    if settings.count_owners {
+        let lost = head.owners.not_kept(&sink.owners, settings.user);
+        counters.owners_not_kept.store(lost.min(head.totals.entries), Relaxed);
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn run(
         root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
+        owners: tree.owners.most_frequent(),
         source: done(&failures, watch),
     };
     control.send(&Message::Tree(Box::new(head)))?;

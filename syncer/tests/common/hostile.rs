@@ -232,6 +232,7 @@ pub fn tree() -> Message {
         root_attrs: Attrs::default().into(),
         digest: TreeDigest { entries: [7; 16], ..TreeDigest::default() },
         totals: Totals::default(),
+        owners: Default::default(),
         source: SourceDone::default(),
     }))
 }

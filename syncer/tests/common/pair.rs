@@ -187,8 +187,9 @@ impl Pair {
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&before, oracle::UNTOUCHED, &what);
         let report = run.report().clone();
-        let Work { files_scanned, files_skipped, bytes_total, .. } = report.work;
-        let nothing_done = Work { files_scanned, files_skipped, bytes_total, ..Work::default() };
+        let Work { files_scanned, files_skipped, bytes_total, owners_not_kept, .. } = report.work;
+        let nothing_done =
+            Work { files_scanned, files_skipped, bytes_total, owners_not_kept, ..Work::default() };
         assert_eq!(expect::foretold(&report.work), nothing_done, "{what}");
         report
     }

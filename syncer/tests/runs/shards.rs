@@ -18,6 +18,7 @@ use crate::common::{
     process::{PATIENCE, Running},
     relay::Relay,
     rng::Rng,
+    scratch,
     tree::{self, Shape},
 };
 
@@ -143,6 +144,22 @@ fn shards_without_privileges_keep_directories_that_only_their_owner_may_look_int
         let shards = run_shards(&pair, turn, &["--delete"]);
         shards.iter().for_each(|shard| shard.assert_exit(ExitCode::Done));
         pair.assert_copy(turn);
+    }
+}
+
+#[test]
+fn shards_without_privileges_count_each_owner_that_is_not_kept_once() {
+    for pair in Pair::each_unprivileged().take(1) {
+        for folder in ["one", "two", "three"] {
+            tree::file(&scratch::dir(&pair.source, folder).join("file"), b"content");
+        }
+        scratch::open_to_all(&pair.source);
+        for run in ["first", "second"] {
+            let reports: Vec<Report> =
+                run_shards(&pair, run, &[]).iter().map(|shard| shard.report().clone()).collect();
+            let sum = Report::of_shards(&reports);
+            assert_eq!(sum.work.owners_not_kept, 6, "{run}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs of a user who may neither give files away nor read everything, as in a pod under the restricted standard.
 
-use std::{fs, path::Path};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path};
 
 use contract::{ExitCode, RunResult};
 
@@ -95,6 +95,34 @@ fn foreign_owners_are_left_alone_and_do_not_make_a_file_look_changed() {
         assert!(note.starts_with(&format!("{} entries ", original.entries().count())), "{note}");
         assert!(copy.entries().all(|(_, node)| node.owner == (scratch::NOBODY, scratch::NOBODY)));
         pair.sync_unchanged("again");
+    }
+}
+
+#[test]
+fn owners_that_are_not_kept_are_counted_in_every_run_also_in_one_without_a_change() {
+    for pair in Pair::each_unprivileged() {
+        tree::random(&pair.source, &mut Rng::new(18), 100, Shape::Everything);
+        readable_to_all(&pair.source);
+        let original = Snapshot::of(&pair.source);
+        let all = original.entries().count() as u64;
+        let nobodys = original.entries().filter(|(_, node)| node.owner == (scratch::NOBODY, scratch::NOBODY));
+        assert_eq!(nobodys.count(), 0, "no entry has the owner of the copy by chance");
+        let count = |flags: &[&str]| {
+            let run = pair.run(flags);
+            run.assert_exit(ExitCode::Done);
+            run.report().work.owners_not_kept
+        };
+        assert_eq!(count(&["--dry-run"]), all, "{:?}: before the first run", pair.way);
+        assert_eq!(count(&[]), all, "{:?}: the first run", pair.way);
+        assert_eq!(pair.sync_unchanged("again").work.owners_not_kept, all, "{:?}", pair.way);
+        assert_eq!(count(&["--dry-run"]), all, "{:?}: after it", pair.way);
+        assert_eq!(count(&["--ownership=never"]), 0, "{:?}: they were not asked for", pair.way);
+        for (path, node) in original.entries() {
+            let (user, group) = node.owner;
+            let path = pair.destination.join(OsStr::from_bytes(path));
+            std::os::unix::fs::lchown(path, Some(user), Some(group)).unwrap();
+        }
+        assert_eq!(count(&["--dry-run"]), 0, "{:?}: somebody else has set them", pair.way);
     }
 }
 

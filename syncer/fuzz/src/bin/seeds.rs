@@ -19,6 +19,7 @@ use syncer::{
     entry::{Entry, Kind, Meta, Owner, Time},
     listing::{Listing, ListingBuilder},
     hash::{ContentHash, TreeDigest},
+    owners::Owners,
     wire::{
         Basis, FileGroup, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
         TreeHead, Update, Welcome,
@@ -124,6 +125,7 @@ fn messages() -> Vec<Message> {
         root_attrs: Attrs::default().into(),
         digest: TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [5; 16] },
         totals: Default::default(),
+        owners: Owners::new([(Owner { uid: 0, gid: 0 }, 9), (Owner { uid: 1000, gid: 100 }, 7)], 3),
         source: SourceDone::default(),
     };
     let rules = Box::from(*b"*.o\n");

@@ -10,9 +10,10 @@ use crate::{
         list::list,
         name::{Name as _, ShortName},
     },
-    entry::{Entry, Kind, Meta},
+    entry::{Entry, Kind, Meta, Owner},
     hash::{ContentHash, TreeDigest},
     listing::ListingBuilder,
+    owners::{MAX_OWNERS, Owners},
     rules::MAX_RULES_BYTES,
     scan::Totals,
     wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
@@ -50,6 +51,10 @@ fn samples() -> Vec<Message> {
         root_attrs: Attrs::trusted(b"\x06user.a\x00").into(),
         digest: TreeDigest::default(),
         totals,
+        owners: Owners::new(
+            [(Owner { uid: 1000, gid: 0 }, 7), (Owner { uid: u32::MAX, gid: 5 }, u64::MAX)],
+            3,
+        ),
         source: SourceDone::default(),
     };
     let action = PlannedAction {
@@ -218,6 +223,23 @@ fn a_planned_action_is_these_bytes() {
     let mut frame = Vec::new();
     Message::Planned(actions).encode(&mut frame);
     assert_eq!(frame, [&[PLANNED, json.len() as u8, 0, 0, 0], &json[..]].concat());
+}
+
+#[test]
+fn owners_are_told_in_order_and_so_many_at_most() {
+    let tree = |owners: &[(u8, u8)]| {
+        let mut body = vec![0; 6 + 48 + 3];
+        put_varint(&mut body, owners.len() as u64);
+        owners.iter().for_each(|(user, count)| body.extend([*user, 0, *count]));
+        body.extend(b"\x09{\"usage\":{},\"failed\":0,\"failures\":[]}");
+        Message::decode(TREE, &body)
+    };
+    let owner = |uid| Owner { uid, gid: 0 };
+    let Ok(Message::Tree(head)) = tree(&[(1, 2), (3, 4)]) else { panic!("it was refused") };
+    assert_eq!(head.owners, Owners::new([(owner(1), 2), (owner(3), 4)], 9));
+    for owners in [&[(3, 4), (1, 2)][..], &[(1, 2), (1, 2)], &vec![(0, 1); MAX_OWNERS + 1]] {
+        assert!(tree(owners).is_err(), "{} owners", owners.len());
+    }
 }
 
 #[test]

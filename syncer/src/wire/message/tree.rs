@@ -7,9 +7,10 @@ use super::{LISTED_PART, frame, json, put_json};
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
     codec::{DecodeError, Reader, put_bytes, put_varint},
-    entry::{Meta, put_meta, read_meta},
+    entry::{Meta, Owner, put_meta, read_meta},
     hash::TreeDigest,
     listing::Listing,
+    owners::{MAX_OWNERS, Owners},
     rules::MAX_RULES_BYTES,
     scan::{DirId, Totals},
     wire::WireError,
@@ -41,6 +42,8 @@ pub struct TreeHead {
     pub digest: TreeDigest,
     /// Sums.
     pub totals: Totals,
+    /// Who owns the entries, as [`Owners::most_frequent`] tells it.
+    pub owners: Owners,
     /// What went wrong in the scan, and what it cost.
     pub source: SourceDone,
 }
@@ -126,7 +129,35 @@ pub(super) fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
     put_varint(out, head.totals.entries);
     put_varint(out, head.totals.bytes);
     put_varint(out, head.totals.skipped);
+    put_owners(out, &head.owners);
     put_json(out, &head.source);
+}
+
+fn put_owners(out: &mut Vec<u8>, owners: &Owners) {
+    let (counts, rest) = owners.parts();
+    put_varint(out, counts.len() as u64);
+    for (owner, count) in counts {
+        put_varint(out, owner.uid.into());
+        put_varint(out, owner.gid.into());
+        put_varint(out, count);
+    }
+    put_varint(out, rest);
+}
+
+fn read_owners(reader: &mut Reader<'_>) -> Result<Owners, DecodeError> {
+    let len = reader.varint()?;
+    if len > MAX_OWNERS as u64 {
+        return Err(DecodeError::Invalid("more owners are told one by one than may be"));
+    }
+    let mut counts: Vec<(Owner, u64)> = Vec::new();
+    for _ in 0..len {
+        let owner = Owner { uid: reader.varint32()?, gid: reader.varint32()? };
+        if counts.last().is_some_and(|(last, _)| *last >= owner) {
+            return Err(DecodeError::Invalid("owners are not in ascending order"));
+        }
+        counts.push((owner, reader.varint()?));
+    }
+    Ok(Owners::new(counts, reader.varint()?))
 }
 
 pub(super) fn read_tree(body: &[u8]) -> Result<TreeHead, WireError> {
@@ -137,10 +168,10 @@ pub(super) fn read_tree(body: &[u8]) -> Result<TreeHead, WireError> {
         let root_attrs = Attrs::decode(reader.bytes(MAX_ATTRS_BYTES)?)?.into();
         let digest = read_digest(&mut reader)?;
         let totals = Totals { entries: reader.varint()?, bytes: reader.varint()?, skipped: reader.varint()? };
-        Ok((root_meta, root_attrs, digest, totals))
+        Ok((root_meta, root_attrs, digest, totals, read_owners(&mut reader)?))
     };
-    let (root_meta, root_attrs, digest, totals) = read().map_err(malformed)?;
+    let (root_meta, root_attrs, digest, totals, owners) = read().map_err(malformed)?;
     let rest = reader.take(reader.remaining()).map_err(malformed)?;
     let source = json("Tree", rest)?;
-    Ok(TreeHead { root_meta, root_attrs, digest, totals, source })
+    Ok(TreeHead { root_meta, root_attrs, digest, totals, owners, source })
 }
