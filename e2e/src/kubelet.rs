@@ -71,6 +71,21 @@ impl Kubelet {
         Ok((source, sink))
     }
 
+    /// The pods of both ends of the next run of any job, source first, started; none of `known`.
+    pub async fn start_any(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
+        let sinks = format!("volferry.dev/side={}", Side::Sink);
+        let found = wait::until_any(&self.pods, &sinks, "there is a new sink pod", PATIENCE, |pod: &Pod| {
+            pod.metadata.deletion_timestamp.is_none() && known.iter().all(|it| it.uid() != pod.uid())
+        });
+        let sink = found.await?;
+        let job = sink.labels().get("volferry.dev/syncjob").context("a pod without a job")?.clone();
+        let known: Vec<&Pod> = known.iter().collect();
+        let source = self.new_pod(&job, Side::Source, &known).await?;
+        self.start(&source).await?;
+        self.start(&sink).await?;
+        Ok((source, sink))
+    }
+
     /// The pods of both ends of each shard of a run, source first, not started.
     pub async fn new_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
         let mut shards = Vec::new();
@@ -249,9 +264,14 @@ impl Kubelet {
 
     /// The first pod of one end that is being deleted.
     pub async fn deleted_pod(&self, job: &str, side: Side) -> Result<Pod> {
+        self.deleted_pod_within(job, side, PATIENCE).await
+    }
+
+    /// The same, where the controller takes its time.
+    pub async fn deleted_pod_within(&self, job: &str, side: Side, limit: Duration) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}");
         let what = format!("the {side} pod of {job} is being deleted");
-        let found = wait::until_any(&self.pods, &labels, &what, PATIENCE, |pod: &Pod| {
+        let found = wait::until_any(&self.pods, &labels, &what, limit, |pod: &Pod| {
             pod.metadata.deletion_timestamp.is_some()
         });
         found.await

@@ -1,6 +1,9 @@
 //! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
 
-use e2e::{scripted::Stage, syncjob};
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
+
+use contract::Side;
+use e2e::{report::good_report, scripted::Stage, syncjob};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api,
@@ -88,4 +91,78 @@ async fn a_claim_that_is_being_deleted_is_no_place_for_a_run() {
     stage.sync("web", json!({})).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
+}
+
+/// Deletes a claim as its user does, and lets go of it as the API server does once no pod uses it.
+async fn lose(stage: &Stage, claim: &str) {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    claims.delete(claim, &DeleteParams::default()).await.unwrap();
+    let let_go = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    claims.patch(claim, &PatchParams::default(), &let_go).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_is_made_anew() {
+    let (stage, _controller) = Stage::with_controller("lost").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let volume = Some(contract::VolumeId::new([7; 16]));
+    let report = contract::Report { volume, ..good_report("web-1") };
+    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+
+    lose(&stage, "to").await;
+    let gone = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "ClaimNotFound");
+    let stalled = stage.until("web", "the claim is missed", gone).await.unwrap();
+    assert!(!syncjob::is(&stalled, "Ready"));
+    stage.claim("to", "Bound").await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let volume = Some(contract::VolumeId::new([8; 16]));
+    let report = contract::Report { volume, ..good_report("web-2") };
+    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(syncjob::text(&done, "/lastRun/id"), "web-2");
+
+    lose(&stage, "from").await;
+    stage.until("web", "the source is missed", gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_destination_that_is_deleted_during_a_run_stops_it_and_stalls_the_job() {
+    let (stage, _controller) = Stage::with_controller("doomed").await.unwrap();
+    stage.sync("web", json!({"limits": {"retries": 0}})).await.unwrap();
+    let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    claims.delete("to", &DeleteParams::default()).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
+    assert!(!syncjob::is(&stalled, "Ready"));
+    for side in [Side::Source, Side::Sink] {
+        stage.kubelet.deleted_pod("web", side).await.unwrap();
+    }
+    stage.kubelet.finish_deletions().await.unwrap();
+    let let_go = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    claims.patch("to", &PatchParams::default(), &let_go).await.unwrap();
+    let gone = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "ClaimNotFound");
+    stage.until("web", "the claim is gone", gone).await.unwrap();
+
+    stage.claim("to", "Bound").await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[&pods.0, &pods.1]).await.unwrap();
+    let report = good_report(&e2e::kubelet::try_of(&sink));
+    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_ended() {
+    let (stage, _controller) = Stage::with_controller("leaving").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    claims.delete("from", &DeleteParams::default()).await.unwrap();
+    stage.kubelet.succeed("web", &source, &sink, &good_report("web-1")).await.unwrap();
+    let stalled = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
+    assert_eq!(syncjob::text(&stalled, "/lastRun/result"), "Succeeded");
 }

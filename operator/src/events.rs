@@ -81,7 +81,8 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
         return None;
     }
     let calm =
-        [reason::PREPARING, reason::RUNNING, reason::SUCCEEDED, reason::SUSPENDED].contains(&&*now.reason);
+        [reason::PREPARING, reason::WAITING_FOR_RUN, reason::RUNNING, reason::SUCCEEDED, reason::SUSPENDED];
+    let calm = calm.contains(&&*now.reason);
     Some(Note {
         warning: conditions::is_true(&new.conditions, STALLED) || !calm,
         reason: now.reason.clone(),

@@ -49,12 +49,12 @@ pub struct TryNames {
 }
 
 impl TryNames {
-    /// Names for the try after `retries` failed ones, of the `number`th run of the job with that name and
+    /// Names for the try after that many `past` ones, of the `number`th run of the job with that name and
     /// UID.
-    pub fn new(job: &str, uid: &str, number: i64, retries: i32) -> Self {
+    pub fn new(job: &str, uid: &str, number: i64, past: i32) -> Self {
         let number = number.to_string();
         let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - number.len());
-        let hash = hash(&[uid, &number, &retries.to_string()]);
+        let hash = hash(&[uid, &number, &past.to_string()]);
         Self { base: format!("vf-{slug}-{number}-{hash}") }
     }
 
@@ -99,11 +99,11 @@ pub fn run_id(job: &str, number: i64) -> String {
 }
 
 /// The name that one try of a run has in its report: the run's, and from the second try on the number of
-/// tries that failed.
-pub fn try_id(run: &str, retries: i32) -> String {
-    match retries {
+/// tries before it.
+pub fn try_id(run: &str, past: i32) -> String {
+    match past {
         0 => run.to_string(),
-        _ => format!("{run}.retry{retries}"),
+        _ => format!("{run}.retry{past}"),
     }
 }
 

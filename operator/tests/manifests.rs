@@ -63,6 +63,7 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
         .collect();
     there.sort_unstable();
     assert_eq!(listed.iter().collect::<BTreeSet<_>>(), there.iter().collect());
+    let mut written = BTreeSet::new();
     for name in there {
         let ours = documents(&format!("config/samples/{name}"));
         let ours = ours.into_iter().filter(|it| it["kind"] == "SyncJob");
@@ -72,7 +73,13 @@ fn every_sample_is_listed_admitted_and_can_be_run() {
             else {
                 panic!("{name}: not a SyncJob")
             };
-            validate(&job.spec, "sample", "default").unwrap_or_else(|error| panic!("{name}: {error}"));
+            let job =
+                validate(&job.spec, "sample", "default").unwrap_or_else(|error| panic!("{name}: {error}"));
+            let claim = job.destination.claim.name;
+            assert!(
+                written.insert(claim.clone()),
+                "{name}: another sample, perhaps of another user, writes to {claim}"
+            );
             jobs += 1;
         }
         assert!(jobs > 0, "{name} has no SyncJob");

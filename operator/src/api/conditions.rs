@@ -27,10 +27,12 @@ pub mod reason {
     pub const SUSPENDED: &str = "Suspended";
     pub const PREPARING: &str = "Preparing";
     pub const RUNNING: &str = "Running";
+    pub const WAITING_FOR_RUN: &str = "WaitingForRun";
     pub const RETRYING: &str = "Retrying";
     pub const INVALID_SPEC: &str = "InvalidSpec";
     pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
     pub const CLAIM_NOT_FOUND: &str = "ClaimNotFound";
+    pub const CLAIM_TERMINATING: &str = "ClaimTerminating";
     pub const CLAIM_NOT_BOUND: &str = "ClaimNotBound";
     pub const BLOCK_VOLUME: &str = "BlockVolume";
     pub const CLAIM_NOT_SHAREABLE: &str = "ClaimNotShareable";

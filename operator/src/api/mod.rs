@@ -29,7 +29,7 @@ pub use spec::{
     Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
-    ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run,
+    ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run, RunFolder,
     RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};

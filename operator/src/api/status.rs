@@ -145,7 +145,21 @@ pub struct ActiveRun {
     /// The `spec.trigger` that the run was started for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
-    /// When the run was started.
+    /// How often the run found a volume in use by another syncer and was put off; that counts as no retry.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub postponed: i32,
+    /// The folder that the run reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<RunFolder>,
+    /// The folder that the run writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<RunFolder>,
+    /// Since when the run has a place among the runs that use its claims. Absent while it cannot use its place, because
+    /// a claim is missing or the job is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_time: Option<MicroTime>,
+    /// When the run was started, later by as long as it found a volume in use since. Absent while it waits for another
+    /// run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<MicroTime>,
     /// When the current try was started; after a failed try, when the next one will be.
@@ -174,6 +188,27 @@ pub struct EarlierTries {
     pub notes: Vec<String>,
 }
 
+/// A folder that a run uses.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RunFolder {
+    /// The claim's name.
+    pub claim_name: String,
+    /// The folder inside the volume.
+    pub path: String,
+}
+
+impl RunFolder {
+    /// Whether a file can be in both folders.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.claim_name == other.claim_name && parts(&self.path).zip(parts(&other.path)).all(|(a, b)| a == b)
+    }
+}
+
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
+}
+
 /// A destination that a run has ended well on.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -194,6 +229,16 @@ impl ActiveRun {
     /// How many shards there are, within what a spec may ask for: a pod may write to the status.
     pub fn shard_count(&self) -> u32 {
         u32::try_from(self.shards).unwrap_or(1).clamp(1, MAX_PARALLELISM)
+    }
+
+    /// How many tries came before the current one: those that failed, and those that were put off.
+    pub fn past_tries(&self) -> i32 {
+        self.retries.saturating_add(self.postponed)
+    }
+
+    /// Whether the run has had its turn: until then nothing is made for it.
+    pub fn is_started(&self) -> bool {
+        self.start_time.is_some()
     }
 }
 
@@ -395,4 +440,8 @@ pub struct KeptSnapshot {
 
 fn one() -> i32 {
     1
+}
+
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }

@@ -24,6 +24,8 @@ use super::{
     build::{self, Groundwork},
     cleanup::{self, CleanupError},
     dereference::Children,
+    outcome::Outcome,
+    plan::Step,
 };
 use crate::{
     api::conditions::reason,
@@ -34,7 +36,9 @@ use crate::{
 };
 
 /// What the API server answers to an object that it does not take as it is: bad request, forbidden, invalid.
-const REFUSALS: [u16; 3] = [400, 403, 422];
+const REFUSALS: [u16; 3] = [400, 403, INVALID];
+/// What it answers to an object that contradicts itself or breaks a rule of its kind.
+const INVALID: u16 = 422;
 /// The most of the API server's words that get into a status.
 const MAX_WORDS_BYTES: usize = 2048;
 
@@ -63,17 +67,43 @@ pub enum ApplyError {
     Stale(#[from] CleanupError),
 }
 
+/// What the API server has against an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The object is at fault, and is refused until the spec is another.
+    Invalid(Fault),
+    /// Something beside it is: a quota, a policy, the operator's rights.
+    Hindered(Fault),
+}
+
+impl Refusal {
+    /// What becomes of the run.
+    pub(super) fn step(self) -> Step {
+        match self {
+            Self::Invalid(fault) => Step::Finish(Outcome::stopped(fault)),
+            Self::Hindered(fault) => Step::Start(Some(fault)),
+        }
+    }
+}
+
 impl ApplyError {
     /// What the API server has against an object, if that is why it was not made.
-    pub fn refusal(&self) -> Option<Fault> {
+    pub fn refusal(&self) -> Option<Refusal> {
         let Self::Apply { kind, name, source: kube::Error::Api(answer) } = self else { return None };
         let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
-        let message = format!(
-            "The API server refuses the {kind} {name}: {words} Correct spec.pods if that is what it names, else the \
-             quota, the admission policy or the operator's rights that stand in the way; the run goes on as soon as \
-             the {kind} is let in."
-        );
-        REFUSALS.contains(&answer.code).then(|| Fault::new(reason::CHILD_REFUSED, message))
+        let refused = format!("The API server refuses the {kind} {name}: {words}");
+        let fault = |cure: &str| Fault::new(reason::CHILD_REFUSED, format!("{refused} {cure}"));
+        match answer.code {
+            // What is asked for besides Jobs does not depend on spec.pods.
+            INVALID if kind == "Job" => Some(Refusal::Invalid(fault(
+                "No retry can help: correct spec.pods if that is what it names, else the admission policy that says so.",
+            ))),
+            code if REFUSALS.contains(&code) => Some(Refusal::Hindered(fault(&format!(
+                "Correct spec.pods if that is what it names, else the quota, the admission policy or the operator's rights that \
+                 stand in the way; the run goes on as soon as the {kind} is let in."
+            )))),
+            _ => None,
+        }
     }
 }
 
@@ -171,11 +201,15 @@ mod tests {
     #[test]
     fn what_the_api_server_refuses_is_named_with_its_words() {
         for code in REFUSALS {
-            let fault = answered(code, "exceeded quota: jobs").refusal().unwrap();
+            let fault = match answered(code, "exceeded quota: jobs").refusal().unwrap() {
+                Refusal::Invalid(fault) if code == 422 => fault,
+                Refusal::Hindered(fault) if code != 422 => fault,
+                other => panic!("{code}: {other:?}"),
+            };
             assert_eq!(fault.reason, "ChildRefused");
-            let words =
-                "The API server refuses the Job vf-web-1-sink: exceeded quota: jobs. Correct spec.pods";
+            let words = "The API server refuses the Job vf-web-1-sink: exceeded quota: jobs. ";
             assert!(fault.message.starts_with(words), "{}", fault.message);
+            assert!(fault.message.to_lowercase().contains("correct spec.pods"), "{}", fault.message);
         }
     }
 

@@ -54,15 +54,24 @@ pub fn is_one(claims: &[Claim]) -> bool {
 /// Whether a pod can be made with this claim. A claim that waits for its first consumer is fine: the pod is
 /// it.
 pub fn check(claim: &Claim) -> Result<(), Blocked> {
-    let Some(found) = &claim.found else { return Err(Blocked::Stalled(missing(claim))) };
+    match loss(claim) {
+        Some(fault) => Err(Blocked::Stalled(fault)),
+        None if phase(claim) == Some("Bound") => Ok(()),
+        None => unbound(claim),
+    }
+}
+
+/// What became of a claim that is not there to be used, or will not be: only a person can bring it back.
+pub fn loss(claim: &Claim) -> Option<Fault> {
+    let Some(found) = &claim.found else { return Some(missing(claim)) };
     if found.metadata.deletion_timestamp.is_some() {
-        return Err(Blocked::Stalled(terminating(claim)));
+        return Some(terminating(claim));
     }
-    match found.status.as_ref().and_then(|status| status.phase.as_deref()) {
-        Some("Bound") => Ok(()),
-        Some("Lost") => Err(Blocked::Stalled(lost(claim))),
-        _ => unbound(claim),
-    }
+    (phase(claim) == Some("Lost")).then(|| lost(claim))
+}
+
+fn phase(claim: &Claim) -> Option<&str> {
+    claim.found.as_ref()?.status.as_ref()?.phase.as_deref()
 }
 
 /// Whether that many pods of a side can use this claim at once.
@@ -122,7 +131,7 @@ fn missing(claim: &Claim) -> Fault {
 
 fn terminating(claim: &Claim) -> Fault {
     Fault::new(
-        "ClaimTerminating",
+        reason::CLAIM_TERMINATING,
         format!("{} is being deleted. Create it anew when it is gone, or name another.", described(claim)),
     )
 }

@@ -95,6 +95,23 @@ pub async fn sweep(
     Ok(())
 }
 
+/// Removes the Job and the pods of one end of a try, whose keys and address stay for the ones that follow.
+pub async fn dismiss(
+    client: &Client,
+    namespace: &str,
+    children: &Children,
+    names: &TryNames,
+    side: Side,
+) -> Result<(), CleanupError> {
+    if let Some(job) = children.job_of(names, side) {
+        delete::<Job>(client, namespace, &job.name_any()).await?;
+    }
+    for pod in children.pods_of(names, side) {
+        delete::<Pod>(client, namespace, &pod.name_any()).await?;
+    }
+    Ok(())
+}
+
 /// What is said of the pods of earlier tries while they are on their way out: which they are, and what to do about one
 /// that should be gone.
 pub fn farewell(pods: &[&Pod], now: Timestamp) -> String {
@@ -149,7 +166,7 @@ pub async fn remove_all(client: &Client, job: &SyncJob, now: Timestamp) -> Resul
 /// The try under way, which may have Secrets though nothing that could be listed betrays them.
 fn active_try(job: &SyncJob) -> Option<TryNames> {
     let run = job.status.as_ref()?.active_run.as_ref()?;
-    Some(TryNames::new(&job.name_any(), &job.uid()?, run.number, run.retries))
+    Some(TryNames::new(&job.name_any(), &job.uid()?, run.number, run.past_tries()))
 }
 
 fn removal(children: &Children, job: &SyncJob, now: Timestamp) -> Removal {

@@ -15,10 +15,12 @@ use super::{
     claims::{self, Claim, Class},
     observe::{self, EndState},
     placement,
+    rivals::Rivals,
     warnings::{Warnings, warnings},
 };
 use crate::{
-    api::{ClaimReference, Reports, SyncJob},
+    api::{ActiveRun, ClaimReference, Reports, SyncJob},
+    fault::Fault,
     names::{self, TryNames},
     resources::{Placements, security},
 };
@@ -52,12 +54,26 @@ pub struct Found {
     pub warnings: Warnings,
     /// Where the pods of the try under way have to run, as long as they do not run.
     pub placements: Placements,
+    /// The other users of the namespace's claims; read only while the run under way has no pods.
+    pub rivals: Option<Rivals>,
 }
 
 impl Found {
     /// Whether the namespace lets syncers run as root; not if what it says cannot be understood.
     pub fn privileged(&self) -> bool {
         security::consent(self.consent.as_deref()).unwrap_or(false)
+    }
+
+    /// What became of a claim that is not there to be used any more, or is about to go, and whose it is; the destination's
+    /// first.
+    pub fn lost(&self) -> Option<(Side, Fault)> {
+        self.claims.iter().rev().find_map(|claim| Some((claim.side, claims::loss(claim)?)))
+    }
+
+    /// Who probably uses the volume of that end of a run, as a sentence; empty if nobody looked.
+    pub fn suspects(&self, run: Option<&ActiveRun>, side: Option<Side>) -> String {
+        let known = self.rivals.as_ref().zip(run).zip(side);
+        known.map(|((rivals, run), side)| rivals.suspects(run, side)).unwrap_or_default()
     }
 
     /// The UID of the claim that is written to, if it is there.
@@ -94,8 +110,23 @@ pub async fn dereference(client: &Client, job: &SyncJob) -> Result<Found> {
         if run.pods_ready_time.is_none() {
             found.placements = placements(client, job, &found.claims).await?;
         }
+        let names =
+            TryNames::new(&job.name_any(), &job.uid().unwrap_or_default(), run.number, run.past_tries());
+        if !found.children.has_live_pods(&names) {
+            found.rivals = Some(rivals(client, job).await?);
+        }
     }
     Ok(found)
+}
+
+/// Reads the jobs of the namespace and its syncer pods, from the API server and not from a watch: two runs that are recorded at a
+/// time would each miss the other in what a watch has brought so far.
+async fn rivals(client: &Client, job: &SyncJob) -> Result<Rivals> {
+    let jobs = api::<Guarded>(client, job).list(&ListParams::default()).await.map_err(reading("SyncJobs"))?;
+    let of_runs = ListParams::default().labels(names::LABEL_TRY);
+    let pods = api::<Pod>(client, job).list(&of_runs).await.map_err(reading("namespace's syncer pods"))?;
+    let jobs: Vec<SyncJob> = jobs.items.into_iter().filter_map(|job| job.0.ok()).collect();
+    Ok(Rivals::new(&job.name_any(), &jobs, pods.items))
 }
 
 /// What there is of the runs of `job`.
@@ -166,6 +197,12 @@ impl Children {
             report: seen.reports.and_then(|reports| reports.of(shard, side)),
             try_id,
         })
+    }
+
+    /// Whether a try has a pod whose process may run.
+    fn has_live_pods(&self, names: &TryNames) -> bool {
+        let mut pods = [Side::Source, Side::Sink].into_iter().flat_map(|side| self.pods_of(names, side));
+        pods.any(observe::is_alive)
     }
 
     /// The Job of one end of a try.

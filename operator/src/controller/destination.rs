@@ -22,10 +22,18 @@ pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str
     (*known == place(job, uid, known.volume)).then_some(known.volume)
 }
 
+/// Whether the claim that the last successful run wrote to was made anew since, so that the copy is not there.
+pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> bool {
+    let known = status.destination.as_ref().filter(|known| known.claim_name == job.destination.claim.name);
+    known.is_some_and(|known| known.claim_uid.is_some() && uid.is_some() && known.claim_uid.as_deref() != uid)
+}
+
 /// Notes the volume of a run that succeeded.
 pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>, report: &Report) {
     if let (RunResult::Succeeded, Some(volume)) = (report.result, report.volume) {
         status.destination = Some(place(job, uid, volume));
+    } else if report.result == RunResult::Succeeded && is_new(status, job, uid) {
+        status.destination = None;
     }
 }
 

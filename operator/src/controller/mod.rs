@@ -19,6 +19,7 @@ pub mod pairs;
 pub mod placement;
 pub mod plan;
 pub mod retry;
+pub mod rivals;
 pub mod run;
 pub mod status;
 pub mod validate;
@@ -41,7 +42,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use self::{
-    apply::ApplyError,
+    apply::{ApplyError, Refusal},
     cleanup::{CleanupError, Removal},
     dereference::{DereferenceError, Found},
     plan::Step,
@@ -49,7 +50,7 @@ use self::{
     view::View,
 };
 use crate::{
-    api::{SyncJob, SyncJobSpec, SyncJobStatus, conditions},
+    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
@@ -199,7 +200,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         (Step::Launch, Ok(valid)) => launch(job, context, &view, valid).await?,
         _ => None,
     };
-    let step = refused.map_or(step, |fault| Step::Start(Some(fault)));
+    let step = refused.map_or(step, Refusal::step);
     // 5. Status.
     let mut new = old.clone();
     turn(&mut new, &step, &valid, &found, view.generation, now);
@@ -215,7 +216,7 @@ async fn launch(
     context: &Context,
     view: &View<'_>,
     valid: &ValidatedSyncJob,
-) -> Result<Option<Fault>, Error> {
+) -> Result<Option<Refusal>, Error> {
     let Some((run, names)) = view.active() else { return Ok(None) };
     let (settings, found) = (&context.settings, view.found);
     let uid = &job.uid().unwrap_or_default();
@@ -265,16 +266,28 @@ fn turn(
         Step::Refuse(fault) => status::refused(status, fault, generation, now),
         Step::Block(blocked) => status::blocked(status, blocked, generation, now),
         Step::Begin(run) => status::begin(status, run.clone(), now),
+        Step::Queue => status::queue(status, now),
+        Step::Wait(fault) => status::wait(status, fault, now),
+        Step::Admit => status::admit(status, now),
         Step::Launch => status::preparing(status, None, now),
         Step::Start(fault) => status::preparing(status, fault.as_ref(), now),
+        Step::Dismiss(_, fault) => status::preparing(status, Some(fault), now),
+        Step::Halt(why) => status::halt(status, why, now),
         Step::Run => status::running(status, now),
         Step::Await | Step::Linger | Step::Withdraw => {}
         Step::Retry(outcome, at) => status::retry(status, outcome, *at, now),
+        Step::Postpone(outcome, at) => {
+            let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
+            status::postpone(status, outcome, &suspects, *at, now);
+        }
         Step::Finish(outcome) => {
             let limit = valid.as_ref().map_or(status.history.len(), |valid| valid.history_limit);
             status::finish(status, outcome, limit, now);
             if let Ok(valid) = valid {
                 destination::remember(status, valid, found.destination_uid(), &outcome.report);
+            }
+            if let Some((_, fault)) = found.lost() {
+                status::refused(status, &fault, generation, now);
             }
         }
     }
@@ -321,9 +334,10 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
 
 fn standing(status: &SyncJobStatus) -> Standing {
     let reconciling = conditions::is_true(&status.conditions, conditions::RECONCILING);
+    let is_active = status.active_run.as_ref().is_some_and(ActiveRun::is_started);
     Standing {
-        active: status.active_run.is_some(),
-        waiting: status.active_run.is_none() && reconciling,
+        active: is_active,
+        waiting: !is_active && reconciling,
         stalled: conditions::is_true(&status.conditions, conditions::STALLED),
         incomplete: conditions::is_true(&status.conditions, conditions::INCOMPLETE),
         last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),

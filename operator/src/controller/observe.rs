@@ -17,6 +17,9 @@ use crate::{api::conditions::reason, fault::Fault, human::sentence, resources::j
 /// How a warning of the scheduler's begins. It says nothing about a pod that has got a node since.
 const OF_THE_SCHEDULER: &str = "FailedScheduling: ";
 
+/// How a warning begins that says why a Job has no pod.
+const OF_THE_JOB_CONTROLLER: &str = "FailedCreate: ";
+
 /// Where one end of a try is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndState {
@@ -66,6 +69,9 @@ pub fn end_state(end: &End<'_>) -> EndState {
 /// The state of an end whose Job has no pod for it: not yet, or no longer.
 fn job_state(end: &End<'_>, job: &Job) -> EndState {
     let Some(over) = over(end, job) else {
+        if let Some(fault) = end.warning.and_then(|warning| invalid_pod(end.side, warning)) {
+            return EndState::Ended(Box::new(Ending::of(fault)));
+        }
         return EndState::Starting(end.warning.map(|warning| no_pod(end.side, warning)));
     };
     let report = end.report.filter(|report| report.run == end.try_id).cloned();
@@ -133,6 +139,12 @@ fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
         return EndState::Running;
     }
     EndState::Starting(starting_fault(end, pod, &status, state.waiting.as_ref()))
+}
+
+/// Whether a process of the pod may run, or come to run.
+pub fn is_alive(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn container_of(status: &PodStatus) -> Option<&ContainerStatus> {
@@ -205,6 +217,18 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
         "PodLost",
         format!("The {side} pod was deleted before it had ended, by a person or because its node is gone."),
     )
+}
+
+/// A pod that contradicts itself, as by a limit of the namespace's LimitRange that is below the request, is refused each time.
+fn invalid_pod(side: Side, warning: &str) -> Option<Fault> {
+    let is_invalid = warning.starts_with(OF_THE_JOB_CONTROLLER) && warning.contains(" is invalid: ");
+    let message = || {
+        let words = sentence(warning);
+        format!(
+            "The {side} pod cannot be made: {words} No retry can help: correct spec.pods, or the LimitRange that adds to it."
+        )
+    };
+    is_invalid.then(|| Fault::new(reason::CHILD_REFUSED, message()))
 }
 
 fn no_pod(side: Side, warning: &str) -> Fault {

@@ -4,7 +4,10 @@ use contract::{ExitCode, Report, RunResult, Side, Work};
 use jiff::Timestamp;
 
 use super::destination::{OTHER_DESTINATION, REMEDY};
-use crate::{fault::Fault, human::sentence, resources::security};
+use crate::{api::conditions::reason, fault::Fault, human::sentence, resources::security};
+
+/// The reasons of a syncer that found the volume of an end in use by another, by that end.
+const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
 
 /// How one end of a try ended.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -85,6 +88,17 @@ impl Outcome {
             self.report.message = format!("{} {}", sentence(&self.report.message), security::remedy());
         }
         self
+    }
+
+    /// Whether the try ended because another syncer uses a volume.
+    pub fn found_in_use(&self) -> bool {
+        self.may_retry && self.volume_in_use().is_some()
+    }
+
+    /// The end whose volume another syncer uses, if the try ended because of that.
+    pub fn volume_in_use(&self) -> Option<Side> {
+        let reason = self.report.reason.as_deref()?;
+        IN_USE.iter().find(|(word, _)| *word == reason).map(|(_, side)| *side)
     }
 
     /// Whether the other shards of the run cannot succeed after this.
@@ -175,7 +189,8 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     report.reason.get_or_insert_with(|| default_reason(code).into());
     Outcome {
         report,
-        may_retry: code.is_none_or(ExitCode::may_retry),
+        may_retry: code.is_none_or(ExitCode::may_retry)
+            && end.fault.as_ref().is_none_or(|fault| fault.reason != reason::CHILD_REFUSED),
         exit: code.unwrap_or(ExitCode::Failed),
     }
 }

@@ -1,5 +1,6 @@
 //! The pairs of pods that share a run, one a shard, taken together. Pure.
 
+use contract::Side;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -59,6 +60,19 @@ impl Pair {
         Self { source: settled(&self.source), sink: settled(&self.sink) }
     }
 
+    /// Whether there is nothing of either end.
+    pub fn is_absent(&self) -> bool {
+        self.ends() == [&EndState::Absent; 2]
+    }
+
+    /// One of the two.
+    pub fn end(&self, side: Side) -> &EndState {
+        match side {
+            Side::Source => &self.source,
+            Side::Sink => &self.sink,
+        }
+    }
+
     fn ends(&self) -> [&EndState; 2] {
         [&self.source, &self.sink]
     }
@@ -109,7 +123,24 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     });
     match ending.min() {
         Some(until) => Stand::Ending(until),
-        None => standing(open(pairs, &stands)),
+        None => standing(pairs, open(pairs, &stands)),
+    }
+}
+
+/// The side that waits for one of which no end can start, or that is not there because it would have to.
+pub fn partner_of_stuck(pairs: &[Pair]) -> Option<Side> {
+    [Side::Source, Side::Sink].into_iter().find(|side| {
+        let is_stuck = |pair: &Pair| matches!(pair.end(other(*side)), EndState::Starting(Some(_)));
+        let waits = |pair: &Pair| matches!(pair.end(*side), EndState::Running | EndState::Absent);
+        pairs.iter().all(is_stuck) && pairs.iter().any(waits)
+    })
+}
+
+/// The side that an end has to meet.
+pub fn other(side: Side) -> Side {
+    match side {
+        Side::Source => Side::Sink,
+        Side::Sink => Side::Source,
     }
 }
 
@@ -134,11 +165,12 @@ fn open<'a>(pairs: &'a [Pair], stands: &[PairStand]) -> Vec<&'a EndState> {
     open.flat_map(|(pair, _)| pair.ends()).collect()
 }
 
-fn standing(ends: Vec<&EndState>) -> Stand {
+fn standing(pairs: &[Pair], ends: Vec<&EndState>) -> Stand {
     if ends.contains(&&EndState::Stopping) {
         return Stand::Stopping;
     }
-    if ends.contains(&&EndState::Absent) {
+    let is_held_back = partner_of_stuck(pairs).is_some();
+    if ends.contains(&&EndState::Absent) && !is_held_back {
         return Stand::Absent;
     }
     match ends.iter().any(|end| matches!(end, EndState::Starting(_))) {

@@ -5,25 +5,30 @@
 
 use std::time::Duration;
 
-use contract::Phase;
+use contract::{Phase, RunResult, Side};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
     claims::Blocked,
+    observe::EndState,
     outcome::Outcome,
     pairs::{self, Pair, Stand},
     retry, status,
-    validate::ValidatedSyncJob,
+    validate::{ValidatedSyncJob, VolumeFolder},
 };
 use crate::{
-    api::{ActiveRun, SyncJobStatus, conditions::reason},
+    api::{ActiveRun, RunFolder, SyncJobStatus, conditions::reason},
     fault::Fault,
+    human,
     names::LABEL_SIDE,
     resources::service::PORT,
 };
 
 /// How often to look for warnings while pods do not start: events do not wake the controller.
 const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
+/// How long an end waits on its node for a partner that cannot start.
+const PARTNER_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 /// How often to look again at what is not watched: storage classes and namespaces.
 const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
@@ -42,6 +47,10 @@ pub struct Demand {
     pub shards: u32,
     /// One pod has both volumes.
     pub is_local: bool,
+    /// What is read.
+    pub source: RunFolder,
+    /// What is written.
+    pub destination: RunFolder,
 }
 
 impl From<&ValidatedSyncJob> for Demand {
@@ -53,8 +62,14 @@ impl From<&ValidatedSyncJob> for Demand {
             retries: job.retries,
             shards: job.parallelism,
             is_local: job.is_local,
+            source: folder(&job.source),
+            destination: folder(&job.destination),
         }
     }
+}
+
+fn folder(volume: &VolumeFolder) -> RunFolder {
+    RunFolder { claim_name: volume.claim.name.clone(), path: volume.folder.as_str().into() }
 }
 
 /// All that the decision depends on.
@@ -70,6 +85,12 @@ pub struct Situation<'a> {
     pub demand: Result<Demand, Fault>,
     /// Whether both claims can be mounted.
     pub claims: Result<(), Blocked>,
+    /// What became of a claim that cannot be used again: it is gone, about to go, or lost its volume; with whose it is.
+    pub lost: Option<(Side, Fault)>,
+    /// The destination's claim is not the one that the last successful run wrote to.
+    pub is_new_destination: bool,
+    /// Whether the run under way may use its claims now, as far as other runs go.
+    pub turn: Turn,
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
     /// There are children that do not belong to the try under way; with what is said of them.
@@ -79,6 +100,17 @@ pub struct Situation<'a> {
     pub outdated: bool,
     /// The present time.
     pub now: Timestamp,
+}
+
+/// Whether the other runs that use its claims leave a run its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turn {
+    /// Nobody looked, because the run under way has pods.
+    Unknown,
+    /// It has.
+    Free,
+    /// It waits for others.
+    Taken(Fault),
 }
 
 /// What to do next.
@@ -95,6 +127,12 @@ pub enum Step {
     /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer
     /// spec.
     Begin(ActiveRun),
+    /// Take a place among the runs that use the same claims.
+    Queue,
+    /// Wait for other runs, with nothing made; a run that was started and has not made anything is no longer.
+    Wait(Fault),
+    /// It is the run's turn: record that before anything is made for it.
+    Admit,
     /// Make the children of the run under way that are not there.
     Launch,
     /// Remove the children of the run under way, none of which has done anything yet, to make them anew.
@@ -105,10 +143,16 @@ pub enum Step {
     Run,
     /// Wait for the time of the next try.
     Await,
+    /// Remove the end that runs, since the other cannot start; it is made again when that can.
+    Dismiss(Side, Fault),
+    /// Stop the run under way, which cannot go on before a person has acted; then it begins again.
+    Halt(Blocked),
     /// Wait for one end, the other being over; the status stays as it is.
     Linger,
     /// The try failed, and there will be another.
     Retry(Outcome, Timestamp),
+    /// The try found a volume in use, and there will be another that costs neither a retry nor time.
+    Postpone(Outcome, Timestamp),
     /// The run is over.
     Finish(Outcome),
 }
@@ -127,7 +171,10 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
         return (Step::Suspend, None);
     }
     if !is_due(situation, demand) {
-        return (Step::Rest, None);
+        return match &situation.lost {
+            Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), None),
+            None => (Step::Rest, None),
+        };
     }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
@@ -135,17 +182,58 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
     let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
-    (Step::Begin(ActiveRun { shards: shards(demand), local: demand.is_local, ..run }), None)
+    (Step::Begin(demanded(demand, run, situation.now)), None)
 }
 
-/// One run for each generation of the spec, and for each value of the trigger.
+/// The run as the spec demands it, with a place among the others and nothing made of it yet.
+fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> ActiveRun {
+    ActiveRun {
+        shards: shards(demand),
+        local: demand.is_local,
+        source: Some(demand.source.clone()),
+        destination: Some(demand.destination.clone()),
+        queue_time: Some(MicroTime(now)),
+        start_time: None,
+        try_time: None,
+        ..run
+    }
+}
+
+/// One run for each generation of the spec, for each value of the trigger, and for a destination's claim that was made anew.
 fn is_due(situation: &Situation<'_>, demand: &Demand) -> bool {
     let Some(last) = &situation.status.last_run else { return true };
     last.generation != situation.generation
+        || (last.result == RunResult::Succeeded && situation.is_new_destination)
         || (demand.trigger.is_some() && demand.trigger != situation.status.last_trigger)
 }
 
+/// A run that has no turn yet. It has no children: what there is of it was made from an older spec, and is removed.
+fn waiting(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    let demand = match &situation.demand {
+        Ok(demand) => demand,
+        Err(fault) => return (Step::Finish(Outcome::stopped(fault.clone())), None),
+    };
+    if demand.suspend {
+        return (Step::Suspend, None);
+    }
+    if !is_bare(situation) || run.generation != situation.generation {
+        return renew(situation, run);
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    match &situation.turn {
+        _ if run.queue_time.is_none() => (Step::Queue, None),
+        Turn::Free => (Step::Admit, None),
+        Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
+        Turn::Unknown => (Step::Linger, after(situation, WARNINGS_PERIOD)),
+    }
+}
+
 fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if !run.is_started() {
+        return waiting(situation, run);
+    }
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
     let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
@@ -157,6 +245,10 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
             let obstacle = obstacle(situation, &stand);
             return (Step::Finish(Outcome::stopped(timed_out(timeout, &obstacle))), None);
         }
+        // What is written to a claim that is about to go is lost with it, and the claim goes only when no pod uses it.
+        _ if let Some((Side::Sink, fault)) = &situation.lost => {
+            return (Step::Halt(Blocked::Stalled(fault.clone())), None);
+        }
         _ if situation.now < try_time => return (Step::Await, Some(try_time)),
         Stand::Ending(until) => return (Step::Linger, Some(until)),
         // Before anything is made beside it: what is on its way out may take the keys of a launch with it.
@@ -164,9 +256,29 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
         Stand::Absent => return launch(situation, run),
         Stand::Running => (Step::Run, None),
         Stand::Starting(_) if is_behind(situation, run) => return renew(situation, run),
-        Stand::Starting(fault) => (Step::Start(fault), after(situation, WARNINGS_PERIOD)),
+        Stand::Starting(fault) => {
+            (start(&pairs, fault, try_time, situation.now), after(situation, WARNINGS_PERIOD))
+        }
     };
     (step, Some(again.map_or(deadline, |again| again.min(deadline))))
+}
+
+/// An end that cannot start is left to Kubernetes, and its partner does not wait for it on a node.
+fn start(pairs: &[Pair], fault: Option<Fault>, try_time: Timestamp, now: Timestamp) -> Step {
+    let (Some(side), Some(fault)) = (pairs::partner_of_stuck(pairs), fault.clone()) else {
+        return Step::Start(fault);
+    };
+    let is_there = pairs.iter().any(|pair| *pair.end(side) != EndState::Absent);
+    if is_there && now.duration_since(try_time) < PARTNER_PATIENCE {
+        return Step::Start(Some(fault));
+    }
+    let other = pairs::other(side);
+    let message = format!(
+        "{} Until the {other} runs there is no {side} pod, which would hold room on its node for nothing.",
+        human::sentence(&fault.message)
+    );
+    let fault = Fault::new(fault.reason, message);
+    if is_there { Step::Dismiss(side, fault) } else { Step::Start(Some(fault)) }
 }
 
 /// What held up a run that took too long, as a sentence after another; empty if nothing is known.
@@ -210,7 +322,11 @@ fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
-    (Step::Launch, after(situation, WARNINGS_PERIOD))
+    match &situation.turn {
+        // Of two runs that were started at a time, one gives way before anything is made of it.
+        Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
+        Turn::Free | Turn::Unknown => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+    }
 }
 
 /// Whether the children of a try that has not come to run are to be others by now: the spec was corrected, or
@@ -219,20 +335,30 @@ fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
     situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
 }
 
-/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First that is
-/// recorded, then what was made from an older one is removed.
+/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First what was made from
+/// an older one is removed, since the newer one may name other claims.
 fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if let Ok(demand) = &situation.demand
         && run.generation != situation.generation
+        && is_bare(situation)
     {
         let (generation, trigger) = (situation.generation, demand.trigger.clone());
-        let (shards, local) = (shards(demand), demand.is_local);
-        return (Step::Begin(ActiveRun { generation, trigger, shards, local, ..run.clone() }), None);
+        let run = ActiveRun { generation, trigger, ..run.clone() };
+        return (Step::Begin(demanded(demand, run, situation.now)), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }
 
+fn is_bare(situation: &Situation<'_>) -> bool {
+    situation.pairs.iter().all(Pair::is_absent)
+}
+
 fn conclude(situation: &Situation<'_>, run: &ActiveRun, outcome: Outcome) -> (Step, Option<Timestamp>) {
+    if outcome.found_in_use() {
+        let at =
+            situation.now.checked_add(retry::wait(run.postponed.saturating_add(1))).unwrap_or(Timestamp::MAX);
+        return (Step::Postpone(outcome, at), Some(at));
+    }
     let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
     let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);
     match next.filter(|_| outcome.may_retry) {

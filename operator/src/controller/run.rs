@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use clap::Args;
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, channel::mpsc::UnboundedSender};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use super::{Context, Guarded};
 use crate::{
-    api::SyncJob,
+    api::{ActiveRun, SyncJob},
     events::Events,
     health::{self, Health},
     lease::{Election, LeaseError},
@@ -187,29 +187,39 @@ fn controller(
     namespace: Option<&str>,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Controller<Guarded> {
-    let (store, jobs) = syncjobs(client, namespace);
+    let (freeing, freed) = futures::channel::mpsc::unbounded();
+    let (store, jobs) = syncjobs(client, namespace, freeing);
     let ours =
         watcher::Config::default().labels(&format!("{}={}", names::LABEL_MANAGED_BY, names::FIELD_MANAGER));
     let claims = scoped::<PersistentVolumeClaim>(client, namespace);
-    let referring = store.clone();
+    let (referring, waiting) = (store.clone(), store.clone());
     Controller::for_stream(jobs, store)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .owns(scoped::<Job>(client, namespace), ours.clone())
         .watches(scoped::<Pod>(client, namespace), ours, |pod| job_of_pod(&pod))
         .watches(claims, watcher::Config::default(), move |claim| jobs_of_claim(&referring, &claim))
+        .watches_stream(freed.map(Ok), move |job| jobs_waiting_for(&waiting, &job))
         .graceful_shutdown_on(stop)
 }
 
-/// The SyncJobs, and the stream of those that changed in a way that is of interest.
+/// The SyncJobs, and the stream of those that changed in a way that is of interest. Those that have no started run go to
+/// `freeing` besides, because others may have waited for theirs.
 fn syncjobs(
     client: &Client,
     namespace: Option<&str>,
+    freeing: UnboundedSender<Guarded>,
 ) -> (Store<Guarded>, impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static) {
     let (store, writer) = reflector::store();
     let jobs = watcher(scoped::<Guarded>(client, namespace), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
         .touched_objects()
+        .inspect_ok(move |job| {
+            if !has_started_run(job) {
+                // Nobody receives any more while the controller stops.
+                let _ = freeing.unbounded_send(job.clone());
+            }
+        })
         .predicate_filter(interest, Default::default());
     (store, jobs)
 }
@@ -250,6 +260,28 @@ fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<Ob
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
 
+/// A job that is being deleted is looked at as if it had none: its removal is the last that is heard of it.
+fn has_started_run(job: &Guarded) -> bool {
+    let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
+    run.is_some_and(ActiveRun::is_started) && job.meta().deletion_timestamp.is_none()
+}
+
+/// The jobs whose runs wait, perhaps for the claims that `freed` uses.
+fn jobs_waiting_for(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
+    let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
+    let claims = [&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim];
+    let waits = |job: &Guarded| {
+        let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
+        let Some(run) = run.filter(|run| !run.is_started() && job.namespace() == freed.namespace()) else {
+            return false;
+        };
+        let mut folders = [&run.source, &run.destination].into_iter().flatten();
+        job.name_any() != freed.name_any()
+            && folders.any(|it| claims.into_iter().flatten().any(|claim| claim.claim_name == it.claim_name))
+    };
+    jobs.state().iter().filter(|job| waits(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
+}
+
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -269,8 +301,10 @@ fn host_name() -> String {
 mod tests {
     use kube::core::DeserializeGuard;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+
     use super::*;
-    use crate::api::{ClaimReference, SyncJobSpec};
+    use crate::api::{ClaimReference, RunFolder, SyncJobSpec};
 
     fn job(claim: &str) -> SyncJob {
         let mut spec = SyncJobSpec::default();
@@ -323,6 +357,33 @@ mod tests {
         assert_ne!(plain, changed(|job| job.metadata.generation = Some(2)));
         assert_ne!(plain, changed(|job| job.metadata.finalizers = Some(vec!["f".into()])));
         assert_ne!(plain, changed(|job| job.metadata.uid = Some("other".into())));
+    }
+
+    #[test]
+    fn a_job_without_a_started_run_wakes_those_that_wait_for_its_claims() {
+        let named = |name: &str, claim: &str, run: Option<(Option<i64>, &str)>| {
+            let mut job = job(claim);
+            job.metadata.name = Some(name.into());
+            job.status.get_or_insert_default().active_run = run.map(|(started, reads)| ActiveRun {
+                start_time: started.map(|at| MicroTime(jiff::Timestamp::from_second(at).unwrap())),
+                source: Some(RunFolder { claim_name: reads.into(), path: "/".into() }),
+                ..ActiveRun::default()
+            });
+            DeserializeGuard(Ok(job))
+        };
+        let (store, mut writer) = reflector::store();
+        let waiting = [named("waits", "x", Some((None, "a"))), named("elsewhere", "x", Some((None, "b")))];
+        let others = [named("runs", "a", Some((Some(1), "a"))), named("idle", "a", None)];
+        for job in waiting.into_iter().chain(others) {
+            writer.apply_watcher_event(&watcher::Event::Apply(job));
+        }
+        let woken = jobs_waiting_for(&store, &named("over", "a", None));
+        assert_eq!(woken.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["waits"]);
+        assert!(has_started_run(&named("runs", "a", Some((Some(1), "a")))));
+        assert!(!has_started_run(&named("waits", "a", Some((None, "a")))));
+        let mut deleted = named("runs", "a", Some((Some(1), "a")));
+        deleted.meta_mut().deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        assert!(!has_started_run(&deleted));
     }
 
     #[test]

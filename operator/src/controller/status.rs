@@ -38,8 +38,12 @@ pub fn new_run(
         shards: 1,
         local: false,
         retries: 0,
+        postponed: 0,
         generation,
         trigger,
+        source: None,
+        destination: None,
+        queue_time: Some(MicroTime(now)),
         start_time: Some(MicroTime(now)),
         try_time: Some(MicroTime(now)),
         pods_ready_time: None,
@@ -59,6 +63,28 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     let cause = Cause { reason: reason::PREPARING, message: &message, generation: run.generation };
     conditions::reconciling(&mut status.conditions, cause, now);
     status.active_run = Some(run);
+}
+
+/// The run takes a place among those that use its claims.
+pub fn queue(status: &mut SyncJobStatus, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    run.queue_time = Some(MicroTime(now));
+    preparing(status, None, now);
+}
+
+/// The run waits for others, and counts as not started.
+pub fn wait(status: &mut SyncJobStatus, fault: &Fault, now: Timestamp) {
+    if let Some(run) = &mut status.active_run {
+        (run.start_time, run.try_time) = (None, None);
+    }
+    preparing(status, Some(fault), now);
+}
+
+/// The run starts: whoever waits for its claims waits for it from now on.
+pub fn admit(status: &mut SyncJobStatus, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    (run.start_time, run.try_time) = (Some(MicroTime(now)), Some(MicroTime(now)));
+    preparing(status, None, now);
 }
 
 /// The run's pods are made or start; `fault` is what is in their way.
@@ -112,6 +138,59 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
     status.phase = Some(SyncJobPhase::Preparing);
     status.progress = None;
     status.reports = None;
+}
+
+/// A try found a volume in use, and the next one starts `at`. The run's time does not go on until then. `suspects` is a
+/// sentence on who uses the volume.
+pub fn postpone(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    suspects: &str,
+    at: Timestamp,
+    now: Timestamp,
+) {
+    let Some(run) = &mut status.active_run else { return };
+    let tried = run.try_time.as_ref().map_or(now, |time| time.0);
+    if let Some(started) = &mut run.start_time {
+        started.0 = started.0.checked_add(at.duration_since(tried)).unwrap_or(started.0);
+    }
+    another_try(run, Some(at));
+    let report = &outcome.report;
+    let message = format!(
+        "Run {} waits for a volume ({}): {} {suspects} It is tried again at {}; waiting uses up neither retries nor \
+         spec.limits.timeout.",
+        run.id,
+        report.reason.as_deref().unwrap_or_default(),
+        human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        whole_seconds(at)
+    );
+    status.progress = None;
+    status.reports = None;
+    preparing(status, Some(&Fault::new(reason::WAITING_FOR_RUN, message)), now);
+}
+
+/// The run is stopped, and begins again once a person has acted.
+pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    another_try(run, None);
+    let generation = run.generation;
+    status.progress = None;
+    status.reports = None;
+    blocked(status, why, generation, now);
+}
+
+/// What is made for the next try has names of its own.
+fn another_try(run: &mut ActiveRun, at: Option<Timestamp>) {
+    run.postponed = run.postponed.saturating_add(1);
+    run.try_time = at.map(MicroTime);
+    run.pods_ready_time = None;
+}
+
+/// A run that cannot use its place keeps no other run waiting.
+fn leave_queue(status: &mut SyncJobStatus) {
+    if let Some(run) = &mut status.active_run {
+        (run.queue_time, run.start_time, run.try_time) = (None, None, None);
+    }
 }
 
 /// The run is over: it becomes `lastRun` and a line of the history.
@@ -179,6 +258,7 @@ pub fn suspended(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
     conditions::ready(&mut status.conditions, cause, now);
     status.phase = Some(SyncJobPhase::Suspended);
     status.observed_generation = Some(generation);
+    leave_queue(status);
 }
 
 /// The spec cannot be run.
@@ -201,6 +281,7 @@ pub fn blocked(status: &mut SyncJobStatus, why: &Blocked, generation: i64, now: 
         }
     }
     status.observed_generation = Some(generation);
+    leave_queue(status);
 }
 
 /// What the printer columns show while a run is under way.

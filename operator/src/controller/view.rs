@@ -8,8 +8,9 @@ use super::{
     claims::{self, Blocked},
     cleanup::{self, CleanupError},
     dereference::{Found, Seen},
+    destination,
     pairs::Pair,
-    plan::{Situation, Step},
+    plan::{Situation, Step, Turn},
     validate::ValidatedSyncJob,
 };
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
 pub(super) struct View<'a> {
     namespace: String,
     name: String,
+    uid: String,
     pub(super) generation: i64,
     pub(super) status: &'a SyncJobStatus,
     pub(super) found: &'a Found,
@@ -38,12 +40,13 @@ impl<'a> View<'a> {
         settings: &'a Settings,
     ) -> Self {
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-        let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.retries);
+        let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.past_tries());
         Self {
             namespace: job.namespace().unwrap_or_default(),
             generation: job.metadata.generation.unwrap_or(0),
             active_names: status.active_run.as_ref().map(names),
             name,
+            uid,
             status,
             found,
             image: &settings.image.name,
@@ -80,8 +83,11 @@ impl<'a> View<'a> {
     /// Removes children of tries that are over, and of the one that a step withdraws.
     pub(super) async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
         let mut tries = self.leftovers();
-        if *step == Step::Withdraw {
+        if matches!(step, Step::Withdraw | Step::Halt(_)) {
             tries.extend(self.active_names.clone());
+        }
+        if let (Step::Dismiss(side, _), Some(names)) = (step, &self.active_names) {
+            cleanup::dismiss(client, &self.namespace, &self.found.children, names, *side).await?;
         }
         cleanup::sweep(client, &self.namespace, &self.found.children, &tries).await
     }
@@ -98,11 +104,26 @@ impl<'a> View<'a> {
             status: self.status,
             demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
             claims: self.claims(valid),
+            lost: self.found.lost(),
+            is_new_destination: self.is_new_destination(valid),
+            turn: self.turn(),
             pairs: self.pairs(),
             leftovers: self.farewell(now),
             outdated: self.is_outdated(),
             now,
         }
+    }
+
+    fn is_new_destination(&self, valid: &Result<ValidatedSyncJob, Fault>) -> bool {
+        let uid = self.found.destination_uid();
+        valid.as_ref().is_ok_and(|valid| destination::is_new(self.status, valid, uid))
+    }
+
+    fn turn(&self) -> Turn {
+        let (Some((run, _)), Some(rivals)) = (self.active(), &self.found.rivals) else {
+            return Turn::Unknown;
+        };
+        rivals.ahead_of(run, &self.name, &self.uid).map_or(Turn::Free, Turn::Taken)
     }
 
     fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {
@@ -115,7 +136,7 @@ impl<'a> View<'a> {
     /// The ends of each shard of the run under way. Of a run in one pod that pod is both.
     fn pairs(&self) -> Vec<Pair> {
         let Some((run, names)) = self.active() else { return Vec::new() };
-        let try_id = names::try_id(&run.id, run.retries);
+        let try_id = names::try_id(&run.id, run.past_tries());
         let seen = Seen { reports: self.status.reports.as_ref(), warnings: &self.found.warnings };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
         let pair = |shard| {

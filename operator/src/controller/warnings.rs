@@ -56,7 +56,7 @@ pub(super) async fn warnings(
     children: &Children,
 ) -> Result<Warnings> {
     let uid = job.uid().unwrap_or_default();
-    let names = TryNames::new(&job.name_any(), &uid, run.number, run.retries);
+    let names = TryNames::new(&job.name_any(), &uid, run.number, run.past_tries());
     let warning = async |side| match children.stuck(&names, side, run.shard_count()) {
         Some(Stuck::Pod(uid)) => {
             let text = last_warning(client, job, &uid).await?;

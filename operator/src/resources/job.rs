@@ -105,7 +105,7 @@ fn placed<'a>(of: &Try<'a>, side: Side) -> Vec<&'a Placement> {
 
 fn params(of: &Try<'_>) -> contract::RunParams {
     contract::RunParams {
-        run: names::try_id(&of.run.id, of.run.retries),
+        run: names::try_id(&of.run.id, of.run.past_tries()),
         expect_volume: of.expect_volume,
         ..of.job.params.clone()
     }
@@ -239,7 +239,7 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
         format!("--namespace={}", of.job.namespace),
         format!("--name={}", of.job.name),
         format!("--uid={}", of.uid),
-        format!("--run={}", names::try_id(&of.run.id, of.run.retries)),
+        format!("--run={}", names::try_id(&of.run.id, of.run.past_tries())),
         format!("--side={side}"),
         format!("--report={REPORT}"),
     ]);

@@ -21,7 +21,13 @@ fn demand() -> Demand {
         retries: 2,
         shards: 1,
         is_local: false,
+        source: folder("from"),
+        destination: folder("to"),
     }
+}
+
+fn folder(claim: &str) -> RunFolder {
+    RunFolder { claim_name: claim.into(), path: "/".into() }
 }
 
 fn situation(status: &SyncJobStatus) -> Situation<'_> {
@@ -31,6 +37,9 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         status,
         demand: Ok(demand()),
         claims: Ok(()),
+        lost: None,
+        is_new_destination: false,
+        turn: Turn::Free,
         pairs: pair(EndState::Absent, EndState::Absent),
         leftovers: None,
         outdated: false,
@@ -92,6 +101,7 @@ fn a_run_has_as_many_shards_as_the_spec_that_it_is_of() {
     let idle = SyncJobStatus::default();
     let Step::Begin(run) = step(&Situation { demand: shared(3), ..situation(&idle) }) else { panic!() };
     assert_eq!(run.shards, 3);
+    let run = ActiveRun { start_time: Some(MicroTime(at(0))), ..run };
     let status = SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() };
     let changed = Situation { demand: shared(5), generation: GENERATION + 1, ..situation(&status) };
     let Step::Begin(run) = step(&changed) else { panic!() };
@@ -225,8 +235,11 @@ fn a_run_whose_pods_cannot_start_is_made_anew_when_the_spec_or_the_image_is_corr
         pairs: pair(stuck.clone(), EndState::Running),
         ..situation(&status)
     };
-    let Step::Begin(run) = step(&starting(GENERATION + 1, false)) else { panic!() };
-    assert_eq!((run.number, run.generation), (1, GENERATION + 1));
+    assert_eq!(step(&starting(GENERATION + 1, false)), Step::Withdraw);
+    let bare =
+        Situation { pairs: pair(EndState::Absent, EndState::Absent), ..starting(GENERATION + 1, false) };
+    let Step::Begin(run) = step(&bare) else { panic!() };
+    assert_eq!((run.number, run.generation, run.is_started()), (1, GENERATION + 1, false));
     assert_eq!(step(&starting(GENERATION, true)), Step::Withdraw);
     assert!(matches!(step(&starting(GENERATION, false)), Step::Start(Some(_))));
 }
@@ -380,4 +393,161 @@ fn an_end_that_is_being_removed_is_waited_for() {
         let waiting = Situation { pairs: pair(EndState::Stopping, other), ..situation(&status) };
         assert_eq!(next(&waiting), (Step::Linger, Some(at(600))));
     }
+}
+
+/// A job whose first run has a place and no turn yet.
+fn waiting() -> SyncJobStatus {
+    let mut status = with_run();
+    status.active_run.as_mut().unwrap().start_time = None;
+    status
+}
+
+fn taken() -> Turn {
+    Turn::Taken(Fault::new("WaitingForRun", "m"))
+}
+
+#[test]
+fn a_run_waits_for_its_turn_as_long_as_it_takes_and_is_recorded_as_started_before_anything_is_made() {
+    let status = waiting();
+    let taken = Situation { turn: taken(), now: at(100_000), ..situation(&status) };
+    assert_eq!(next(&taken), (Step::Wait(Fault::new("WaitingForRun", "m")), Some(at(100_010))));
+    assert_eq!(step(&Situation { now: at(100_000), ..situation(&status) }), Step::Admit);
+    let unknown = Situation { turn: Turn::Unknown, ..situation(&status) };
+    assert_eq!(step(&unknown), Step::Linger, "nobody looked, so nothing is made");
+}
+
+#[test]
+fn a_run_that_was_started_looks_again_before_anything_is_made() {
+    let status = with_run();
+    let taken = Situation { turn: taken(), ..situation(&status) };
+    assert_eq!(step(&taken), Step::Wait(Fault::new("WaitingForRun", "m")));
+    let half = Situation {
+        turn: Turn::Unknown,
+        pairs: pair(EndState::Running, EndState::Absent),
+        ..situation(&status)
+    };
+    assert_eq!(step(&half), Step::Launch, "it has been let through before");
+}
+
+#[test]
+fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
+    let mut status = waiting();
+    let blocked = Blocked::Stalled(Fault::new("ClaimNotFound", "m"));
+    assert_eq!(
+        step(&Situation { claims: Err(blocked.clone()), ..situation(&status) }),
+        Step::Block(blocked.clone())
+    );
+    let suspended = Ok(Demand { suspend: true, ..demand() });
+    assert_eq!(step(&Situation { demand: suspended, ..situation(&status) }), Step::Suspend);
+    status::blocked(&mut status, &blocked, GENERATION, at(1));
+    assert_eq!(status.active_run.as_ref().unwrap().queue_time, None);
+    assert_eq!(step(&situation(&status)), Step::Queue);
+    status::queue(&mut status, at(2));
+    assert_eq!(step(&situation(&status)), Step::Admit);
+}
+
+#[test]
+fn a_waiting_run_has_no_pods_and_takes_the_newest_spec() {
+    let status = waiting();
+    let ran = Situation { pairs: pair(EndState::Running, EndState::Running), ..situation(&status) };
+    assert_eq!(step(&ran), Step::Withdraw);
+    let Step::Begin(run) = step(&Situation { generation: GENERATION + 1, ..situation(&status) }) else {
+        panic!()
+    };
+    assert_eq!((run.generation, run.is_started()), (GENERATION + 1, false));
+    assert_eq!(run.source, Some(folder("from")));
+}
+
+#[test]
+fn a_volume_in_use_is_tried_again_without_end_and_costs_no_retry() {
+    for reason in ["SourceBusy", "DestinationBusy"] {
+        let mut status = running_since(1);
+        let run = status.active_run.as_mut().unwrap();
+        (run.retries, run.postponed) = (2, 3);
+        let report = Report { reason: Some(reason.into()), ..Report::default() };
+        let busy = Ending { exit: Some(1), at: Some(at(5)), report: Some(report), ..Ending::default() };
+        let busy = EndState::Ended(Box::new(busy));
+        let (step, again) =
+            next(&Situation { pairs: pair(busy.clone(), busy), now: at(599), ..situation(&status) });
+        let Step::Postpone(outcome, retry_at) = step else { panic!("{step:?}") };
+        assert_eq!((retry_at, again), (at(599 + 80), Some(at(599 + 80))));
+        status::postpone(&mut status, &outcome, "Who.", retry_at, at(599));
+        let run = status.active_run.as_ref().unwrap();
+        assert_eq!((run.retries, run.postponed, run.past_tries()), (2, 4, 6));
+        let later = Situation { now: at(679), ..situation(&status) };
+        assert_eq!(next(&later).0, Step::Launch, "the timeout of 600 s has not gone on");
+    }
+}
+
+#[test]
+fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_lets_it_end() {
+    let fault = Fault::new("ClaimTerminating", "m");
+    let mut status = running_since(1);
+    let both_run = pair(EndState::Running, EndState::Running);
+    let losing =
+        |side, pairs, status| Situation { lost: Some((side, fault.clone())), pairs, ..situation(status) };
+    assert_eq!(step(&losing(Side::Source, both_run.clone(), &status)), Step::Run);
+    let halt = Step::Halt(Blocked::Stalled(fault.clone()));
+    assert_eq!(step(&losing(Side::Sink, both_run, &status)), halt);
+    let over = losing(Side::Sink, pair(ended(0, 5), ended(0, 5)), &status);
+    assert_eq!(finished(step(&over)).result, RunResult::Succeeded);
+
+    status::halt(&mut status, &Blocked::Stalled(fault.clone()), at(6));
+    let run = status.active_run.as_ref().unwrap();
+    assert_eq!((run.retries, run.postponed, run.is_started()), (0, 1, false));
+    assert_eq!(step(&situation(&status)), Step::Queue, "the claim is back");
+}
+
+#[test]
+fn a_job_at_rest_stalls_when_a_claim_is_lost_and_runs_onto_a_destination_made_anew() {
+    let mut status = after_run(GENERATION);
+    let fault = Fault::new("ClaimNotFound", "m");
+    for side in [Side::Source, Side::Sink] {
+        let lost = Situation { lost: Some((side, fault.clone())), ..situation(&status) };
+        assert_eq!(step(&lost), Step::Block(Blocked::Stalled(fault.clone())));
+    }
+    let anew = |status: &SyncJobStatus| step(&Situation { is_new_destination: true, ..situation(status) });
+    assert!(matches!(anew(&status), Step::Begin(_)));
+    status.last_run.as_mut().unwrap().result = RunResult::Failed;
+    assert_eq!(anew(&status), Step::Rest, "a run onto it was made, and failed");
+}
+
+#[test]
+fn an_end_does_not_wait_on_its_node_for_one_that_cannot_start() {
+    let status = with_run();
+    let stuck = EndState::Starting(Some(Fault::new("PodPending", "No node fits.")));
+    let with = |source: EndState, sink: EndState, now| Situation {
+        pairs: pair(source, sink),
+        now,
+        ..situation(&status)
+    };
+    for (source, sink, side) in
+        [(stuck.clone(), EndState::Running, Side::Sink), (EndState::Running, stuck.clone(), Side::Source)]
+    {
+        assert!(matches!(step(&with(source.clone(), sink.clone(), at(29))), Step::Start(Some(_))));
+        let Step::Dismiss(dismissed, fault) = step(&with(source, sink, at(30))) else { panic!() };
+        assert_eq!((dismissed, fault.reason.as_str()), (side, "PodPending"));
+        assert!(fault.message.starts_with("No node fits. Until the "), "{}", fault.message);
+        assert!(fault.message.contains(&format!("there is no {side} pod")), "{}", fault.message);
+    }
+    let alone = |source| with(source, EndState::Absent, at(40));
+    assert!(matches!(step(&alone(stuck.clone())), Step::Start(Some(_))), "its partner stays away");
+    assert_eq!(step(&alone(EndState::Running)), Step::Launch);
+    assert!(
+        matches!(step(&with(stuck.clone(), stuck, at(40))), Step::Start(Some(_))),
+        "nobody waits for anybody"
+    );
+}
+
+#[test]
+fn of_shards_only_a_side_that_has_no_partner_at_all_is_removed() {
+    let status = with_run();
+    let stuck = EndState::Starting(Some(Fault::new("PodPending", "m")));
+    let some = |first: EndState| {
+        let mut pairs = pair(EndState::Running, first);
+        pairs.extend(pair(EndState::Running, stuck.clone()));
+        step(&Situation { pairs, now: at(40), ..situation(&status) })
+    };
+    assert!(matches!(some(EndState::Running), Step::Start(Some(_))), "a shard is at work");
+    assert!(matches!(some(stuck.clone()), Step::Dismiss(Side::Source, _)));
 }

@@ -1,0 +1,212 @@
+//! Which runs of other SyncJobs a run has to wait for, because one would read what the other writes. Pure.
+//!
+//! `operator/doc/design.md` explains why no two such runs ever start, and why none waits for ever.
+
+use contract::Side;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod};
+use kube::ResourceExt as _;
+
+use super::observe;
+use crate::{
+    api::{ActiveRun, RunFolder, SyncJob, conditions::reason},
+    fault::Fault,
+    names,
+};
+
+/// How many runs a message names.
+const NAMED: usize = 3;
+
+/// The other users of a namespace's claims.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rivals {
+    runs: Vec<Rival>,
+    pods: Vec<Stray>,
+}
+
+/// A run that another SyncJob's status records.
+#[derive(Debug, Clone, PartialEq)]
+struct Rival {
+    job: String,
+    place: Place,
+    run: ActiveRun,
+}
+
+/// The order in which runs get their turn: by time, and of two of one time by the job's name and UID.
+type Place = (Timestamp, String, String);
+
+/// A pod of a run that is over, or was never recorded, whose process may still be at work.
+#[derive(Debug, Clone, PartialEq)]
+struct Stray {
+    name: String,
+    node: Option<String>,
+    claims: Vec<PersistentVolumeClaimVolumeSource>,
+}
+
+/// What a run does with a claim that another run uses, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Reads,
+    Writes,
+}
+
+impl Rivals {
+    /// Those of the job of that name and UID: the SyncJobs of its namespace and the namespace's syncer pods, read one after
+    /// the other, jobs first.
+    pub fn new(name: &str, jobs: &[SyncJob], pods: Vec<Pod>) -> Self {
+        let others = jobs.iter().filter(|job| job.name_any() != name);
+        let runs: Vec<Rival> = others.filter_map(rival).collect();
+        let is_recorded = |job: &str| runs.iter().any(|rival| rival.job == job && rival.run.is_started());
+        let is_stray = |pod: &Pod| owner(pod).is_some_and(|job| job != name && !is_recorded(job));
+        let pods =
+            pods.into_iter().filter(|pod| is_stray(pod) && observe::is_alive(pod)).map(stray).collect();
+        Self { runs, pods }
+    }
+
+    /// Whom `run` of the job with that name and UID waits for before anything is made for it; `None`: it is its turn.
+    ///
+    /// A run that has been started is waited for. Of two that have not, the one with the later place waits, and one that was
+    /// started a moment ago gives way to an earlier place.
+    pub fn ahead_of(&self, run: &ActiveRun, name: &str, uid: &str) -> Option<Fault> {
+        let place = run.queue_time.as_ref().map(|time| (time.0, name.to_string(), uid.to_string()));
+        let is_ahead = |rival: &&Rival| {
+            let is_earlier = place.as_ref().is_some_and(|own| rival.place < *own);
+            is_earlier || (rival.run.is_started() && !run.is_started())
+        };
+        let runs = self.runs.iter().filter(is_ahead).filter_map(|rival| rival.in_the_way_of(run));
+        let said: Vec<String> =
+            runs.chain(self.pods.iter().filter_map(|pod| pod.in_the_way_of(run))).collect();
+        (!said.is_empty()).then(|| waiting(run, &said))
+    }
+
+    /// Who probably uses the volume of that end, which a syncer found in use, as a sentence.
+    pub fn suspects(&self, run: &ActiveRun, side: Side) -> String {
+        let Some(folder) = folder(run, side) else { return String::new() };
+        let uses = |it: Option<&RunFolder>| it.is_some_and(|it| it.claim_name == folder.claim_name);
+        let runs = self.runs.iter().filter(|rival| rival.run.is_started());
+        let runs =
+            runs.filter(|rival| uses(rival.run.source.as_ref()) || uses(rival.run.destination.as_ref()));
+        let runs = runs.map(|rival| format!("run {} of SyncJob {}", rival.run.id, rival.job));
+        let pods =
+            self.pods.iter().filter(|pod| pod.claims.iter().any(|it| it.claim_name == folder.claim_name));
+        let said: Vec<String> = runs.chain(pods.map(Stray::described)).collect();
+        let claim = &folder.claim_name;
+        match said.is_empty() {
+            true => format!(
+                "No other run of this namespace uses the claim {claim}: a syncer of another namespace or cluster probably does, \
+                 or one that was started by hand."
+            ),
+            false => format!("The claim {claim} is used by {}.", listed(&said)),
+        }
+    }
+}
+
+impl Rival {
+    fn in_the_way_of(&self, run: &ActiveRun) -> Option<String> {
+        let (claim, theirs, ours) = conflict(&self.run, run)?;
+        let verb = if self.run.is_started() { theirs.verb() } else { theirs.plan() };
+        let ours = ours.verb();
+        Some(format!(
+            "run {} of SyncJob {}, which {verb} the claim {claim} that this run {ours}",
+            self.run.id, self.job
+        ))
+    }
+}
+
+impl Stray {
+    fn described(&self) -> String {
+        let node = self.node.as_deref().map(|node| format!(" on node {node}")).unwrap_or_default();
+        format!("the pod {}{node}, which is left of a run that is over", self.name)
+    }
+
+    fn in_the_way_of(&self, run: &ActiveRun) -> Option<String> {
+        let mut ours = [(&run.source, Use::Reads), (&run.destination, Use::Writes)].into_iter();
+        let is_in_the_way = ours.any(|(folder, ours)| {
+            let used = |it: &&PersistentVolumeClaimVolumeSource| {
+                folder.as_ref().is_some_and(|folder| folder.claim_name == it.claim_name)
+            };
+            let writes = |it: &PersistentVolumeClaimVolumeSource| it.read_only != Some(true);
+            self.claims.iter().filter(used).any(|it| ours == Use::Writes || writes(it))
+        });
+        is_in_the_way.then(|| self.described())
+    }
+}
+
+impl Use {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+        }
+    }
+
+    fn plan(self) -> &'static str {
+        match self {
+            Self::Reads => "is to read",
+            Self::Writes => "is to write",
+        }
+    }
+}
+
+/// The claim of which one run writes what the other reads or writes, and what each does with it.
+fn conflict<'a>(theirs: &'a ActiveRun, ours: &ActiveRun) -> Option<(&'a str, Use, Use)> {
+    let pairs = [
+        (&theirs.destination, &ours.source, Use::Writes, Use::Reads),
+        (&theirs.source, &ours.destination, Use::Reads, Use::Writes),
+        (&theirs.destination, &ours.destination, Use::Writes, Use::Writes),
+    ];
+    pairs.into_iter().find_map(|(their, our, they, we)| {
+        let their = their.as_ref().filter(|their| our.as_ref().is_some_and(|our| their.overlaps(our)))?;
+        Some((their.claim_name.as_str(), they, we))
+    })
+}
+
+/// A run that is neither started nor has a place is in nobody's way, nor is one that will not start any more.
+fn rival(job: &SyncJob) -> Option<Rival> {
+    let run = job.status.as_ref()?.active_run.clone()?;
+    if !run.is_started() && (run.queue_time.is_none() || job.metadata.deletion_timestamp.is_some()) {
+        return None;
+    }
+    let since = run.queue_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
+    let place = (since, job.name_any(), job.uid().unwrap_or_default());
+    Some(Rival { job: job.name_any(), place, run })
+}
+
+fn owner(pod: &Pod) -> Option<&str> {
+    pod.annotations().get(names::ANNOTATION_SYNCJOB).map(String::as_str)
+}
+
+fn stray(pod: Pod) -> Stray {
+    let name = pod.name_any();
+    let spec = pod.spec.unwrap_or_default();
+    let volumes = spec.volumes.unwrap_or_default().into_iter();
+    let claims = volumes.filter_map(|volume| volume.persistent_volume_claim).collect();
+    Stray { name, node: spec.node_name, claims }
+}
+
+fn folder(run: &ActiveRun, side: Side) -> Option<&RunFolder> {
+    match side {
+        Side::Source => run.source.as_ref(),
+        Side::Sink => run.destination.as_ref(),
+    }
+}
+
+fn waiting(run: &ActiveRun, said: &[String]) -> Fault {
+    Fault::new(
+        reason::WAITING_FOR_RUN,
+        format!(
+            "Run {} waits for {}. It starts as soon as that is over; waiting uses up neither retries nor spec.limits.timeout.",
+            run.id,
+            listed(said)
+        ),
+    )
+}
+
+fn listed(said: &[String]) -> String {
+    let others = said.len().saturating_sub(NAMED);
+    let named = said[..said.len() - others].join("; ");
+    if others == 0 { named } else { format!("{named}; and {others} more") }
+}
+
+#[cfg(test)]
+mod tests;

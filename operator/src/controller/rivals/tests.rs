@@ -1,0 +1,188 @@
+use contract::Side;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde_json::json;
+
+use super::*;
+use crate::api::{SyncJobSpec, SyncJobStatus};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn folder_of(name: &str) -> RunFolder {
+    let (claim, path) = name.split_once(':').unwrap_or((name, "/"));
+    RunFolder { claim_name: claim.into(), path: path.into() }
+}
+
+/// A run from one folder to another, each as `claim` or `claim:/path`, with a place since that second.
+fn run(source: &str, destination: &str, queued: i64) -> ActiveRun {
+    ActiveRun {
+        id: "r-1".into(),
+        source: Some(folder_of(source)),
+        destination: Some(folder_of(destination)),
+        queue_time: Some(MicroTime(at(queued))),
+        ..ActiveRun::default()
+    }
+}
+
+fn started(run: ActiveRun) -> ActiveRun {
+    ActiveRun { start_time: Some(MicroTime(at(0))), ..run }
+}
+
+fn job(name: &str, run: ActiveRun) -> SyncJob {
+    let mut job = SyncJob::new(name, SyncJobSpec::default());
+    job.metadata.uid = Some(format!("uid-of-{name}"));
+    job.status = Some(SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() });
+    job
+}
+
+fn pod(of: &str, claim: &str, read_only: bool, phase: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("pod-of-{of}"), "annotations": {names::ANNOTATION_SYNCJOB: of}},
+        "spec": {"nodeName": "n1", "containers": [],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}]},
+        "status": {"phase": phase},
+    }))
+    .unwrap()
+}
+
+fn ahead(own: &ActiveRun, others: &[SyncJob]) -> Option<String> {
+    Rivals::new("own", others, vec![]).ahead_of(own, "own", "uid-of-own").map(|fault| fault.message)
+}
+
+#[test]
+fn a_run_waits_for_one_that_writes_what_it_reads_or_uses_what_it_writes() {
+    let own = run("a", "b", 5);
+    for (source, destination, waits) in [
+        ("x", "a", true),
+        ("b", "x", true),
+        ("x", "b", true),
+        ("a", "x", false),
+        ("x", "y", false),
+        ("x", "a:/sub", true),
+        ("x", "b:/sub", true),
+    ] {
+        let other = job("other", started(run(source, destination, 1)));
+        assert_eq!(ahead(&own, &[other]).is_some(), waits, "{source} to {destination}");
+    }
+}
+
+#[test]
+fn folders_of_one_claim_that_hold_no_file_in_common_are_no_reason_to_wait() {
+    let own = run("a:/one", "b:/one", 5);
+    for (destination, waits) in [
+        ("a:/two", false),
+        ("a:/one/deep", true),
+        ("a", true),
+        ("a:/on", false),
+        ("b:/one", true),
+        ("b:/one-more", false),
+    ] {
+        let other = job("other", started(run("x", destination, 1)));
+        assert_eq!(ahead(&own, &[other]).is_some(), waits, "{destination}");
+    }
+}
+
+#[test]
+fn the_message_names_who_is_waited_for_and_why() {
+    let fault = Rivals::new("own", &[job("db", started(run("x", "a", 1)))], vec![])
+        .ahead_of(&run("a", "b", 5), "own", "u")
+        .unwrap();
+    assert_eq!(fault.reason, "WaitingForRun");
+    assert_eq!(
+        fault.message,
+        "Run r-1 waits for run r-1 of SyncJob db, which writes the claim a that this run reads. It starts as soon as that is \
+         over; waiting uses up neither retries nor spec.limits.timeout."
+    );
+}
+
+/// Whoever checks before it is started and again afterwards: for any two that were recorded at a time, exactly one passes,
+/// however their steps fall between each other.
+#[test]
+fn of_two_runs_one_starts_and_never_both_whatever_comes_first() {
+    for (first, second) in [(1, 1), (1, 2), (2, 1)] {
+        for order in interleavings() {
+            let launched = play([first, second], &order);
+            assert!(launched.len() <= 1, "places {first}, {second}; steps {order:?}: {launched:?} launched");
+        }
+        let launched = play([first, second], &[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
+        assert_eq!(launched.len(), 1, "places {first}, {second}");
+    }
+}
+
+/// All orders of six steps each of two jobs.
+fn interleavings() -> Vec<Vec<usize>> {
+    let of_second = (0..1_u32 << 12).filter(|bits| bits.count_ones() == 6);
+    of_second.map(|bits| (0..12).map(|step| ((bits >> step) & 1) as usize).collect()).collect()
+}
+
+/// A job as far as it has got: what it has read and not yet acted on is of the past when it acts.
+#[derive(Clone, Default)]
+struct Player {
+    run: Option<ActiveRun>,
+    seen: Option<Rivals>,
+    launched: bool,
+}
+
+/// Plays the steps of two jobs that write one claim, each of which reads in one step and writes in the next.
+fn play(places: [i64; 2], order: &[usize]) -> Vec<usize> {
+    let mut players = [Player::default(), Player::default()];
+    for &own in order {
+        let other = 1 - own;
+        let recorded = players[other].run.clone().map(|run| job(&format!("job{other}"), run));
+        let player = &mut players[own];
+        let name = format!("job{own}");
+        match (&player.run, player.seen.take()) {
+            _ if player.launched => {}
+            (None, _) => player.run = Some(run("x", "a", places[own])),
+            (Some(_), None) => player.seen = Some(Rivals::new(&name, recorded.as_slice(), vec![])),
+            (Some(run), Some(seen)) => {
+                let uid = format!("uid-of-{name}");
+                let is_free = seen.ahead_of(run, &name, &uid).is_none();
+                player.launched = is_free && run.is_started();
+                let start_time = is_free.then(|| MicroTime(at(9)));
+                player.run = Some(ActiveRun { start_time, ..run.clone() });
+            }
+        }
+    }
+    (0..2).filter(|own| players[*own].launched).collect()
+}
+
+#[test]
+fn a_run_without_a_place_or_of_a_job_that_goes_is_in_nobodys_way() {
+    let own = run("a", "b", 5);
+    let homeless = job("other", ActiveRun { queue_time: None, ..run("x", "a", 1) });
+    let mut deleted = job("other", run("x", "a", 1));
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(2));
+    deleted.metadata.deletion_timestamp = Some(now);
+    assert_eq!(ahead(&own, &[homeless, deleted.clone()]), None);
+    deleted.status.as_mut().unwrap().active_run = Some(started(run("x", "a", 1)));
+    assert!(ahead(&own, &[deleted]).is_some(), "its pods may still run");
+}
+
+#[test]
+fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
+    let own = run("a", "b", 5);
+    let waits = |pod: Pod, jobs: &[SyncJob]| {
+        Rivals::new("own", jobs, vec![pod]).ahead_of(&own, "own", "u").map(|fault| fault.message)
+    };
+    let message = waits(pod("gone", "a", false, "Running"), &[]).unwrap();
+    assert!(message.contains("the pod pod-of-gone on node n1"), "{message}");
+    assert!(waits(pod("gone", "b", true, "Pending"), &[]).is_some(), "it reads what this run writes");
+    assert_eq!(waits(pod("gone", "a", true, "Running"), &[]), None, "both read");
+    assert_eq!(waits(pod("gone", "a", false, "Succeeded"), &[]), None);
+    assert_eq!(waits(pod("own", "a", false, "Running"), &[]), None, "its own are another matter");
+    let apart = job("gone", started(run("x", "a:/elsewhere", 9)));
+    let own = run("a:/here", "b", 5);
+    let told = Rivals::new("own", &[apart], vec![pod("gone", "a", false, "Running")]);
+    assert_eq!(told.ahead_of(&own, "own", "u"), None, "its record says more than its pod");
+}
+
+#[test]
+fn who_probably_uses_a_volume_is_named() {
+    let own = started(run("a", "b", 5));
+    let others = [job("db", started(run("b:/elsewhere", "x", 1))), job("waits", run("b", "x", 1))];
+    let known = Rivals::new("own", &others, vec![]);
+    assert_eq!(known.suspects(&own, Side::Sink), "The claim b is used by run r-1 of SyncJob db.");
+    assert!(known.suspects(&own, Side::Source).contains("of another namespace or cluster"));
+}
