@@ -199,7 +199,7 @@ fn nothing_is_launched_beside_the_pods_of_an_earlier_try() {
     let status = with_run();
     let with = |now| Situation { leftovers: Some("They go.".into()), now, ..situation(&status) };
     assert_eq!(step(&with(at(1))), Step::Start(Some(Fault::new("Preparing", "They go."))));
-    assert!(finished(step(&with(at(600)))).message.contains("(spec.limits.timeout). They go. What"));
+    assert!(finished(step(&with(at(600)))).message.contains("(spec.limits.timeout). They go. The next run"));
 }
 
 #[test]
@@ -348,10 +348,10 @@ fn a_run_that_was_never_launched_says_at_its_timeout_what_the_status_said() {
     let mut status = with_run();
     let report_of = |status: &SyncJobStatus| finished(step(&Situation { now: at(600), ..situation(status) }));
     status::preparing(&mut status, None, at(1));
-    assert!(report_of(&status).message.contains("(spec.limits.timeout). What arrived"), "nothing is known");
+    assert!(report_of(&status).message.contains("(spec.limits.timeout). The next run"), "nothing is known");
     status::preparing(&mut status, Some(&Fault::new("ChildRefused", "It is refused.")), at(2));
     let message = report_of(&status).message;
-    assert!(message.contains("(spec.limits.timeout). It is refused. What arrived"), "{message}");
+    assert!(message.contains("(spec.limits.timeout). It is refused. The next run"), "{message}");
 }
 
 #[test]
