@@ -63,7 +63,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-clippy check-doc check-generated check-deny check-scripts check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-clippy check-doc check-generated check-tables check-deny check-scripts check-manifests ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
@@ -166,10 +166,19 @@ profile: ## A flamegraph of a bench, for example BENCH=network/sync_small_files/
 		--program $(CACHE)/profile/target/$$(rustc --print host-tuple)/release/volferry --out "flamegraph-$(subst /,-,$(BENCH)).svg"
 
 .PHONY: bench-peers
-bench-peers: ## Volferry beside rsync, sparsync, tar, cp and sy (some minutes)
+bench-peers: ## Volferry beside the tools of today (BENCH='--quick'; an hour in all, on a quiet machine)
 	@.ci/tools build
 	cargo build --release --bin volferry --bin peers --bin relay
-	cargo run --release --bin peers -- --install --json "$(CARGO_TARGET_DIR)/bench-peers.json" $(BENCH)
+	cargo run --release --bin peers -- --install $(BENCH)
+
+.PHONY: tables
+tables: ## Write the tables of figures in documents from benches/results
+	@.ci/tools build
+	cargo run --quiet --bin tables
+
+.PHONY: check-tables
+check-tables: check-tools
+	cargo run --quiet --bin tables -- --check
 
 .PHONY: bench-scale
 bench-scale: ## Time and memory on trees of a million files and of two (a minute)

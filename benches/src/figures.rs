@@ -35,6 +35,11 @@ impl Kind {
         self != Self::WireBytes
     }
 
+    /// What is accepted however small the figure is: threads wake one another by some tens of writes, more or fewer.
+    fn slack(self) -> f64 {
+        if self == Self::SystemCalls { 32.0 } else { 0.0 }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
@@ -135,7 +140,7 @@ impl Figures {
             let state = match accepted {
                 _ if is_other => State::NotJudged,
                 None => State::New,
-                Some(accepted) => compare(*counted, accepted, tolerance_percent),
+                Some(accepted) => compare(*kind, *counted, accepted, tolerance_percent),
             };
             Finding { kind: *kind, accepted, counted: *counted, tolerance_percent, state }
         };
@@ -160,9 +165,9 @@ impl Figures {
     }
 }
 
-fn compare(counted: u64, accepted: u64, tolerance_percent: f64) -> State {
+fn compare(kind: Kind, counted: u64, accepted: u64, tolerance_percent: f64) -> State {
     let (counted, accepted) = (counted as f64, accepted as f64);
-    let room = accepted * tolerance_percent / 100.0;
+    let room = (accepted * tolerance_percent / 100.0).max(kind.slack());
     match counted - accepted {
         more if more > room => State::More,
         less if less < -room => State::Less,
@@ -210,6 +215,13 @@ mod tests {
         assert_eq!(states("local/a/1", 1015, "one"), [State::Within, State::More]);
         assert_eq!(states("local/a/1", 900, "one"), [State::Less, State::Less]);
         assert_eq!(states("local/b/1", 900, "one"), [State::New, State::New]);
+    }
+
+    #[test]
+    fn some_writes_that_wake_threads_are_no_failure() {
+        assert_eq!(compare(Kind::SystemCalls, 832, 800, 2.0), State::Within);
+        assert_eq!(compare(Kind::SystemCalls, 833, 800, 2.0), State::More);
+        assert_eq!(compare(Kind::Allocations, 832, 800, 2.0), State::More);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::{fs, path::Path};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine and the file system, as a reader of the figures needs them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
     /// Cores that this process may use.

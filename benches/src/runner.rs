@@ -222,6 +222,10 @@ mod tests {
             Fidelity::Full
         }
 
+        fn leaves_out(&self) -> &'static str {
+            "all but the first step"
+        }
+
         fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
             self.step = 0;
             assert_eq!(fs::read_dir(&place.destination)?.count(), 0, "every round starts empty");

@@ -2,24 +2,26 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     machine::Machine,
     peers::{DIRECT, Missing, Named},
     runner::{Cell, Row},
-    stats::median,
+    stats::{median, spread},
 };
 
 /// The tool whose figures are judged.
-const OURS: &str = "volferry";
+pub(crate) const OURS: &str = "volferry";
 /// The tool whose bytes on the wire are shown beside.
 const RSYNC: &str = "rsync daemon";
 
 /// All that a bench found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
+    /// The day, as in 2026-11-22.
+    pub date: String,
     /// What it ran on.
     pub machine: Machine,
     /// Rounds that each median is of.
@@ -30,10 +32,13 @@ pub struct Results {
     pub tables: Vec<Table>,
     /// Tools that are not on this machine.
     pub missing: Vec<Missing>,
+    /// What a reader has to know besides.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 /// The figures of one set.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Table {
     /// What was measured.
     pub title: String,
@@ -44,17 +49,17 @@ pub struct Table {
 }
 
 /// The figures of one step.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
     /// The tree.
-    pub tree: &'static str,
+    pub tree: String,
     /// The step.
-    pub phase: &'static str,
+    pub phase: String,
     /// What the project wants to reach, in milliseconds.
     pub reach_ms: f64,
     /// Each tool's figures, by its name.
-    pub tools: BTreeMap<&'static str, Figures>,
+    pub tools: BTreeMap<String, Figures>,
     /// Volferry's median by the best peer's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
@@ -66,12 +71,20 @@ pub struct Line {
 }
 
 /// One tool in one step.
-#[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Figures {
     /// Median of the samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median_ms: Option<f64>,
+    /// The interquartile range of the samples as a share of their median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
+    /// Volferry's median by this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// Whether Volferry is ahead of this tool.
+    pub verdict: Verdict,
     /// Each round's time.
     pub samples_ms: Vec<f64>,
     /// Median of the bytes that crossed, where the tool counts them.
@@ -83,7 +96,7 @@ pub struct Figures {
 }
 
 /// How Volferry stands in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Faster than every peer.
@@ -95,6 +108,7 @@ pub enum Verdict {
     /// It failed, or left a wrong result.
     Fails,
     /// There is nothing to compare.
+    #[default]
     None,
 }
 
@@ -126,6 +140,9 @@ impl Table {
         write_aligned(&mut text, &cells, 2);
         for tool in &self.tools {
             let _ = write!(text, "\n- {}: {}", tool.name, tool.version);
+            if !tool.leaves_out.is_empty() {
+                let _ = write!(text, "; leaves out {}", tool.leaves_out);
+            }
         }
         text.push('\n');
         text
@@ -146,8 +163,8 @@ impl Table {
     }
 
     fn cells(&self, line: &Line) -> Vec<String> {
-        let time = |name| line.tools.get(name).map_or_else(|| "–".into(), Figures::time);
-        let mut cells = vec![line.tree.to_string(), line.phase.to_string()];
+        let time = |name: &str| line.tools.get(name).map_or_else(|| "–".into(), Figures::cell);
+        let mut cells = vec![line.tree.clone(), line.phase.clone()];
         cells.extend(self.peers().map(time));
         cells.push(time(OURS));
         cells.push(match self.has_link() {
@@ -166,8 +183,8 @@ impl Table {
     }
 
     /// All columns but Volferry's own, which comes after them.
-    fn peers(&self) -> impl Iterator<Item = &'static str> {
-        self.tools.iter().map(|tool| tool.name).filter(|name| *name != OURS)
+    fn peers(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(|tool| tool.name.as_str()).filter(|name| *name != OURS)
     }
 
     fn has_wire(&self) -> bool {
@@ -182,18 +199,21 @@ impl Table {
 impl Line {
     fn new(row: &Row, tools: &[Named], rtt_ms: Option<f64>) -> Option<Self> {
         let figures = tools.iter().zip(&row.cells).filter(|(_, cell)| cell.takes_part);
-        let tools: BTreeMap<_, _> = figures.map(|(tool, cell)| (tool.name, Figures::new(cell))).collect();
+        let mut tools: BTreeMap<_, _> =
+            figures.map(|(tool, cell)| (tool.name.clone(), Figures::new(cell))).collect();
+        let ours = tools.get(OURS).and_then(|figures| figures.median_ms);
+        let peers = tools.iter_mut().filter(|(name, _)| *name != OURS && *name != DIRECT);
+        peers.for_each(|(_, figures)| figures.compare(ours, row.phase.allowance));
+        // The best peer is the one with the highest ratio.
+        let ratio = tools.values().filter_map(|figures| figures.ratio).max_by(f64::total_cmp);
         let median = |name: &str| tools.get(name).and_then(|figures| figures.median_ms);
-        let peers = tools.iter().filter(|(name, _)| **name != OURS && **name != DIRECT);
-        let best = peers.filter_map(|(_, figures)| figures.median_ms).min_by(f64::total_cmp);
-        let ratio = median(OURS).zip(best).map(|(ours, best)| round(ours / best, 1000.0));
         let round_trips = rtt_ms
             .zip(median(OURS).zip(median(DIRECT)))
             .map(|(rtt, (linked, direct))| round((linked - direct) / rtt, 100.0));
         let failed = tools.get(OURS).is_some_and(|figures| figures.failure.is_some());
         Some(Self {
-            tree: row.tree,
-            phase: row.phase.name,
+            tree: row.tree.into(),
+            phase: row.phase.name.into(),
             reach_ms: row.phase.reach_ms?,
             ratio,
             verdict: if failed { Verdict::Fails } else { verdict(ratio, row.phase.allowance) },
@@ -212,15 +232,25 @@ impl Figures {
             cell.samples.iter().filter_map(|sample| sample.wire_bytes).map(|bytes| bytes as f64).collect();
         let failure = cell.failure.clone();
         let median_ms = if failure.is_none() { median(&samples_ms) } else { None };
-        Self { median_ms, wire_bytes: median(&wire).map(|bytes| bytes as u64), samples_ms, failure }
+        let spread = median_ms.and_then(|_| spread(&samples_ms)).map(|spread| round(spread, 1000.0));
+        let wire_bytes = median(&wire).map(|bytes| bytes as u64);
+        Self { median_ms, spread, wire_bytes, samples_ms, failure, ..Self::default() }
     }
 
-    fn time(&self) -> String {
-        match (self.median_ms, &self.failure) {
-            (_, Some(_)) => "fails".into(),
-            (Some(median), None) => number(median),
-            (None, None) => "–".into(),
-        }
+    /// Compares Volferry's median with this one.
+    fn compare(&mut self, ours: Option<f64>, allowance: f64) {
+        self.ratio = ours.zip(self.median_ms).map(|(ours, theirs)| round(ours / theirs, 1000.0));
+        self.verdict = verdict(self.ratio, allowance);
+    }
+
+    /// Median, half the spread, and how Volferry stands beside it.
+    fn cell(&self) -> String {
+        let Some(median) = self.median_ms else {
+            return if self.failure.is_some() { "fails" } else { "–" }.into();
+        };
+        let spread = self.spread.map_or_else(String::new, |spread| format!(" ±{:.0} %", spread * 50.0));
+        let ratio = self.ratio.map_or_else(String::new, |ratio| format!(", {ratio:.2} {}", self.verdict));
+        number(median) + &spread + &ratio
     }
 }
 
@@ -288,7 +318,11 @@ mod tests {
     fn table(cells: Vec<Cell>, names: &[&'static str], rtt_ms: Option<f64>) -> Table {
         let phase = Phase { name: "first", edit: Edit::None, reach_ms: Some(5.0), allowance: 1.3 };
         let row = Row { tree: "net1k", phase, cells };
-        let named = |name: &&'static str| Named { name, version: "1".into() };
+        let named = |name: &&'static str| Named {
+            name: name.to_string(),
+            version: "1".into(),
+            leaves_out: "checks".into(),
+        };
         Table::new("test".into(), names.iter().map(named).collect(), &[row], rtt_ms)
     }
 
@@ -300,6 +334,16 @@ mod tests {
             None,
         );
         assert_eq!((table.rows[0].ratio, table.rows[0].verdict), (Some(0.5), Verdict::Ahead));
+    }
+
+    #[test]
+    fn each_cell_has_median_spread_ratio_and_verdict_and_each_tool_what_it_leaves_out() {
+        let names = ["volferry", "rsync daemon", "sparsync"];
+        let text = table(vec![cell(&[30, 10, 20]), cell(&[50, 50]), cell(&[10])], &names, None).to_markdown();
+        assert!(text.contains("| 50 ±0 %, 0.40 ahead |"), "{text}");
+        assert!(text.contains("| 10 ±0 %, 2.00 behind |"), "{text}");
+        assert!(text.contains(" 20 ±25 % |"), "{text}");
+        assert!(text.contains("- sparsync: 1; leaves out checks"), "{text}");
     }
 
     #[test]

@@ -61,6 +61,21 @@ impl Tree {
         }
     }
 
+    /// What it is, for a reader of a table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Net1k => "1,008 files, 21 MB",
+            Self::Many50k => "50,000 files of 0.2 to 2 KB",
+            Self::Large1g | Self::Clone1g => "one file of 1 GiB",
+            Self::Shift256m => "one file of 256 MiB",
+            Self::Text => "200 logs, 170 MB",
+            Self::Rename320m => "40 files of 8 MiB",
+            Self::Parts256m => "four files of 64 MiB",
+            Self::Local1k => "1,000 files of 1 to 10 KB",
+            Self::Local100m => "one file of 100 MiB",
+        }
+    }
+
     /// Bytes of all files, about; for choosing the size of a loop device.
     pub fn bytes(self) -> u64 {
         match self {

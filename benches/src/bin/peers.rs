@@ -55,6 +55,9 @@ struct Args {
     /// Write all figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// What a reader of the figures has to know besides
+    #[arg(long, default_value = "", hide_default_value = true)]
+    note: String,
     /// The volferry to measure; by default the one beside this program
     #[arg(long, value_name = "PROGRAM")]
     volferry: Option<PathBuf>,
@@ -133,7 +136,16 @@ fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
         tables.push(plan.run(&work, &settings)?);
     }
     missing.dedup();
-    Ok(Results { machine, rounds: args.rounds, durable: args.durable, tables, missing })
+    let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    Ok(Results {
+        date,
+        machine,
+        rounds: args.rounds,
+        durable: args.durable,
+        tables,
+        missing,
+        note: args.note.clone(),
+    })
 }
 
 /// One table to be.
@@ -147,9 +159,8 @@ struct Plan {
 
 impl Plan {
     fn run(mut self, work: &WorkDir, settings: &Settings) -> anyhow::Result<Table> {
-        let tools: Vec<Named> =
-            self.peers.iter().map(|peer| Named { name: peer.name(), version: peer.version() }).collect();
-        let names: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
+        let tools: Vec<Named> = self.peers.iter().map(|peer| Named::of(peer.as_ref())).collect();
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         eprintln!("{}: milliseconds of {}", self.title, names.join(", "));
         let mut rows: Vec<Row> = Vec::new();
         for scenario in &self.scenarios {

@@ -3,28 +3,31 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::local::{TOOLS, Tool};
 use crate::process::{find_program, run};
 
-/// The versions that the project's figures are compared with.
+/// The version that the project's figures over the network are compared with.
 const SPARSYNC: &str = "0.1.12";
-const SY: &str = "0.4.0";
 
 /// A tool that is not on this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The tool's name.
-    pub name: &'static str,
+    pub name: String,
     /// What to run to have it.
     pub remedy: String,
 }
 
 /// How a missing program is had.
 #[derive(Debug, Clone, Copy)]
-enum Origin {
+pub(super) enum Origin {
+    /// A package.
     Debian(&'static str),
+    /// A crate and its version.
     Crate(&'static str, &'static str),
+    /// This repository.
     Workspace,
 }
 
@@ -71,49 +74,63 @@ impl Programs {
         debian("tar", "tar")
     }
 
-    pub(super) fn cp(&self) -> Result<PathBuf, Missing> {
-        debian("cp", "coreutils")
+    /// The program of a tool that runs on one machine.
+    pub(super) fn local(&self, tool: Tool) -> Result<PathBuf, Missing> {
+        match tool.origin {
+            Origin::Crate(name, version) => self.crate_program(tool.program, name, version),
+            Origin::Debian(package) => debian(tool.program, package),
+            Origin::Workspace => self.volferry(),
+        }
     }
 
     pub(super) fn sparsync(&self) -> Result<PathBuf, Missing> {
-        self.crate_program("sparsync", SPARSYNC)
-    }
-
-    pub(super) fn sy(&self) -> Result<PathBuf, Missing> {
-        self.crate_program("sy", SY)
+        self.crate_program("sparsync", "sparsync", SPARSYNC)
     }
 
     /// Only the version that the project compares itself with counts, so `PATH` is not searched.
-    fn crate_program(&self, name: &'static str, version: &'static str) -> Result<PathBuf, Missing> {
-        let program = self.root.join("bin").join(name);
-        match super::version_line(&program, "--version").contains(version) {
-            true => Ok(program),
-            false => Err(missing(name, Origin::Crate(name, version))),
+    fn crate_program(
+        &self,
+        program: &'static str,
+        name: &'static str,
+        version: &'static str,
+    ) -> Result<PathBuf, Missing> {
+        let path = self.root.join("bin").join(program);
+        match super::version_line(&path, "--version").contains(version) {
+            true => Ok(path),
+            false => Err(missing(program, Origin::Crate(name, version))),
         }
     }
 }
 
 /// Installs all tools that can be installed: Debian's with `apt-get`, the crates into `root`.
 pub fn install(root: &Path) -> anyhow::Result<()> {
-    let packages = ["rsync", "openssh-client", "openssh-server", "xfsprogs", "btrfs-progs"];
-    let wanted: Vec<&str> = [("rsync", 0), ("ssh", 1), ("sshd", 2), ("mkfs.xfs", 3), ("mkfs.btrfs", 4)]
-        .into_iter()
-        .filter(|(program, _)| find_program(program).is_none())
-        .map(|(_, package)| packages[package])
-        .collect();
+    let others = [
+        ("ssh", "openssh-client"),
+        ("sshd", "openssh-server"),
+        ("mkfs.xfs", "xfsprogs"),
+        ("mkfs.btrfs", "btrfs-progs"),
+    ];
+    let packages = TOOLS.iter().filter_map(|tool| match tool.origin {
+        Origin::Debian(package) => Some((tool.program, package)),
+        Origin::Crate(..) | Origin::Workspace => None,
+    });
+    let missing = |(program, package)| find_program(program).is_none().then_some(package);
+    let wanted: Vec<&str> = others.into_iter().chain(packages).filter_map(missing).collect();
     if !wanted.is_empty() {
         run(command("apt-get").arg("update"))?;
         let install = ["install", "--yes", "--no-install-recommends"];
         run(command("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(install).args(&wanted))?;
     }
-    for (name, version) in [("sparsync", SPARSYNC), ("sy", SY)] {
-        install_crate(root, name, version)?;
+    for tool in TOOLS {
+        if let Origin::Crate(name, version) = tool.origin {
+            install_crate(root, tool.program, name, version)?;
+        }
     }
     Ok(())
 }
 
-fn install_crate(root: &Path, name: &str, version: &str) -> anyhow::Result<()> {
-    if super::version_line(&root.join("bin").join(name), "--version").contains(version) {
+fn install_crate(root: &Path, program: &str, name: &str, version: &str) -> anyhow::Result<()> {
+    if super::version_line(&root.join("bin").join(program), "--version").contains(version) {
         return Ok(());
     }
     // Outside the workspace, whose settings are not what a user of the peer would build it with; and not in its target folder,
@@ -145,5 +162,5 @@ fn missing(name: &'static str, origin: Origin) -> Missing {
         }
         Origin::Workspace => "cargo build --release --bin volferry".to_string(),
     };
-    Missing { name, remedy }
+    Missing { name: name.into(), remedy }
 }

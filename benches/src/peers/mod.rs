@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     install::{Missing, Programs, install},
@@ -74,6 +74,9 @@ pub trait Peer {
     /// What its result is held to.
     fn fidelity(&self) -> Fidelity;
 
+    /// What of Volferry's work it does not do, for a reader of its figures.
+    fn leaves_out(&self) -> &'static str;
+
     /// Entries that it keeps for itself in the root of the destination.
     fn own_entries(&self) -> &'static [&'static str] {
         &[]
@@ -95,12 +98,23 @@ pub trait Peer {
 }
 
 /// A tool's name and version, for the head of a table.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Named {
     /// As in the table.
-    pub name: &'static str,
+    pub name: String,
     /// As the program itself says.
     pub version: String,
+    /// What of Volferry's work it does not do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub leaves_out: String,
+}
+
+impl Named {
+    /// The head of a peer's column.
+    pub fn of(peer: &dyn Peer) -> Self {
+        Self { name: peer.name().into(), version: peer.version(), leaves_out: peer.leaves_out().into() }
+    }
 }
 
 /// The tools that can be measured in a set, Volferry first, and those that are not on this machine.
@@ -116,10 +130,9 @@ pub fn of_set(set: Set, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing
         }
         Set::Local => {
             found.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
-            found.add(programs.rsync(), |program| Box::new(rsync::Local::new(program)));
-            found.add(programs.cp(), |program| Box::new(local::Cp::new(program)));
-            found.add(programs.sy(), |program| Box::new(local::Sy::new(program)));
-            found.add(programs.sparsync(), |program| Box::new(sparsync::Local::new(program)));
+            for tool in local::TOOLS {
+                found.add(programs.local(tool), |program| tool.at(program));
+            }
         }
     }
     (found.peers, found.missing)

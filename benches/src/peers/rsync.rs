@@ -14,7 +14,7 @@ use crate::{
 
 /// rsync 3.5 sets folders' times too, but when a folder of the root was renamed, its daemon leaves the root with the time of rsync's own
 /// last write.
-const FIDELITY: Fidelity = Fidelity::Files;
+pub(super) const FIDELITY: Fidelity = Fidelity::Files;
 
 /// `rsync -a --delete` to an rsync daemon: no encryption.
 pub(super) struct Daemon {
@@ -39,6 +39,10 @@ impl Peer for Daemon {
 
     fn fidelity(&self) -> Fidelity {
         FIDELITY
+    }
+
+    fn leaves_out(&self) -> &'static str {
+        "encryption, checks, durability, hard links, holes, attributes"
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
@@ -112,6 +116,10 @@ impl Peer for Ssh {
         FIDELITY
     }
 
+    fn leaves_out(&self) -> &'static str {
+        "checks, durability, hard links, holes, attributes"
+    }
+
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
         // sshd refuses to start without this folder, which a service manager would have made.
         fs::create_dir_all("/run/sshd").context("making /run/sshd (sshd needs it; run as root)")?;
@@ -136,42 +144,6 @@ impl Peer for Ssh {
 
     fn end(&mut self) {
         self.server = None;
-    }
-}
-
-/// `rsync -a` from one folder to another.
-pub(super) struct Local {
-    program: PathBuf,
-}
-
-impl Local {
-    pub(super) fn new(program: PathBuf) -> Self {
-        Self { program }
-    }
-}
-
-impl Peer for Local {
-    fn name(&self) -> &'static str {
-        "rsync -a"
-    }
-
-    fn version(&self) -> String {
-        version_line(&self.program, "--version")
-    }
-
-    fn fidelity(&self) -> Fidelity {
-        FIDELITY
-    }
-
-    fn begin(&mut self, _place: &Place) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-        let mut command = place.command(&self.program);
-        command.arg("-a").arg(content_of(&place.source)).arg(content_of(&place.destination));
-        let done = run_timed(command, &place.scratch, place.limit)?;
-        Ok(Sample { elapsed: done.elapsed, wire_bytes: None })
     }
 }
 

@@ -59,6 +59,10 @@ impl Peer for Network {
         Fidelity::Content
     }
 
+    fn leaves_out(&self) -> &'static str {
+        "deletes, metadata, durability"
+    }
+
     fn own_entries(&self) -> &'static [&'static str] {
         &[".sparsync"]
     }
@@ -100,41 +104,5 @@ impl Peer for Network {
 
     fn end(&mut self) {
         self.server = None;
-    }
-}
-
-/// `sparsync sync -a` from one folder to another.
-pub(super) struct Local {
-    program: PathBuf,
-}
-
-impl Local {
-    pub(super) fn new(program: PathBuf) -> Self {
-        Self { program }
-    }
-}
-
-impl Peer for Local {
-    fn name(&self) -> &'static str {
-        "sparsync"
-    }
-
-    fn version(&self) -> String {
-        version_line(&self.program, "--version")
-    }
-
-    fn fidelity(&self) -> Fidelity {
-        Fidelity::Seconds
-    }
-
-    fn begin(&mut self, _place: &Place) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-        let mut command = place.command(&self.program);
-        command.args(["sync", "-a"]).arg(&place.source).arg(&place.destination);
-        let done = run_timed(command, &place.scratch, place.limit)?;
-        Ok(Sample { elapsed: done.elapsed, wire_bytes: None })
     }
 }

@@ -49,6 +49,10 @@ impl Peer for Tar {
         Fidelity::Seconds
     }
 
+    fn leaves_out(&self) -> &'static str {
+        "encryption, comparison, deletes, checks, durability"
+    }
+
     fn takes_part(&self, phase: &Phase) -> bool {
         phase.name == "first"
     }

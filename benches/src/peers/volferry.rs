@@ -156,6 +156,10 @@ impl Peer for Volferry {
         Fidelity::Full
     }
 
+    fn leaves_out(&self) -> &'static str {
+        ""
+    }
+
     fn own_entries(&self) -> &'static [&'static str] {
         &[".volferry"]
     }

@@ -1,0 +1,51 @@
+//! Writes the tables of figures in documents from `benches/results`, or checks that they are what it would write.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use benches::document::fill;
+use clap::Parser;
+
+/// Writes the tables of figures in documents from the files in benches/results.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Fail where a document has other figures, and write nothing
+    #[arg(long)]
+    check: bool,
+    /// The folder that has the results
+    #[arg(long, default_value = "benches/results")]
+    results: PathBuf,
+    /// The documents
+    #[arg(default_values = ["README.md"])]
+    documents: Vec<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    for path in &args.documents {
+        let name = || path.display().to_string();
+        let old = fs::read_to_string(path).with_context(name)?;
+        let new = fill(&old, &args.results).with_context(name)?;
+        ensure!(
+            !args.check || old == new,
+            "{}: figures differ from benches/results\nhint: make tables",
+            name()
+        );
+        if old != new {
+            fs::write(path, new).with_context(name)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

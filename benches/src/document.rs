@@ -1,0 +1,139 @@
+//! Figures in documents: each table of figures stands between two marks and is written from a file in `benches/results`, never by hand.
+
+use std::{fmt::Write as _, path::Path};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::ValueEnum as _;
+
+use crate::{
+    table::{OURS, Results, Table, number, write_aligned},
+    trees::Tree,
+};
+
+/// Begins a table; the name of the file in `benches/results` follows, without its ending.
+const BEGIN: &str = "<!-- figures: ";
+const BEGIN_END: &str = " -->";
+/// Ends a table.
+const END: &str = "<!-- end of figures -->";
+
+/// Writes the tables of `document` anew from the files in `results`.
+///
+/// # Errors
+/// Where a file is missing or malformed, a mark has no end, or a table of figures stands outside of marks.
+pub fn fill(document: &str, results: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut lines = (1..).zip(document.lines());
+    while let Some((number, line)) = lines.next() {
+        text.push_str(line);
+        text.push('\n');
+        let Some(name) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(BEGIN_END)) else {
+            ensure!(
+                !is_head_of_figures(line),
+                "line {number}: a table of figures outside of marks\nhint: benches/README.md, Figures in documents"
+            );
+            continue;
+        };
+        text.push_str(&generated(results, name)?);
+        if !lines.any(|(_, line)| line == END) {
+            bail!("line {number}: {BEGIN}{name}{BEGIN_END} has no {END}");
+        }
+        text.push_str(END);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Whether a line is the rule below the head of a table that has columns of numbers.
+fn is_head_of_figures(line: &str) -> bool {
+    line.starts_with('|') && line.contains("-:") && line.chars().all(|char| "|-: ".contains(char))
+}
+
+fn generated(results: &Path, name: &str) -> anyhow::Result<String> {
+    let path = results.join(name).with_extension("json");
+    let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let results: Results = serde_json::from_slice(&text).with_context(|| format!("in {}", path.display()))?;
+    let mut text = String::from("\n");
+    for table in &results.tables {
+        text.push_str(&medians(table));
+        text.push('\n');
+    }
+    let _ =
+        writeln!(text, "{}: medians of {} rounds in ms; {}.", results.date, results.rounds, results.machine);
+    if !results.note.is_empty() {
+        let _ = writeln!(text, "{}", results.note);
+    }
+    text.push('\n');
+    for tool in results.tables.iter().flat_map(|table| &table.tools) {
+        let leaves_out = if tool.leaves_out.is_empty() { "nothing" } else { &tool.leaves_out };
+        let _ = writeln!(text, "- {} ({}) leaves out {leaves_out}.", tool.name, tool.version);
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+/// The table with medians alone, Volferry's first.
+fn medians(table: &Table) -> String {
+    let peers = table.tools.iter().map(|tool| tool.name.as_str()).filter(|name| *name != OURS);
+    let tools: Vec<&str> = std::iter::once(OURS).chain(peers).collect();
+    let mut cells =
+        vec![[vec!["tree", "step"], tools.clone()].concat().into_iter().map(String::from).collect()];
+    let mut last = "";
+    for line in &table.rows {
+        let title: &str = match Tree::from_str(&line.tree, false) {
+            Ok(tree) => tree.title(),
+            Err(_) => &line.tree,
+        };
+        let tree = if title == last { "" } else { title };
+        last = title;
+        let median = |tool: &&str| match line.tools.get(*tool) {
+            Some(figures) if figures.failure.is_some() => "fails".into(),
+            Some(figures) => figures.median_ms.map_or_else(|| "–".into(), number),
+            None => "–".into(),
+        };
+        let row = [vec![tree.to_string(), line.phase.clone()], tools.iter().map(median).collect()].concat();
+        cells.push(row);
+    }
+    let mut text = String::new();
+    write_aligned(&mut text, &cells, 2);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const RESULTS: &str = r#"{"date": "2026-11-22", "rounds": 5, "durable": false, "missing": [],
+        "machine": {"cores": 2, "cpu": "test", "memoryMib": 1, "kernel": "6", "fileSystem": "tmpfs", "load": 0.0},
+        "tables": [{"title": "network", "tools": [
+            {"name": "rsync daemon", "version": "3.5", "leavesOut": "encryption"}, {"name": "volferry", "version": "0.1"}],
+        "rows": [{"tree": "net1k", "phase": "first", "reachMs": 60.0, "verdict": "ahead", "tools": {
+            "volferry": {"medianMs": 43.2}, "rsync daemon": {"medianMs": 192.0}}}]}]}"#;
+
+    fn filled(document: &str) -> anyhow::Result<String> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("network.json"), RESULTS).unwrap();
+        fill(document, dir.path())
+    }
+
+    #[test]
+    fn a_table_is_written_from_its_file_and_the_rest_stays() {
+        let text =
+            filled("before\n<!-- figures: network -->\nold\n<!-- end of figures -->\nafter\n").unwrap();
+        assert!(text.starts_with("before\n<!-- figures: network -->\n\n| tree"), "{text}");
+        assert!(text.ends_with("<!-- end of figures -->\nafter\n") && !text.contains("old"), "{text}");
+        assert!(text.contains("| 1,008 files, 21 MB | first |       43 |          192 |"), "{text}");
+        assert!(text.contains("- rsync daemon (3.5) leaves out encryption."), "{text}");
+        assert_eq!(filled(&text).unwrap(), text, "nothing changes the second time");
+    }
+
+    #[test]
+    fn a_table_of_figures_by_hand_and_a_mark_without_an_end_are_errors() {
+        let by_hand = filled("| tool | ms |\n|---|--:|\n| a | 5 |\n").unwrap_err();
+        assert!(by_hand.to_string().contains("line 2: a table of figures outside"), "{by_hand}");
+        assert!(filled("<!-- figures: network -->\n").is_err());
+        assert!(filled("<!-- figures: other -->\n<!-- end of figures -->\n").is_err());
+        assert!(filled("| command | does |\n|---|---|\n").is_ok());
+    }
+}
