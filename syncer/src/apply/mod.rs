@@ -36,7 +36,7 @@ use std::{
 
 use contract::{Ownership, Preserve, Shard, VolumeId};
 use rustix::{
-    fs::{Mode, RenameFlags},
+    fs::{Mode, OFlags, RenameFlags},
     io::Errno,
     process::{getegid, geteuid},
 };
@@ -430,14 +430,14 @@ impl Destination {
     }
 
     /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without `attrs` it keeps the extended attributes
-    /// that it has.
+    /// that it has. Returns the directory, open for reading, if another user than this process's had it and has it no more.
     pub fn finish_dir(
         &self,
         path: &RelPath,
         inode: Option<u64>,
         wanted: &Meta,
         attrs: Option<Attrs<'_>>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<OwnedFd>> {
         self.own.check()?;
         if !path.is_root() {
             self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
@@ -447,7 +447,11 @@ impl Destination {
             true => self.root.dir(path)?,
             false => self.known_dir(path, inode)?,
         };
-        meta::set_dir(self.settings, dir.as_fd(), wanted, attrs)
+        let had = rustix::fs::fstat(&dir)?.st_uid;
+        let is_lost = self.settings.owners && ![self.own.user(), wanted.owner.uid].contains(&had);
+        let lost = is_lost.then(|| open_child(&dir, b".", OFlags::RDONLY)).transpose()?;
+        meta::set_dir(self.settings, dir.as_fd(), wanted, attrs)?;
+        Ok(lost)
     }
 
     fn sets_attrs(&self, wanted: Attrs<'_>) -> bool {
@@ -602,5 +606,5 @@ impl Destination {
 
 /// Opens a directory in `dir` to work in.
 pub fn open_dir_in(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    open_child(dir, name, rustix::fs::OFlags::PATH)
+    open_child(dir, name, OFlags::PATH)
 }

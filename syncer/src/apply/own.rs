@@ -127,7 +127,7 @@ impl OwnDir {
     }
 
     /// The user that files made on this volume belong to.
-    pub(super) fn user(&self) -> u32 {
+    pub fn user(&self) -> u32 {
         self.dir.user()
     }
 

@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     SessionError,
+    adopted::Adopted,
     alike::{Alike, NewFile, few},
     compare::{Compared, Kept, PlannedDir},
     copies::{Copies, Wanted},
@@ -155,6 +156,8 @@ pub(super) struct Executor<'a> {
     copies: Copies<'a>,
     /// Files that are made from others that are needed.
     late: Vec<Need>,
+    /// Looks again at directories that get another owner.
+    adopted: Adopted<'a>,
     /// Directories whose own metadata is set at the end.
     unfinished: Vec<Unfinished>,
     /// Those of them that were there and whose metadata differs, so that one whose entries change too is not set twice.
@@ -213,6 +216,7 @@ impl<'a> Executor<'a> {
             delete,
             copies: Copies::new(sink),
             late: Vec::new(),
+            adopted: Adopted::new(context, sink, compared, delete),
             share: None,
             unfinished: Vec::new(),
             expected: HashSet::new(),
@@ -355,8 +359,14 @@ impl<'a> Executor<'a> {
             let attrs = attrs.as_ref().map(AttrsBuf::as_attrs);
             match self.context.destination.finish_dir(&path, inode, &meta, attrs) {
                 // The root's own metadata may be all that a run has changed.
-                Ok(()) if path.is_root() => self.context.destination.begin()?,
-                Ok(()) => {}
+                Ok(adopted) => {
+                    if path.is_root() {
+                        self.context.destination.begin()?;
+                    }
+                    if let Some(Err(error)) = adopted.map(|dir| self.adopted.look(&path, &dir)) {
+                        self.context.failures.add(&path, "look again into", &error);
+                    }
+                }
                 // A volume's root often belongs to somebody else; that is no fault of the run.
                 Err(error) if path.is_root() => {
                     let user = rustix::process::geteuid().as_raw();
@@ -368,6 +378,7 @@ impl<'a> Executor<'a> {
                 Err(error) => self.context.failures.add(&path, "set metadata", &error),
             }
         }
+        notes.extend(self.adopted.note());
         notes.extend(self.context.destination.not_kept());
         self.context.destination.still_held()?;
         Ok(notes)

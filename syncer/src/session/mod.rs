@@ -5,6 +5,7 @@
 //!   asks a [`execute::Fetch`] for the content of files: over the network ([`remote`]) or from the tree itself ([`local`]).
 //! - The source answers: [`source`] serves listings, [`feed`] reads and sends files.
 
+mod adopted;
 mod alike;
 mod check;
 mod compare;
