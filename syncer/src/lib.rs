@@ -26,6 +26,7 @@ pub mod rules;
 pub mod scan;
 pub mod session;
 pub mod slice;
+pub mod snapshot;
 pub mod spool;
 pub mod transport;
 pub mod wire;

@@ -13,6 +13,9 @@ pub const MAX_PATH_BYTES: usize = 4096;
 /// The folder at the root of a volume that is Volferry's own. It is never synced, listed or deleted by a run.
 pub const OWN_DIR: &[u8] = b".volferry";
 
+/// The folder in [`OWN_DIR`] that has the volume's snapshots.
+pub const SNAPSHOTS: &[u8] = b"snapshots";
+
 /// Why bytes are not a name or a path of an entry.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages say it
@@ -87,6 +90,12 @@ impl RelPath {
     /// The path as the standard library's type.
     pub fn as_path(&self) -> &std::path::Path {
         OsStr::from_bytes(&self.0).as_ref()
+    }
+
+    /// Whether this is `other` or below it.
+    pub fn starts_with(&self, other: &Self) -> bool {
+        let rest = self.0.strip_prefix(&*other.0);
+        rest.is_some_and(|rest| other.is_root() || rest.is_empty() || rest[0] == b'/')
     }
 
     /// Whether this is the root.

@@ -19,7 +19,10 @@ use rustix::{
 };
 
 use super::{epoch::fill_random, meta, own, remove, volume};
-use crate::{path::OWN_DIR, root::open_child};
+use crate::{
+    path::{OWN_DIR, SNAPSHOTS},
+    root::open_child,
+};
 
 /// The bits that let others than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -154,6 +157,7 @@ impl Private {
                 b"." | b".." => {}
                 folder if name == OWN_DIR && folder == own::SHARDS => self.folder(folder)?.vet(folder)?,
                 folder if name == OWN_DIR && FOLDERS.contains(&folder) => {}
+                folder if name == OWN_DIR && folder == SNAPSHOTS => drop(self.folder(folder)?),
                 _ => self.vet_file(file)?,
             }
         }
@@ -211,7 +215,7 @@ impl Replaced {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path} {problem}, and this run works as user {user}: what is in it cannot be trusted. Run as the user of the earlier runs again, or remove \
-     it as its owner or as root: that loses the destination's id and what an interrupted run has left, and no file of the tree"
+     it as its owner or as root: that loses the destination's id, what an interrupted run has left and all snapshots, and no file of the tree"
 )]
 struct NotOwn {
     path: PathBuf,
@@ -322,6 +326,9 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>
     };
     if let Some(lock) = &lock {
         rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive)?;
+    }
+    if rustix::fs::statat(folder, SNAPSHOTS, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(Errno::NOTEMPTY);
     }
     let volume = volume::read(folder.as_fd()).ok().flatten();
     let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);

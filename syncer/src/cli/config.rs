@@ -12,6 +12,7 @@ use contract::{DeleteLimit, Demands, RunParams, Side};
 use thiserror::Error;
 
 use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ProgressFlag};
+use super::snapshot::flags::SnapshotCommand;
 use crate::{path::RelPath, root::Place, session::Endpoint};
 
 /// How long an end goes on dialling that was not told for how long.
@@ -52,6 +53,7 @@ pub(super) enum ConfigError {
 pub(super) enum Config {
     Keygen { out: PathBuf },
     Run(Box<Run>),
+    Snapshot(Box<SnapshotCommand>),
 }
 
 /// One end of a run, or both.
@@ -123,6 +125,7 @@ impl Config {
     pub(super) fn resolve(flags: Flags, surroundings: Surroundings) -> Result<Self, ConfigError> {
         Ok(match flags.command {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
+            Command::Snapshot(command) => Self::Snapshot(command),
             Command::Send(send) => {
                 let source = place(send.source, send.source_path);
                 let link = LinkConfig::resolve(send.link, Side::Source)?;
@@ -241,7 +244,7 @@ mod tests {
         let flags = Flags::try_parse_from(["volferry"].iter().chain(args)).unwrap();
         match Config::resolve(flags, surroundings)? {
             Config::Run(run) => Ok(*run),
-            Config::Keygen { .. } => panic!("not a run: {args:?}"),
+            Config::Keygen { .. } | Config::Snapshot(_) => panic!("not a run: {args:?}"),
         }
     }
 

@@ -8,6 +8,7 @@ use contract::{
     Compare, Compression, DeleteLimit, Demands, Ownership, Preserve, RunParams, Shard, VolumeId, WriteMode,
 };
 
+use super::snapshot::flags::SnapshotCommand;
 use crate::path::{OWN_DIR, RelPath};
 
 const EXAMPLES: &str = "\
@@ -99,6 +100,13 @@ pub(super) enum Command {
     /// length.
     #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
     Sync(Box<SyncFlags>),
+
+    /// Take, browse, restore, keep and check snapshots of a mounted volume
+    ///
+    /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
+    /// without a cluster. `volferry snapshot create` takes one, `volferry snapshot restore` brings one back.
+    #[command(subcommand)]
+    Snapshot(Box<SnapshotCommand>),
 }
 
 impl Command {
@@ -109,6 +117,7 @@ impl Command {
             Self::Receive(_) => "receive",
             Self::Send(_) => "send",
             Self::Sync(_) => "sync",
+            Self::Snapshot(_) => "snapshot",
         }
     }
 }

@@ -13,6 +13,7 @@ mod report_file;
 mod run;
 mod screen;
 mod signals;
+mod snapshot;
 mod summary;
 
 use std::{
@@ -41,6 +42,10 @@ pub fn main() -> ExitCode {
     });
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
+        Ok(Config::Snapshot(command)) => {
+            raise_file_limit();
+            snapshot::run(*command)
+        }
         Ok(Config::Run(run)) => {
             raise_file_limit();
             buffers::keep_freed_memory();

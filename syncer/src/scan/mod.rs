@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags},
     io::Errno,
 };
 
@@ -70,6 +70,8 @@ pub struct Dir {
     pub leaves_out: bool,
     /// Its number in the file system.
     pub inode: u64,
+    /// The stamp of each entry, where a scan takes stamps; else empty. See [`ScanOptions::stamps`].
+    pub stamps: Box<[u64]>,
 }
 
 /// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
@@ -147,6 +149,8 @@ pub struct ScanOptions {
     pub doubt: Option<Time>,
     /// List the user's attributes of files that may not be read without their values, which is else an error.
     pub unreadable_attrs: bool,
+    /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or its content changes; 0 is no stamp.
+    pub stamps: Option<Time>,
 }
 
 /// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
@@ -355,7 +359,7 @@ impl Walk<'_> {
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
         let (totals, shared) = (part.totals, part.shared.len());
-        let Listed { listing, leaves_out, owners } =
+        let Listed { listing, leaves_out, owners, stamps } =
             match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
@@ -372,7 +376,8 @@ impl Walk<'_> {
         self.queue.done(subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref()).into_iter());
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);
-        part.dirs.push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode }));
+        part.dirs
+            .push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode, stamps }));
     }
 
     /// A directory that cannot be read has an empty, incomplete listing. Of a scan that was told to stop nobody will see it.
@@ -432,6 +437,7 @@ impl Walk<'_> {
         attrs: &mut AttrReader,
         part: &mut Part,
     ) -> io::Result<Listed> {
+        let mut stamps = Vec::new();
         let mut builder = SpillingBuilder::default();
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());
@@ -441,7 +447,7 @@ impl Walk<'_> {
                 continue;
             }
             match self.entry(work, fd, name, rules, attrs, &mut scratch) {
-                Ok(Found::Entry(entry, identity)) => {
+                Ok(Found::Entry(entry, identity, stamp)) => {
                     if let Some((device, inode)) = identity {
                         let place = Place { dir: work.id, index: builder.len() };
                         part.shared.push(Shared { device, inode, place });
@@ -450,6 +456,9 @@ impl Walk<'_> {
                         part.totals.bytes += size;
                     }
                     owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
+                    if self.options.stamps.is_some() {
+                        stamps.push(stamp);
+                    }
                     builder.push(&entry)?;
                 }
                 Ok(Found::Socket) => part.totals.skipped += 1,
@@ -461,7 +470,7 @@ impl Walk<'_> {
                 }
             }
         }
-        Ok(Listed { listing: builder.finish()?, leaves_out, owners })
+        Ok(Listed { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into() })
     }
 
     fn entry<'b>(
@@ -526,7 +535,9 @@ impl Walk<'_> {
             let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
             (device, stat.stx_ino)
         });
-        Ok(Found::Entry(entry, identity))
+        let stamp = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
+        let stamp = stamp.map_or(0, |before| stamp_of(&stat, before));
+        Ok(Found::Entry(entry, identity, stamp))
     }
 
     fn is_doubtful(&self, stat: &Statx) -> bool {
@@ -546,6 +557,8 @@ struct Listed {
     /// There is more that is not part of the run.
     leaves_out: bool,
     owners: Owners,
+    /// One for each entry, where stamps are taken.
+    stamps: Box<[u64]>,
 }
 
 /// What an entry's parts of any length are read into.
@@ -591,8 +604,8 @@ fn own_folder(root: &Root) -> Option<u64> {
 enum Found<'a> {
     /// Volferry's own folder.
     Own,
-    /// An entry; and device and inode of one that may be a hard link of another.
-    Entry(Entry<'a>, Option<(u64, u64)>),
+    /// An entry; device and inode of one that may be a hard link of another; and its stamp.
+    Entry(Entry<'a>, Option<(u64, u64)>, u64),
     Socket,
     Excluded,
     Gone,
@@ -639,6 +652,35 @@ fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
         mtime,
         owner: Owner { uid: stat.stx_uid, gid: stat.stx_gid },
     }
+}
+
+/// The stamp of an open file; see [`ScanOptions::stamps`].
+pub fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, Time::changed(stat), before)
+}
+
+fn stamp_of(stat: &Statx, before: Time) -> u64 {
+    let changed = Time { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec };
+    let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+    stamp(device, stat.stx_ino, changed, before)
+}
+
+/// Mixes device, inode and change time of a file into its stamp; 0 for one that was changed since `before`.
+fn stamp(device: u64, inode: u64, changed: Time, before: Time) -> u64 {
+    if changed >= before {
+        return 0;
+    }
+    let parts = [device, inode, changed.seconds as u64, u64::from(changed.nanos)];
+    parts.into_iter().fold(1, |mixed, part| mix(mixed ^ part)).max(1)
+}
+
+/// Mixes all bits of a word with one another; the constants are those of SplitMix64.
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
 }
 
 fn read_link(fd: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::{
     apply::ApplyError, device::DeviceError, filter::FilterError, monitor::Monitor, root::RootError,
-    transport::TransportError, wire::Refusal,
+    snapshot::SnapshotError, transport::TransportError, wire::Refusal,
 };
 
 /// Why a run did not get to its end.
@@ -14,6 +14,9 @@ pub enum SessionError {
     /// The destination cannot be written to.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// A snapshot cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
     /// A pattern cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -89,6 +92,7 @@ impl SessionError {
             Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
             Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),

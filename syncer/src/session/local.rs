@@ -1,6 +1,6 @@
 //! Both trees in one process: the same plan and apply, and content copied from the source's files.
 
-use std::{collections::VecDeque, io, os::fd::AsFd as _};
+use std::{collections::VecDeque, io, os::fd::AsFd as _, path::Path};
 
 use async_channel::{Receiver, Sender};
 use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
@@ -8,7 +8,7 @@ use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
 use super::{
     SessionError,
     check::LocalHashes,
-    compare::{SourceTree, compare},
+    compare::{Compared, SourceTree, compare},
     device,
     execute::{Context, Fetch, Need},
     read::{CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
@@ -31,6 +31,7 @@ use crate::{
     report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
     scan::{DirId, ROOT, Totals, Tree},
+    slice::Slice,
     transport::TransportError,
     wire::{Listed, SourceDone, TreeHead},
 };
@@ -77,27 +78,62 @@ pub(super) fn run(
         owners: tree.owners.most_frequent(),
         source: SourceDone::default(),
     };
+    let tree = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
+    let source = AtHand { tree, head, origin: Origin::Tree(&root), ready: &|_, _| Ok(None) };
+    bring(source, Found { target: destination, sink, path: &to_path, notes }, params, &failures, watch)
+}
+
+/// A source at hand: its tree, and the way to the content of its files.
+pub(super) struct AtHand<'a, T> {
+    pub tree: T,
+    pub head: TreeHead,
+    pub origin: Origin<'a>,
+    /// Looks at what is to be changed before anything is; may return a note for the report.
+    pub ready: &'a Ready<'a>,
+}
+
+/// Takes what is to be changed, and the destination's root if it is there.
+pub(super) type Ready<'a> = dyn Fn(&Compared, Option<&Root>) -> Result<Option<String>, SessionError> + 'a;
+
+/// A destination, and what was found there.
+pub(super) struct Found<'a> {
+    pub target: Target,
+    pub sink: Tree,
+    pub path: &'a Path,
+    pub notes: Vec<String>,
+}
+
+/// Brings a destination in step with a source at hand.
+pub(super) fn bring<T: SourceTree>(
+    source: AtHand<'_, T>,
+    found: Found<'_>,
+    params: &RunParams,
+    failures: &Failures,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    let AtHand { tree: mut source, head, origin, ready } = source;
+    let Found { target: destination, sink, path: to_path, mut notes } = found;
+    let monitor = watch.monitor();
     watch.enter(Phase::Plan);
-    let mut source = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
     let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
     let mut compared = compare(&mut source, &head, &sink, policy, may_move, &Filter::default())?;
     watch.enter(Phase::Delta);
-    let origin = Origin::Tree(&root);
     let mut hashes = LocalHashes { origin, monitor };
     let changed = match destination.root() {
         Some(to) => {
-            let checker = sink::checker(Origin::Tree(to), &failures, monitor);
+            let checker = sink::checker(Origin::Tree(to), failures, monitor);
             checker.check(&mut compared.dirs, &mut hashes, Some(Step::Update))?
         }
         None => 0,
     };
     compared.settle(&sink, policy);
+    notes.extend(ready(&compared, destination.root())?);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     let destination = match destination {
         Target::Change(destination) => destination,
         Target::Look(looked) => {
-            let (looked, failures, counters) = (&looked, &failures, &counters);
+            let (looked, counters) = (&looked, &counters);
             let rehearsal = Rehearsal { params, head: &head, looked, failures, counters };
             notes.extend(rehearsal.tell(&plan, changed, &mut |actions| {
                 actions.iter().for_each(|action| monitor.planned(action));
@@ -109,12 +145,7 @@ pub(super) fn run(
     if plan.sink.has_attrs() {
         destination.found_attrs();
     }
-    let context = Context {
-        destination: &destination,
-        failures: &failures,
-        counters: &counters,
-        monitor: watch.monitor(),
-    };
+    let context = Context { destination: &destination, failures, counters: &counters, monitor };
     let crew = Crew::new(&destination, monitor, None);
     let applying = Applying { context, params, head: &head, plan: &plan, crew: crew.as_ref() };
     let applied = applying.apply(watch, &mut |executor| {
@@ -129,20 +160,19 @@ pub(super) fn run(
             params,
             settings: destination.settings(),
             root: destination.root(),
-            path: &to_path,
-            failures: &failures,
+            path: to_path,
+            failures,
             monitor,
         };
         notes.extend(verifier.verify(&mut source, &mut hashes, &head)?);
     }
-    let report =
-        report(params, watch, &totals, &counters, &failures, Some(destination.own().volume()), notes);
+    let report = report(params, watch, &totals, &counters, failures, Some(destination.own().volume()), notes);
     destination.close();
     Ok(report)
 }
 
 /// The destination as a run needs it.
-enum Target {
+pub(super) enum Target {
     /// Of a dry run.
     Look(Looked),
     Change(Box<Destination>),
@@ -150,7 +180,7 @@ enum Target {
 
 impl Target {
     /// Also returns what is to be noted in the report.
-    fn open(place: &Place, params: &RunParams) -> Result<(Self, Vec<String>), SessionError> {
+    pub(super) fn open(place: &Place, params: &RunParams) -> Result<(Self, Vec<String>), SessionError> {
         let settings = Settings::resolve(&params.preserve)?;
         if params.dry_run {
             return Looked::at(place, params, settings).map(|(looked, notes)| (Self::Look(looked), notes));
@@ -159,14 +189,14 @@ impl Target {
             .map(|(opened, notes)| (Self::Change(Box::new(opened)), notes))
     }
 
-    fn root(&self) -> Option<&Root> {
+    pub(super) fn root(&self) -> Option<&Root> {
         match self {
             Self::Look(looked) => looked.root(),
             Self::Change(destination) => Some(destination.root()),
         }
     }
 
-    fn doubtful_since(&self) -> Option<Time> {
+    pub(super) fn doubtful_since(&self) -> Option<Time> {
         match self {
             Self::Look(_) => None,
             Self::Change(destination) => destination.doubtful_since(),
@@ -354,6 +384,7 @@ impl Copier<'_> {
             },
         };
         let attrs = match writing.store {
+            Store::Tree(_) if source.is_stored() => Ok(need.attrs.clone()),
             Store::Tree(tree) => {
                 let settings = tree.settings();
                 attrs::read::of_open(source.as_fd(), settings.attrs | settings.count_attrs)
@@ -374,11 +405,21 @@ impl Copier<'_> {
 
     fn copy_whole(&mut self, need: &Need, source: &SourceFile, zeros: Zeros) -> io::Result<Staged> {
         let staged = self.writing.create(need, &mut self.to, need.meta.mode)?;
-        let copied =
-            staged.copy_from(source.content().fd, source.len(), zeros != Zeros::Bytes, self.writing.monitor);
+        let (holes, monitor) = (zeros != Zeros::Bytes, self.writing.monitor);
+        let copied = match source.content() {
+            content if content.start == 0 => staged.copy_from(content.fd, source.len(), holes, monitor),
+            content => copy_part(content, source.len(), &staged),
+        };
         copied.inspect_err(|_| self.writing.unstage(&staged))?;
         Ok(staged)
     }
+}
+
+/// Copies a small file out of the pack that it is in.
+fn copy_part(from: Slice<'_>, len: u64, staged: &Staged) -> io::Result<()> {
+    let mut bytes = vec![0; len as usize];
+    from.read_exact_at(&mut bytes, 0)?;
+    staged.write_at(&bytes, 0)
 }
 
 /// A file that has become shorter is found to have changed later.

@@ -25,6 +25,7 @@ mod read;
 mod reading;
 mod rehearse;
 mod remote;
+mod restore;
 mod rewrite;
 mod shards;
 mod sink;
@@ -41,6 +42,7 @@ use std::{
 use contract::{Demands, ExitCode, Identity, Report, RunParams, RunResult, Side};
 
 pub use error::SessionError;
+pub use restore::{Restore, all_but};
 
 use crate::{
     monitor::Monitor,
@@ -162,6 +164,13 @@ pub fn sync(
 ) -> Outcome {
     let mut clock = Clock::start(monitor);
     let result = local::run(&source.into(), &destination.into(), params, &mut clock.watch);
+    clock.outcome(&params.run, result)
+}
+
+/// Brings a volume, or a path of one, back to what a snapshot has.
+pub fn restore(restore: &Restore<'_>, params: &RunParams, monitor: &Monitor) -> Outcome {
+    let mut clock = Clock::start(monitor);
+    let result = restore.run(params, &mut clock.watch);
     clock.outcome(&params.run, result)
 }
 

@@ -1,7 +1,7 @@
 //! Files of the source, opened so that a change during the read is noticed.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
@@ -52,6 +52,14 @@ pub(super) enum Origin<'a> {
     Tree(&'a Root),
     /// A device, or the image of one; its parts are the files.
     Device(&'a Opened),
+    /// A snapshot, whose files' content is in a store.
+    Stored(&'a dyn Stored),
+}
+
+/// Opens the files of a snapshot.
+pub(super) trait Stored: fmt::Debug + Sync {
+    /// Opens the file `name` of the directory with this number.
+    fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile>;
 }
 
 impl<'a> Origin<'a> {
@@ -71,7 +79,7 @@ impl<'a> Origin<'a> {
     pub(super) fn root(self) -> io::Result<&'a Root> {
         match self {
             Self::Tree(root) => Ok(root),
-            Self::Device(_) => Err(Errno::NOTDIR.into()),
+            Self::Device(_) | Self::Stored(_) => Err(Errno::NOTDIR.into()),
         }
     }
 
@@ -91,6 +99,7 @@ impl<'a> Origin<'a> {
         match self {
             Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name),
             Self::Device(device) => SourceFile::part(device, name),
+            Self::Stored(stored) => stored.open(id, name),
         }
     }
 }
@@ -100,7 +109,29 @@ impl<'a> Origin<'a> {
 pub(super) struct SourceFile {
     fd: OwnedFd,
     stat: Stat,
-    part: Option<OfDevice>,
+    of: Of,
+}
+
+/// What holds the content of a file.
+#[derive(Debug)]
+enum Of {
+    /// The file itself.
+    Itself,
+    /// A device.
+    Device(OfDevice),
+    /// An object of a store, which never changes.
+    Store(OfStore),
+}
+
+/// Where a store has the content of a file, and the file's own length and time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfStore {
+    /// Its first byte in the object.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it was modified.
+    pub mtime: Time,
 }
 
 /// What a file is of a device.
@@ -124,7 +155,7 @@ impl SourceFile {
     pub(super) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
         let stat = settled(&fd)?;
-        Ok(Self { fd, stat, part: None })
+        Ok(Self { fd, stat, of: Of::Itself })
     }
 
     /// The part of a device that has this name.
@@ -132,47 +163,72 @@ impl SourceFile {
         let part = Part::named(name, device.len()).ok_or(Errno::NOENT)?;
         let fd = device.as_fd().try_clone_to_owned()?;
         let stat = rustix::fs::fstat(&fd)?;
-        Ok(Self { fd, stat, part: Some(OfDevice { part, is_block: device.is_block() }) })
+        Ok(Self { fd, stat, of: Of::Device(OfDevice { part, is_block: device.is_block() }) })
+    }
+
+    /// A file whose content an open object of a store has.
+    pub(super) fn stored(fd: OwnedFd, of: OfStore) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat, of: Of::Store(of) })
     }
 
     /// Whether it is a part of a device.
     pub(super) fn is_part(&self) -> bool {
-        self.part.is_some()
+        matches!(self.of, Of::Device(_))
+    }
+
+    /// Whether it is an object of a store, which has none of the file's own metadata.
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self.of, Of::Store(_))
     }
 
     /// Its length in bytes.
     pub(super) fn len(&self) -> u64 {
-        self.part.as_ref().map_or(self.stat.st_size as u64, |of| of.part.len)
+        match &self.of {
+            Of::Itself => self.stat.st_size as u64,
+            Of::Device(of) => of.part.len,
+            Of::Store(of) => of.len,
+        }
     }
 
     /// What is to be read.
     pub(super) fn content(&self) -> Slice<'_> {
-        let start = self.part.as_ref().map_or(0, |of| of.part.start);
+        let start = match &self.of {
+            Of::Itself => 0,
+            Of::Device(of) => of.part.start,
+            Of::Store(of) => of.start,
+        };
         Slice { fd: self.fd.as_fd(), start }
     }
 
     /// Whether it may have holes.
     pub(super) fn has_holes(&self) -> bool {
-        has_holes(&self.stat)
+        self.content().start == 0 && has_holes(&self.stat)
     }
 
-    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own.
+    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own, and an object of a store that of the listing.
     pub(super) fn meta(&self, listed: &Meta) -> Meta {
-        if self.is_part() { *listed } else { meta_of(&self.stat, listed) }
+        match self.of {
+            Of::Itself => meta_of(&self.stat, listed),
+            Of::Device(_) | Of::Store(_) => *listed,
+        }
     }
 
     /// Its modification time.
     pub(super) fn mtime(&self) -> Time {
-        match &self.part {
-            Some(_) => Time::default(),
-            None => Time::modified(&self.stat),
+        match &self.of {
+            Of::Itself => Time::modified(&self.stat),
+            Of::Device(_) => Time::default(),
+            Of::Store(of) => of.mtime,
         }
     }
 
     /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device moves nothing.
     pub(super) fn is_unchanged(&self) -> io::Result<bool> {
-        if self.part.as_ref().is_some_and(|of| of.is_block) {
-            return Ok(true);
+        match &self.of {
+            Of::Store(_) => return Ok(true),
+            Of::Device(of) if of.is_block => return Ok(true),
+            _ => {}
         }
         Ok(is_same(&regular(&self.fd)?, &self.stat))
     }

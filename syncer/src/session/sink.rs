@@ -411,6 +411,7 @@ pub(super) fn scan_tree(
         sizes: sizes(params),
         attrs: Classes::wanted(&params.preserve),
         unreadable_attrs: side == Side::Sink,
+        stamps: None,
     };
     scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
         true => TransportError::Canceled.into(),

@@ -31,6 +31,18 @@ impl FileSystem {
     /// # Errors
     /// Why that cannot be done here.
     pub fn mount(self) -> Result<Mounted, String> {
+        self.mount_with(&[])
+    }
+
+    /// Makes and mounts one in memory that has so much room, such as `8m`.
+    ///
+    /// # Errors
+    /// Why that cannot be done here.
+    pub fn mount_of(self, size: &str) -> Result<Mounted, String> {
+        self.mount_with(&["-o", &format!("size={size}")])
+    }
+
+    fn mount_with(self, options: &[&str]) -> Result<Mounted, String> {
         if !scratch::is_root() {
             return Err("only root may mount".into());
         }
@@ -47,7 +59,7 @@ impl FileSystem {
             run(Command::new(program).args(quietly).arg(&image))?;
         }
         let from = if make.is_empty() { Path::new("tmpfs") } else { &image };
-        run(Command::new("mount").args(["-t", kind]).arg(from).arg(&at))?;
+        run(Command::new("mount").args(["-t", kind]).args(options).arg(from).arg(&at))?;
         Ok(Mounted { place })
     }
 }

@@ -1,0 +1,143 @@
+//! `volferry snapshot show`, `ls`, `cat`, `diff`, `history` and `log`.
+
+use std::io::{self, Write as _};
+
+use contract::ExitCode;
+
+use super::{
+    flags::{CatFlags, DiffFlags, HistoryFlags, LogFlags, LsFlags, OneFlags},
+    json::{ChangeJson, EventJson, NodeJson, SnapshotJson, VersionJson},
+    open, print, say, say_json, which,
+};
+use crate::{
+    path::RelPath,
+    snapshot::{
+        SnapshotError, Store,
+        browse::{self, Node, What},
+        select,
+    },
+};
+
+/// What is read at once of a file that is written to standard output.
+const PIECE_BYTES: u64 = 1 << 20;
+
+pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.volume.dir)?;
+    let snapshot = which(&opened.roots, &flags.which)?;
+    match flags.volume.json {
+        true => say_json(&SnapshotJson::from(snapshot)),
+        false => say(&print::show(snapshot)),
+    }
+    Ok(ExitCode::Done)
+}
+
+pub(super) fn ls(flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.volume.dir)?;
+    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let missing = || SnapshotError::NoPath { id: snapshot.id, path: flags.path.to_string() };
+    let node = browse::at(&opened.store, snapshot, &flags.path)?.ok_or_else(missing)?;
+    let mut listed = Vec::new();
+    let mut tell = |path: &RelPath, node: &Node| match flags.volume.json {
+        true => listed.push(NodeJson::new(path, node)),
+        false => say(&print::node(path, node)),
+    };
+    match &node.what {
+        What::Dir(_) => list(&opened.store, &node, &flags.path, flags.recursive, &mut tell)?,
+        _ => tell(&flags.path, &node),
+    }
+    if flags.volume.json {
+        say_json(&listed);
+    }
+    Ok(ExitCode::Done)
+}
+
+fn list(
+    store: &Store,
+    node: &Node,
+    path: &RelPath,
+    recursive: bool,
+    tell: &mut dyn FnMut(&RelPath, &Node),
+) -> Result<(), SnapshotError> {
+    let What::Dir(folder) = &node.what else { return Ok(()) };
+    for (name, node) in browse::nodes(&store.folder(folder)?) {
+        let Ok(below) = path.join(name) else { continue };
+        tell(&below, &node);
+        if recursive {
+            list(store, &node, &below, true, tell)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.dir)?;
+    let snapshot = select::find(&opened.roots, &flags.id)?;
+    let (content, len) = browse::file(&opened.store, snapshot, &flags.path)?;
+    let Some(content) = content else { return Ok(ExitCode::Done) };
+    opened.store.check(&content, len)?;
+    let file = opened.store.content(&content)?;
+    let failed = |source| SnapshotError::Io { operation: "write", path: "standard output".into(), source };
+    let mut at = 0;
+    while at < len {
+        let mut bytes = vec![0; (len - at).min(PIECE_BYTES) as usize];
+        file.slice().read_exact_at(&mut bytes, at).map_err(failed)?;
+        io::stdout().write_all(&bytes).map_err(failed)?;
+        at += bytes.len() as u64;
+    }
+    Ok(ExitCode::Done)
+}
+
+pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.volume.dir)?;
+    let one = select::find(&opened.roots, &flags.one)?;
+    let other = select::find(&opened.roots, &flags.other)?;
+    let pair = (browse::at(&opened.store, one, &flags.path)?, browse::at(&opened.store, other, &flags.path)?);
+    if pair.0.is_none() && pair.1.is_none() {
+        return Err(SnapshotError::NoPath { id: other.id, path: flags.path.to_string() });
+    }
+    let mut changes = Vec::new();
+    browse::diff(&opened.store, pair, &flags.path, &mut |change, path, node| match flags.volume.json {
+        true => changes.push(ChangeJson::new(change, path, node)),
+        false => say(&format!("{} {path}\n", change.sign())),
+    })?;
+    if flags.volume.json {
+        say_json(&changes);
+    }
+    Ok(ExitCode::Done)
+}
+
+pub(super) fn history(flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.volume.dir)?;
+    let versions = browse::history(&opened.store, opened.roots.kept(), &flags.path)?;
+    match flags.volume.json {
+        true => say_json(
+            &versions.iter().map(|version| VersionJson::new(&flags.path, version)).collect::<Vec<_>>(),
+        ),
+        false => versions.iter().for_each(|version| say(&print::version(version))),
+    }
+    Ok(ExitCode::Done)
+}
+
+pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.volume.dir)?;
+    let log = opened.store.audit()?;
+    match flags.volume.json {
+        true => say_json(&log.events.iter().map(EventJson::from).collect::<Vec<_>>()),
+        false => log.events.iter().for_each(|event| {
+            say(&format!(
+                "{}  {:8}  {}  {}\n",
+                event.time,
+                event.action,
+                event.by,
+                event.snapshots.join(" ")
+            ));
+        }),
+    }
+    match log.broken {
+        None => Ok(ExitCode::Done),
+        Some(line) => {
+            print::complain(&format!("error: line {line} of the log does not fit what is before it\n"));
+            Ok(ExitCode::Partial)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `volferry snapshot tag`, `untag`, `pin`, `unpin` and `forget`: changes of the list alone.
+
+use std::{path::Path, time::SystemTime};
+
+use contract::ExitCode;
+
+use super::{
+    flags::{ForgetFlags, OneFlags, TagFlags},
+    json::SnapshotJson,
+    say, say_json, user, which,
+};
+use crate::{
+    root::Place,
+    snapshot::{
+        Roots, Snapshot, SnapshotError, SnapshotId, create,
+        publish::{check_tag, time_of},
+        select,
+        store::Writer,
+    },
+};
+
+/// Changes the snapshots that `choose` finds, and publishes the list.
+fn change(
+    dir: &Path,
+    action: &str,
+    json: bool,
+    choose: impl FnOnce(&Roots) -> Result<Vec<SnapshotId>, SnapshotError>,
+    edit: impl Fn(&mut Snapshot) -> Result<(), SnapshotError>,
+) -> Result<ExitCode, SnapshotError> {
+    let destination = create::take(&Place::from(dir))?;
+    let mut writer = Writer::open(destination.own(), destination.root(), dir)?;
+    let ids = choose(&writer.roots)?;
+    let mut roots = writer.roots.clone();
+    for id in &ids {
+        roots.get_mut(*id).map_or(Ok(()), &edit)?;
+    }
+    writer.commit_by(roots, action, &user(), &ids)?;
+    let changed: Vec<&Snapshot> = ids.iter().filter_map(|id| writer.roots.get(*id)).collect();
+    match json {
+        true => say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>()),
+        false => ids.iter().for_each(|id| say(&format!("{id}\n"))),
+    }
+    Ok(ExitCode::Done)
+}
+
+pub(super) fn tag(flags: &TagFlags) -> Result<ExitCode, SnapshotError> {
+    flags.tags.iter().try_for_each(|tag| check_tag(tag))?;
+    change(
+        &flags.volume.dir,
+        "tag",
+        flags.volume.json,
+        |roots| one(roots, &flags.id),
+        |snapshot| {
+            snapshot.tags.extend(flags.tags.iter().cloned());
+            snapshot.check_tags()
+        },
+    )
+}
+
+pub(super) fn untag(flags: &TagFlags) -> Result<ExitCode, SnapshotError> {
+    change(
+        &flags.volume.dir,
+        "untag",
+        flags.volume.json,
+        |roots| one(roots, &flags.id),
+        |snapshot| {
+            snapshot.tags.retain(|tag| !flags.tags.contains(tag));
+            Ok(())
+        },
+    )
+}
+
+pub(super) fn pin(flags: &OneFlags, pinned: bool) -> Result<ExitCode, SnapshotError> {
+    let action = if pinned { "pin" } else { "unpin" };
+    let choose = |roots: &Roots| Ok(vec![which(roots, &flags.which)?.id]);
+    change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| {
+        snapshot.pinned = pinned;
+        Ok(())
+    })
+}
+
+pub(super) fn forget(flags: &ForgetFlags) -> Result<ExitCode, SnapshotError> {
+    let (action, when) = match flags.undo {
+        true => ("unforget", None),
+        false => ("forget", Some(time_of(SystemTime::now()))),
+    };
+    let choose = |roots: &Roots| flags.ids.iter().map(|id| Ok(select::find(roots, id)?.id)).collect();
+    change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| {
+        snapshot.forgotten = when;
+        Ok(())
+    })
+}
+
+fn one(roots: &Roots, id: &str) -> Result<Vec<SnapshotId>, SnapshotError> {
+    Ok(vec![select::find(roots, id)?.id])
+}

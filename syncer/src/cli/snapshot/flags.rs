@@ -1,0 +1,388 @@
+//! The flags of `volferry snapshot`, as typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use contract::Compare;
+
+use crate::{
+    path::{PathError, RelPath},
+    snapshot::{EngineChoice, verify::Part},
+};
+
+/// What is to be done with the snapshots of a volume.
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum SnapshotCommand {
+    /// Take a snapshot, and print its id
+    ///
+    /// The exit code is 3 when some entries could not be read: they are named, and missing from the snapshot.
+    Create(CreateFlags),
+
+    /// List the snapshots, the oldest first
+    List(ListFlags),
+
+    /// Show what is known of one snapshot
+    Show(OneFlags),
+
+    /// List a folder of a snapshot
+    Ls(LsFlags),
+
+    /// Write a file of a snapshot to standard output
+    Cat(CatFlags),
+
+    /// Say what differs between two snapshots, a line a path
+    ///
+    /// A line begins with `+` where only B has the path, with `-` where only A has it, with `M` where content or
+    /// kind differs, and with `m` where only mode, owner, time or attributes do.
+    Diff(DiffFlags),
+
+    /// Show the versions that a path has had
+    History(HistoryFlags),
+
+    /// Give a snapshot tags
+    Tag(TagFlags),
+
+    /// Take tags from a snapshot
+    Untag(TagFlags),
+
+    /// Keep a snapshot whatever a policy says
+    Pin(OneFlags),
+
+    /// Let policies decide over a snapshot again
+    Unpin(OneFlags),
+
+    /// Forget snapshots; until the next prune they can be brought back with --undo
+    Forget(ForgetFlags),
+
+    /// Forget what a policy does not keep, and give back the room of everything that is forgotten
+    ///
+    /// A snapshot is kept when one rule keeps it. Each rule for a period keeps the last snapshot of each of the
+    /// newest N periods that have any. Pinned snapshots, those from the future, and the newest whole one stay.
+    /// Each SyncJob's snapshots are judged by themselves.
+    Prune(PruneFlags),
+
+    /// Check every object, name the files of damaged ones, and put right what can be
+    ///
+    /// The exit code is 3 when something is damaged, also when it could be put right: run it again to see.
+    Verify(VerifyFlags),
+
+    /// Show who did what to the snapshots
+    Log(LogFlags),
+
+    /// Print the JSON schema of what the commands print with --json
+    Schema,
+
+    /// Bring the volume, a path of it or another volume back to what a snapshot has
+    ///
+    /// What differs is written, and what the snapshot does not have is removed. All objects that are needed are
+    /// checked before anything changes. The state before is kept in a pinned snapshot, unless --no-safety.
+    Restore(RestoreFlags),
+}
+
+/// The volume that a command is about.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct VolumeFlags {
+    /// The folder where the volume is mounted
+    #[arg(value_name = "DIR")]
+    pub(in crate::cli) dir: PathBuf,
+
+    /// Print JSON on standard output; `volferry snapshot schema` describes it
+    #[arg(long)]
+    pub(in crate::cli) json: bool,
+}
+
+/// The snapshot that a command is about.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(in crate::cli) struct WhichFlags {
+    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    #[arg(value_name = "ID")]
+    pub(in crate::cli) id: Option<String>,
+
+    /// The newest snapshot that was begun at this time or before, such as 2026-11-22T18:00Z or 2026-11-22
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::cli) as_of: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CreateFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// Give it this tag; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(in crate::cli) tags: Vec<String>,
+
+    /// Say something about it
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(in crate::cli) note: String,
+
+    /// Keep it whatever a policy says, until it is unpinned
+    #[arg(long)]
+    pub(in crate::cli) pin: bool,
+
+    /// How content gets into the store: by clones where the file system has them, or by copies
+    #[arg(long, value_name = "auto|clone|copy", default_value = "auto", hide_possible_values = true)]
+    pub(in crate::cli) engine: EngineFlag,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(in crate::cli) enum EngineFlag {
+    Auto,
+    Clone,
+    Copy,
+}
+
+impl From<EngineFlag> for EngineChoice {
+    fn from(flag: EngineFlag) -> Self {
+        match flag {
+            EngineFlag::Auto => Self::Auto,
+            EngineFlag::Clone => Self::Clone,
+            EngineFlag::Copy => Self::Copy,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ListFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// Only those with this tag
+    #[arg(long, value_name = "TAG")]
+    pub(in crate::cli) tag: Option<String>,
+
+    /// Only those of this SyncJob
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) job: Option<String>,
+
+    /// Also those that were forgotten and not yet collected
+    #[arg(long)]
+    pub(in crate::cli) all: bool,
+}
+
+/// A volume and a snapshot.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct OneFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(in crate::cli) which: WhichFlags,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct LsFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    #[arg(value_name = "ID")]
+    pub(in crate::cli) id: String,
+
+    /// The folder in the snapshot
+    #[arg(value_name = "PATH", default_value = ".", value_parser = path_in_snapshot)]
+    pub(in crate::cli) path: RelPath,
+
+    /// Also what is in the folders below
+    #[arg(short = 'R', long)]
+    pub(in crate::cli) recursive: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CatFlags {
+    /// The folder where the volume is mounted
+    #[arg(value_name = "DIR")]
+    pub(in crate::cli) dir: PathBuf,
+
+    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    #[arg(value_name = "ID")]
+    pub(in crate::cli) id: String,
+
+    /// The file in the snapshot
+    #[arg(value_name = "PATH", value_parser = path_in_snapshot)]
+    pub(in crate::cli) path: RelPath,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct DiffFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// The snapshot that is compared with
+    #[arg(value_name = "A")]
+    pub(in crate::cli) one: String,
+
+    /// The snapshot that is compared
+    #[arg(value_name = "B")]
+    pub(in crate::cli) other: String,
+
+    /// Only this path
+    #[arg(value_name = "PATH", default_value = ".", value_parser = path_in_snapshot)]
+    pub(in crate::cli) path: RelPath,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct HistoryFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// The path in the snapshots
+    #[arg(value_name = "PATH", value_parser = path_in_snapshot)]
+    pub(in crate::cli) path: RelPath,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TagFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    #[arg(value_name = "ID")]
+    pub(in crate::cli) id: String,
+
+    /// The tags
+    #[arg(value_name = "TAG", required = true)]
+    pub(in crate::cli) tags: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ForgetFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// Ids or their first digits; with --undo whole ids
+    #[arg(value_name = "ID", required = true)]
+    pub(in crate::cli) ids: Vec<String>,
+
+    /// Bring them back
+    #[arg(long)]
+    pub(in crate::cli) undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PruneFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// Keep the newest N
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(in crate::cli) keep_last: u32,
+
+    /// Keep the last one of each of N hours
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(in crate::cli) keep_hourly: u32,
+
+    /// Keep the last one of each of N days
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(in crate::cli) keep_daily: u32,
+
+    /// Keep the last one of each of N weeks
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(in crate::cli) keep_weekly: u32,
+
+    /// Keep the last one of each of N months
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(in crate::cli) keep_monthly: u32,
+
+    /// Keep the last one of each of N years
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(in crate::cli) keep_yearly: u32,
+
+    /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
+    #[arg(long, value_name = "TIME", value_parser = super::time::span_seconds)]
+    pub(in crate::cli) keep_within: Option<u64>,
+
+    /// Keep all with this tag; may be repeated
+    #[arg(long, value_name = "TAG")]
+    pub(in crate::cli) keep_tag: Vec<String>,
+
+    /// Of what is kept, drop the oldest until the rest takes at most this, such as 10G
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
+    pub(in crate::cli) max_bytes: Option<u64>,
+
+    /// Apply no policy: only collect what was forgotten
+    #[arg(long)]
+    pub(in crate::cli) forgotten: bool,
+
+    /// Only judge the snapshots of this SyncJob
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) job: Option<String>,
+
+    /// The time zone of days, weeks, months and years, such as Europe/Berlin [default: this machine's]
+    #[arg(long, value_name = "ZONE", value_parser = super::time::zone)]
+    pub(in crate::cli) time_zone: Option<jiff::tz::TimeZone>,
+
+    /// Remove at most so many files a second
+    #[arg(long, value_name = "FILES")]
+    pub(in crate::cli) rate: Option<u32>,
+
+    /// Say what would go and what it would free, and change nothing
+    #[arg(short = 'n', long)]
+    pub(in crate::cli) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct VerifyFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    /// Read the contents of the Nth of M parts only; M runs read all
+    #[arg(long, value_name = "N/M", value_parser = part)]
+    pub(in crate::cli) part: Option<Part>,
+
+    /// Only check, and put nothing right
+    #[arg(long)]
+    pub(in crate::cli) no_heal: bool,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct LogFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RestoreFlags {
+    #[command(flatten)]
+    pub(in crate::cli) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(in crate::cli) which: WhichFlags,
+
+    /// Only this file or folder of the snapshot; all else stays as it is
+    #[arg(long, value_name = "PATH", value_parser = path_in_snapshot)]
+    pub(in crate::cli) path: Option<RelPath>,
+
+    /// Restore this folder here instead; its last name is made if it is not there
+    #[arg(long, value_name = "OTHER")]
+    pub(in crate::cli) to: Option<PathBuf>,
+
+    /// Say what would be done, a line an action on standard output, and change nothing
+    #[arg(short = 'n', long)]
+    pub(in crate::cli) dry_run: bool,
+
+    /// Do not keep the state before in a pinned snapshot
+    #[arg(long)]
+    pub(in crate::cli) no_safety: bool,
+
+    /// What decides that a file is as the snapshot has it: size and modification time, or its content's hash
+    #[arg(long, value_name = "metadata|content", default_value = "metadata")]
+    pub(in crate::cli) compare: Compare,
+}
+
+/// Reads a path in a snapshot: `.` and `/` are its root, and a slash at the start or the end counts as nothing.
+fn path_in_snapshot(text: &str) -> Result<RelPath, PathError> {
+    match text.trim_matches('/') {
+        "" | "." => Ok(RelPath::root()),
+        path => RelPath::parse(path.trim_start_matches("./").as_bytes()),
+    }
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((nth, of)) if nth >= 1 && nth <= of => Ok(Part { nth, of }),
+        _ => Err("write it as N/M, N from 1 to M".into()),
+    }
+}

@@ -1,0 +1,345 @@
+//! What the commands print as JSON. Programs rely on it: fields are added, and never renamed.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::time::rfc3339;
+use crate::{
+    path::RelPath,
+    snapshot::{
+        Engine, Snapshot,
+        audit::Event,
+        browse::{Change, Node, Version, What},
+        retain::Verdict,
+        verify::Verified,
+    },
+};
+
+/// A snapshot.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SnapshotJson {
+    /// Its name: 16 hexadecimal digits.
+    pub id: String,
+    /// The hash of its tree: equal trees have equal digests.
+    pub digest: String,
+    /// When it was begun, as RFC 3339 has it.
+    pub began: String,
+    /// When it was published.
+    pub taken: String,
+    /// Entries of the tree.
+    pub entries: u64,
+    /// Bytes of all files together.
+    pub bytes: u64,
+    /// Bytes that it added to the store.
+    pub added_bytes: u64,
+    /// Entries that could not be read and are missing.
+    pub failed: u64,
+    /// How content got into the store: `clone` or `copy`.
+    pub engine: &'static str,
+    /// The run that took it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub run: String,
+    /// The SyncJob that it belongs to.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub job: String,
+    /// Who took it.
+    pub user: String,
+    /// What a user says about it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub note: String,
+    /// Labels to find it by.
+    pub tags: Vec<String>,
+    /// Whether it is kept whatever a policy says.
+    pub pinned: bool,
+    /// When it was forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forgotten: Option<String>,
+}
+
+impl From<&Snapshot> for SnapshotJson {
+    fn from(snapshot: &Snapshot) -> Self {
+        Self {
+            id: snapshot.id.to_string(),
+            digest: snapshot.digest().to_hex().to_string(),
+            began: rfc3339(snapshot.began),
+            taken: rfc3339(snapshot.taken),
+            entries: snapshot.entries,
+            bytes: snapshot.bytes,
+            added_bytes: snapshot.added_bytes,
+            failed: snapshot.failed,
+            engine: engine_name(snapshot.engine),
+            run: snapshot.run.clone(),
+            job: snapshot.job.clone(),
+            user: snapshot.user.clone(),
+            note: snapshot.note.clone(),
+            tags: snapshot.tags.iter().cloned().collect(),
+            pinned: snapshot.pinned,
+            forgotten: snapshot.forgotten.map(rfc3339),
+        }
+    }
+}
+
+/// The word for an engine.
+pub(super) fn engine_name(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Clone => "clone",
+        Engine::Copy => "copy",
+    }
+}
+
+/// An entry of a snapshot.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeJson {
+    /// From the root of the volume; bytes that are not UTF-8 are written as `\\xNN`.
+    pub path: String,
+    /// `file`, `directory`, `symlink`, `hardLink`, `fifo`, `charDevice` or `blockDevice`.
+    pub kind: &'static str,
+    /// The twelve permission bits.
+    pub mode: u16,
+    /// User, by number.
+    pub uid: u32,
+    /// Group, by number.
+    pub gid: u32,
+    /// When it was modified.
+    pub mtime: String,
+    /// The length of a file in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// BLAKE3 of a file's bytes; none of an empty one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Where a link leads to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+impl NodeJson {
+    pub(super) fn new(path: &RelPath, node: &Node) -> Self {
+        let (size, content, target) = match &node.what {
+            What::File { len, content } => (Some(*len), content.map(|content| content.id.to_string()), None),
+            What::Symlink(target) | What::HardLink(target) => {
+                (None, None, Some(crate::path::display(target)))
+            }
+            _ => (None, None, None),
+        };
+        let meta = &node.meta;
+        Self {
+            path: path.to_string(),
+            kind: node.what.name(),
+            mode: meta.mode,
+            uid: meta.owner.uid,
+            gid: meta.owner.gid,
+            mtime: rfc3339(meta.mtime),
+            size,
+            content,
+            target,
+        }
+    }
+}
+
+/// A path that differs between two snapshots.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ChangeJson {
+    /// `added`, `removed`, `modified` or `metadata`.
+    pub change: &'static str,
+    /// What the second snapshot has there; of something removed, what the first has.
+    pub entry: NodeJson,
+}
+
+impl ChangeJson {
+    pub(super) fn new(change: Change, path: &RelPath, node: &Node) -> Self {
+        Self { change: change_name(change), entry: NodeJson::new(path, node) }
+    }
+}
+
+fn change_name(change: Change) -> &'static str {
+    match change {
+        Change::Added => "added",
+        Change::Removed => "removed",
+        Change::Modified => "modified",
+        Change::Metadata => "metadata",
+    }
+}
+
+/// A version of a path.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VersionJson {
+    /// How it differs from the version before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<&'static str>,
+    /// The first snapshot that has it so.
+    pub first: String,
+    /// When that was taken.
+    pub first_taken: String,
+    /// The last snapshot in a row that has it so.
+    pub last: String,
+    /// What they have there; nothing where it is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<NodeJson>,
+}
+
+impl VersionJson {
+    pub(super) fn new(path: &RelPath, version: &Version<'_>) -> Self {
+        Self {
+            change: version.change.map(change_name),
+            first: version.first.id.to_string(),
+            first_taken: rfc3339(version.first.taken),
+            last: version.last.id.to_string(),
+            entry: version.node.as_ref().map(|node| NodeJson::new(path, node)),
+        }
+    }
+}
+
+/// What a prune did, or would do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PruneJson {
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// The ids of the snapshots that went.
+    pub removed: Vec<String>,
+    /// Those that a policy kept.
+    pub kept: Vec<VerdictJson>,
+    /// Bytes that became free.
+    pub freed_bytes: u64,
+    /// Files of the store that went.
+    pub freed_files: u64,
+    /// A restore reads from the store, so that the next prune gives the room back.
+    pub deferred: bool,
+}
+
+/// A snapshot that is kept.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VerdictJson {
+    /// The snapshot.
+    pub id: String,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+impl From<&Verdict> for VerdictJson {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            id: verdict.id.to_string(),
+            reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VerifyJson {
+    /// Objects that were checked.
+    pub objects: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// The objects that are damaged.
+    pub damaged: Vec<DamageJson>,
+    /// Places of the list of snapshots that cannot be read.
+    pub damaged_records: u64,
+    /// The first line of the audit log that does not fit what is before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_broken_at: Option<u64>,
+}
+
+/// A damaged object.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DamageJson {
+    /// Where it is.
+    pub object: String,
+    /// What is wrong with it.
+    pub error: String,
+    /// How many files and directories need it.
+    pub count: u64,
+    /// The first of them.
+    pub files: Vec<DamagedFileJson>,
+    /// What it was put right from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub healed_from: Option<String>,
+}
+
+/// A file or directory that needs a damaged object.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DamagedFileJson {
+    /// The snapshot.
+    pub snapshot: String,
+    /// The path in it.
+    pub path: String,
+}
+
+impl From<&Verified> for VerifyJson {
+    fn from(verified: &Verified) -> Self {
+        let damaged = verified.damaged.iter().map(|damage| DamageJson {
+            object: damage.object.clone(),
+            error: damage.error.clone(),
+            count: damage.count,
+            files: damage
+                .files
+                .iter()
+                .map(|(id, path)| DamagedFileJson { snapshot: id.to_string(), path: path.to_string() })
+                .collect(),
+            healed_from: damage.healed_from.clone(),
+        });
+        Self {
+            objects: verified.objects,
+            bytes: verified.bytes,
+            damaged: damaged.collect(),
+            damaged_records: verified.damaged_records,
+            audit_broken_at: verified.audit_broken_at,
+        }
+    }
+}
+
+/// A line of the audit log.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EventJson {
+    /// When.
+    pub time: String,
+    /// What was done.
+    pub action: String,
+    /// The user or the run.
+    pub by: String,
+    /// The snapshots that it is about.
+    pub snapshots: Vec<String>,
+}
+
+impl From<&Event> for EventJson {
+    fn from(event: &Event) -> Self {
+        let Event { time, action, by, snapshots } = event.clone();
+        Self { time, action, by, snapshots }
+    }
+}
+
+/// What each command prints with `--json`.
+#[derive(Debug, JsonSchema)]
+#[allow(dead_code)] // only its schema is of use
+struct Commands {
+    create: SnapshotJson,
+    list: Vec<SnapshotJson>,
+    show: SnapshotJson,
+    tag: Vec<SnapshotJson>,
+    untag: Vec<SnapshotJson>,
+    pin: Vec<SnapshotJson>,
+    unpin: Vec<SnapshotJson>,
+    forget: Vec<SnapshotJson>,
+    ls: Vec<NodeJson>,
+    diff: Vec<ChangeJson>,
+    history: Vec<VersionJson>,
+    prune: PruneJson,
+    verify: VerifyJson,
+    log: Vec<EventJson>,
+}
+
+/// The schema of what each command prints: an object with a property for each command.
+pub(super) fn schema() -> schemars::Schema {
+    schemars::schema_for!(Commands)
+}

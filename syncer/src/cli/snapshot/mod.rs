@@ -1,0 +1,142 @@
+//! `volferry snapshot`: snapshots of a mounted volume, without a cluster.
+
+mod browse;
+mod change;
+pub(in crate::cli) mod flags;
+mod json;
+mod print;
+mod prune;
+mod restore;
+mod time;
+mod verify;
+
+use std::{
+    io::{self, Write as _},
+    path::Path,
+};
+
+use contract::ExitCode;
+
+use self::flags::{CreateFlags, ListFlags, SnapshotCommand, WhichFlags};
+use super::chain;
+use crate::{
+    report::Failures,
+    root::{Place, Root},
+    snapshot::{Roots, Snapshot, SnapshotError, Store, create, publish::Labels, select},
+};
+
+/// Carries out a command on the snapshots of a volume.
+pub(super) fn run(command: SnapshotCommand) -> ExitCode {
+    let done = match command {
+        SnapshotCommand::Create(flags) => create_one(flags),
+        SnapshotCommand::List(flags) => list(&flags),
+        SnapshotCommand::Restore(flags) => restore::run(&flags),
+        SnapshotCommand::Show(flags) => browse::show(&flags),
+        SnapshotCommand::Ls(flags) => browse::ls(&flags),
+        SnapshotCommand::Cat(flags) => browse::cat(&flags),
+        SnapshotCommand::Diff(flags) => browse::diff(&flags),
+        SnapshotCommand::History(flags) => browse::history(&flags),
+        SnapshotCommand::Tag(flags) => change::tag(&flags),
+        SnapshotCommand::Untag(flags) => change::untag(&flags),
+        SnapshotCommand::Pin(flags) => change::pin(&flags, true),
+        SnapshotCommand::Unpin(flags) => change::pin(&flags, false),
+        SnapshotCommand::Forget(flags) => change::forget(&flags),
+        SnapshotCommand::Prune(flags) => prune::run(&flags),
+        SnapshotCommand::Verify(flags) => verify::run(&flags),
+        SnapshotCommand::Log(flags) => browse::log(&flags),
+        SnapshotCommand::Schema => {
+            say_json(&json::schema());
+            Ok(ExitCode::Done)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        tell(&error);
+        ExitCode::Failed
+    })
+}
+
+/// Prints an error, and what can be done about it, on standard error.
+fn tell(error: &SnapshotError) {
+    let mut text = format!("error: {}\n", chain(error));
+    if let Some(hint) = error.hint() {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    // Where the text cannot be printed there is nowhere to say so.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints text on standard output. A reader that went away is no error.
+fn say(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+fn say_json(value: &impl serde::Serialize) {
+    say(&format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default()));
+}
+
+/// The store of a volume and its list, to be read.
+struct Opened {
+    store: Store,
+    roots: Roots,
+}
+
+fn open(dir: &Path) -> Result<Opened, SnapshotError> {
+    let root = Root::enter(&Place::from(dir))?;
+    let store = Store::open(&root, dir)?.ok_or_else(|| SnapshotError::None(dir.into()))?;
+    let roots = store.roots()?;
+    warn_of_damage(&store, &roots);
+    Ok(Opened { store, roots })
+}
+
+fn warn_of_damage(store: &Store, roots: &Roots) {
+    if roots.damages() > 0 {
+        let path = store.path().join("roots");
+        let text = format!("warning: {} is damaged, and some snapshots may not be listed\n", path.display());
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+fn which<'r>(roots: &'r Roots, which: &WhichFlags) -> Result<&'r Snapshot, SnapshotError> {
+    match (&which.as_of, &which.id) {
+        (Some(time), _) => select::as_of(roots, time::parse(time)?),
+        (None, id) => select::find(roots, id.as_deref().unwrap_or(select::LATEST)),
+    }
+}
+
+/// Says who changes snapshots.
+fn user() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
+}
+
+fn create_one(flags: CreateFlags) -> Result<ExitCode, SnapshotError> {
+    let CreateFlags { volume, tags, note, pin, engine } = flags;
+    let labels =
+        Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
+    labels.check()?;
+    let failures = Failures::default();
+    let snapshot = create::create(&Place::from(&volume.dir), labels, engine.into(), &failures)?;
+    match volume.json {
+        true => say_json(&json::SnapshotJson::from(&snapshot)),
+        false => say(&format!("{}\n", snapshot.id)),
+    }
+    print::failures(&failures);
+    Ok(if snapshot.is_whole() { ExitCode::Done } else { ExitCode::Partial })
+}
+
+fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = match open(&flags.volume.dir) {
+        Err(SnapshotError::None(_)) => None,
+        result => Some(result?),
+    };
+    let snapshots = opened.iter().flat_map(|opened| &opened.roots.snapshots);
+    let listed: Vec<&Snapshot> = snapshots
+        .filter(|snapshot| flags.all || snapshot.forgotten.is_none())
+        .filter(|snapshot| flags.tag.as_ref().is_none_or(|tag| snapshot.tags.contains(tag)))
+        .filter(|snapshot| flags.job.as_ref().is_none_or(|job| snapshot.job == *job))
+        .collect();
+    match flags.volume.json {
+        true => say_json(&listed.into_iter().map(json::SnapshotJson::from).collect::<Vec<_>>()),
+        false => say(&print::list(&listed)),
+    }
+    Ok(ExitCode::Done)
+}

@@ -1,0 +1,83 @@
+//! `volferry snapshot prune`.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use contract::ExitCode;
+use jiff::tz::TimeZone;
+
+use super::{
+    flags::PruneFlags,
+    json::{PruneJson, VerdictJson},
+    print, say, say_json, user,
+};
+use crate::{
+    root::Place,
+    snapshot::{
+        Roots, Snapshot, SnapshotError, SnapshotId,
+        collect::{self, Collected},
+        create,
+        publish::time_of,
+        retain::{Policy, Verdict, judge},
+        store::Writer,
+    },
+};
+
+impl PruneFlags {
+    fn policy(&self) -> Policy {
+        Policy {
+            last: self.keep_last,
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+            within_seconds: self.keep_within,
+            tags: self.keep_tag.iter().cloned().collect(),
+            max_bytes: self.max_bytes,
+        }
+    }
+
+    /// Judges the snapshots that are not forgotten.
+    fn judge(&self, roots: &Roots) -> Result<Vec<Verdict>, SnapshotError> {
+        if self.forgotten {
+            return Ok(Vec::new());
+        }
+        let is_judged = |snapshot: &&Snapshot| self.job.as_ref().is_none_or(|job| snapshot.job == *job);
+        let judged: Vec<&Snapshot> = roots.kept().filter(is_judged).collect();
+        let zone = self.time_zone.clone().unwrap_or_else(TimeZone::system);
+        Ok(judge(&judged, &self.policy(), time_of(SystemTime::now()), &zone)?)
+    }
+}
+
+/// Judges, collects, and says what went and why the rest stays.
+pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
+    let dir = &flags.volume.dir;
+    let destination = create::take(&Place::from(dir))?;
+    let mut writer = Writer::open(destination.own(), destination.root(), dir)?;
+    let verdicts = flags.judge(&writer.roots)?;
+    let forgotten = writer.roots.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_some());
+    let judged = verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id);
+    let gone: BTreeSet<SnapshotId> = forgotten.map(|snapshot| snapshot.id).chain(judged).collect();
+    let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
+    let before = writer.roots.clone();
+    let mut collected = Collected::All;
+    if !flags.dry_run {
+        collected = collect::collect(&mut writer, &plan, &user())?;
+        collect::empty_trash(&writer, flags.rate)?;
+    }
+    match flags.volume.json {
+        true => say_json(&PruneJson {
+            dry_run: flags.dry_run,
+            removed: plan.snapshots.iter().map(ToString::to_string).collect(),
+            kept: verdicts.iter().filter(|verdict| verdict.is_kept()).map(VerdictJson::from).collect(),
+            freed_bytes: plan.bytes,
+            freed_files: plan.files(),
+            deferred: collected == Collected::Later,
+        }),
+        false => say(&print::prune(&before, &verdicts, &plan, flags.dry_run)),
+    }
+    if collected == Collected::Later {
+        print::complain("note: a restore reads from the store: the room is given back by the next prune\n");
+    }
+    Ok(ExitCode::Done)
+}

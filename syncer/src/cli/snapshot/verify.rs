@@ -1,0 +1,42 @@
+//! `volferry snapshot verify`.
+
+use contract::ExitCode;
+
+use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
+use crate::{
+    root::Place,
+    snapshot::{
+        SnapshotError, create,
+        store::Writer,
+        verify::{Verified, heal, verify},
+    },
+};
+
+/// Checks, heals and names what is damaged.
+pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
+    let opened = open(&flags.volume.dir)?;
+    let mut verified = verify(&opened.store, &opened.roots, flags.part.unwrap_or_default())?;
+    if !verified.damaged.is_empty() && !flags.no_heal {
+        put_right(flags, &mut verified)?;
+    }
+    match flags.volume.json {
+        true => say_json(&VerifyJson::from(&verified)),
+        false => say(&print::verified(&verified)),
+    }
+    Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })
+}
+
+/// Without the volume's lock nothing is healed, and what is damaged is still told.
+fn put_right(flags: &VerifyFlags, verified: &mut Verified) -> Result<(), SnapshotError> {
+    let dir = &flags.volume.dir;
+    let destination = match create::take(&Place::from(dir)) {
+        Ok(destination) => destination,
+        Err(error) => {
+            print::complain(&format!("note: nothing is put right now: {error}\n"));
+            return Ok(());
+        }
+    };
+    let writer = Writer::open(destination.own(), destination.root(), dir)?;
+    heal(&writer, destination.root(), &mut verified.damaged)?;
+    writer.log("heal", &user(), &[])
+}

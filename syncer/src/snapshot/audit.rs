@@ -1,0 +1,181 @@
+//! The log of who created, restored, forgot and collected snapshots: the file `audit`, which only grows.
+//!
+//! Each line is the hash of the line before and of its own text, a space, and the text, which is JSON. So nobody can change or remove a line unseen but by writing all that follow anew.
+
+use std::{
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::fd::BorrowedFd,
+};
+
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use super::store::{open_file, write_all};
+
+const AUDIT: &str = "audit";
+
+/// The longest line, in bytes.
+const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// The digits of a hash.
+const HASH_DIGITS: usize = 32;
+
+/// The hash before the first line.
+const NO_HASH: &str = "00000000000000000000000000000000";
+
+/// What was done to a volume's snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, as RFC 3339 has it.
+    pub time: String,
+    /// What: `create`, `restore`, `tag`, `pin`, `forget`, `collect` and so on.
+    pub action: String,
+    /// The user of the command, or the run.
+    pub by: String,
+    /// The snapshots that it is about.
+    pub snapshots: Vec<String>,
+}
+
+/// What a log has, and whether all of it can be trusted.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// The lines that fit the chain, the oldest first.
+    pub events: Vec<Event>,
+    /// The number of the first line that does not fit what is before it; lines count from 1.
+    pub broken: Option<u64>,
+}
+
+/// Appends a line, after cutting off what a crash left of one. Costs the same however long the log is.
+///
+/// # Errors
+/// When the file cannot be written to.
+pub(super) fn append(dir: BorrowedFd<'_>, event: &Event) -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
+    let (whole, last) = last_line(&file)?;
+    rustix::fs::ftruncate(&file, whole)?;
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(whole))?;
+    let text = serde_json::to_string(event)?;
+    write_all(&file, line(&last, &text).as_bytes())?;
+    Ok(rustix::fs::fdatasync(&file)?)
+}
+
+/// The length of all whole lines, and the hash of the last one. The end of the file is read, and no more.
+fn last_line(file: &std::os::fd::OwnedFd) -> io::Result<(u64, String)> {
+    let mut file = std::fs::File::from(file.try_clone()?);
+    let len = file.metadata()?.len();
+    let start = len.saturating_sub(2 * MAX_LINE_BYTES as u64);
+    file.seek(SeekFrom::Start(start))?;
+    let mut end = Vec::new();
+    file.take(2 * MAX_LINE_BYTES as u64).read_to_end(&mut end)?;
+    let Some(newline) = end.iter().rposition(|byte| *byte == b'\n') else { return Ok((0, NO_HASH.into())) };
+    let lines = &end[..newline];
+    let first = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
+    let hash = lines[first..].get(..HASH_DIGITS).unwrap_or_default();
+    Ok((start + newline as u64 + 1, String::from_utf8_lossy(hash).into_owned()))
+}
+
+fn line(before: &str, text: &str) -> String {
+    format!("{} {text}\n", hash_of(before, text))
+}
+
+fn hash_of(before: &str, text: &str) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("volferry 2026-11-22 a line of the audit log v1");
+    hasher.update(before.as_bytes()).update(text.as_bytes());
+    hasher.finalize().to_hex()[..HASH_DIGITS].to_owned()
+}
+
+/// Reads a log and follows its chain.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
+    let file = match open_file(dir, AUDIT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::default()),
+        result => result?,
+    };
+    let mut bytes = Vec::new();
+    std::fs::File::from(file).read_to_end(&mut bytes)?;
+    Ok(follow(&bytes))
+}
+
+fn follow(bytes: &[u8]) -> Log {
+    let mut log = Log::default();
+    let mut before = NO_HASH.to_owned();
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    for (number, line) in (1..).zip(bytes[..whole].split_inclusive(|byte| *byte == b'\n')) {
+        let Some(event) = check(&mut before, line) else {
+            log.broken = Some(number);
+            return log;
+        };
+        log.events.push(event);
+    }
+    log
+}
+
+fn check(before: &mut String, line: &[u8]) -> Option<Event> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (hash, text) = line.split_once(' ')?;
+    if hash != hash_of(before, text) {
+        return None;
+    }
+    hash.clone_into(before);
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::fd::AsFd as _};
+
+    use super::*;
+
+    fn event(nth: usize) -> Event {
+        let snapshots = vec![format!("{nth:016x}")];
+        Event { time: "2026-11-22T18:00:00Z".into(), action: "create".into(), by: "uid 0".into(), snapshots }
+    }
+
+    fn with_lines(count: usize) -> (tempfile::TempDir, fs::File) {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = fs::File::open(dir.path()).unwrap();
+        (0..count).for_each(|nth| append(fd.as_fd(), &event(nth)).unwrap());
+        (dir, fd)
+    }
+
+    #[test]
+    fn lines_are_appended_and_a_torn_one_is_cut_off() {
+        let (dir, fd) = with_lines(3);
+        let path = dir.path().join(AUDIT);
+        let whole = fs::read(&path).unwrap();
+        for torn in [&b"0123"[..], &whole[..whole.len() / 3 - 1]] {
+            fs::write(&path, [&whole, torn].concat()).unwrap();
+            assert_eq!(read(fd.as_fd()).unwrap().events.len(), 3);
+            append(fd.as_fd(), &event(3)).unwrap();
+            let log = read(fd.as_fd()).unwrap();
+            assert_eq!((log.events, log.broken), ((0..4).map(event).collect(), None));
+        }
+    }
+
+    #[test]
+    fn a_changed_or_missing_line_breaks_the_chain() {
+        let (dir, fd) = with_lines(4);
+        let path = dir.path().join(AUDIT);
+        let whole = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+        fs::write(&path, whole.replace("0000000000000001", "0000000000000009")).unwrap();
+        assert_eq!(read(fd.as_fd()).unwrap().broken, Some(2));
+        fs::write(&path, [lines[0], lines[2], lines[3]].concat()).unwrap();
+        assert_eq!(read(fd.as_fd()).unwrap().broken, Some(2));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let (_dir, fd) = with_lines(2);
+        let mut bytes = Vec::new();
+        fs::File::from(open_file(fd.as_fd(), AUDIT).unwrap()).read_to_end(&mut bytes).unwrap();
+        for at in 0..bytes.len() - 1 {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(follow(&damaged).broken.is_some(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What a snapshot has at a path, how two snapshots differ, and which versions of a path there are.
+
+use std::cmp::Ordering;
+
+use super::{
+    content::Content,
+    error::SnapshotError,
+    folder::{Folder, FolderRef, has_content},
+    roots::Snapshot,
+    store::Store,
+};
+use crate::{
+    attrs::AttrsBuf,
+    entry::{Entry, Kind, Meta},
+    path::RelPath,
+};
+
+/// The longest chain of hard links that is followed: a link leads to a file, never to another link.
+const MAX_HOPS: usize = 2;
+
+/// An entry of a snapshot, or its root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// What it is.
+    pub what: What,
+    /// Mode, time and owner; of a hard link, those of the file that it leads to are elsewhere.
+    pub meta: Meta,
+    /// Extended attributes.
+    pub attrs: AttrsBuf,
+}
+
+/// What an entry is, with what only its kind has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A regular file; an empty one has no content.
+    File {
+        /// Length in bytes.
+        len: u64,
+        /// Where its content is.
+        content: Option<Content>,
+    },
+    /// A directory.
+    Dir(FolderRef),
+    /// A symbolic link to this target.
+    Symlink(Vec<u8>),
+    /// One more name of the file at this path.
+    HardLink(Vec<u8>),
+    /// A named pipe.
+    Fifo,
+    /// A character device.
+    CharDevice(u64),
+    /// A block device.
+    BlockDevice(u64),
+}
+
+impl Node {
+    /// The entry of a listing that it has under this name.
+    pub fn entry<'a>(&'a self, name: &'a [u8]) -> Entry<'a> {
+        let kind = match &self.what {
+            What::File { len, .. } => Kind::File { size: *len },
+            What::Dir(_) => Kind::Dir,
+            What::Symlink(target) => Kind::Symlink { target },
+            What::HardLink(to) => Kind::HardLink { to },
+            What::Fifo => Kind::Fifo,
+            What::CharDevice(rdev) => Kind::CharDevice { rdev: *rdev },
+            What::BlockDevice(rdev) => Kind::BlockDevice { rdev: *rdev },
+        };
+        Entry { name, kind, meta: self.meta, attrs: self.attrs.as_attrs() }
+    }
+}
+
+impl What {
+    /// The word for the kind.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "file",
+            Self::Dir(_) => "directory",
+            Self::Symlink(_) => "symlink",
+            Self::HardLink(_) => "hardLink",
+            Self::Fifo => "fifo",
+            Self::CharDevice(_) => "charDevice",
+            Self::BlockDevice(_) => "blockDevice",
+        }
+    }
+
+    /// Whether both are of one kind and have the same content. Of directories only that they are directories.
+    fn has_same_content(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dir(_), Self::Dir(_)) => true,
+            (Self::File { len, content }, Self::File { len: other_len, content: other }) => {
+                len == other_len && content.map(|it| it.id) == other.map(|it| it.id)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
+/// The entries of a directory, in the order of their names.
+pub fn nodes(folder: &Folder) -> impl Iterator<Item = (&[u8], Node)> {
+    let (mut children, mut contents) = (folder.children.iter(), folder.contents.iter());
+    folder.listing.iter().filter_map(move |entry| {
+        let content = has_content(&entry.kind).then(|| contents.next().copied()).flatten();
+        let child = (entry.kind == Kind::Dir).then(|| children.next().copied()).flatten();
+        Some((entry.name, node(&entry, content, child)?))
+    })
+}
+
+fn node(entry: &Entry<'_>, content: Option<Content>, child: Option<FolderRef>) -> Option<Node> {
+    let what = match entry.kind {
+        Kind::File { size } => What::File { len: size, content },
+        Kind::Dir => What::Dir(child?),
+        Kind::Symlink { target } => What::Symlink(target.into()),
+        Kind::HardLink { to } => What::HardLink(to.into()),
+        Kind::Fifo => What::Fifo,
+        Kind::CharDevice { rdev } => What::CharDevice(rdev),
+        Kind::BlockDevice { rdev } => What::BlockDevice(rdev),
+        Kind::Socket => return None,
+    };
+    Some(Node { what, meta: entry.meta, attrs: entry.attrs.into() })
+}
+
+/// The root of a snapshot.
+pub fn root(snapshot: &Snapshot) -> Node {
+    Node { what: What::Dir(snapshot.tree), meta: snapshot.root_meta, attrs: snapshot.root_attrs.clone() }
+}
+
+/// Finds what a snapshot has at a path; `None` for nothing.
+///
+/// # Errors
+/// When a directory on the way cannot be read.
+pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
+    let mut at = root(snapshot);
+    for name in path.names() {
+        let What::Dir(dir) = at.what else { return Ok(None) };
+        let folder = store.folder(&dir)?;
+        let found = nodes(&folder).find(|(other, _)| *other == name).map(|(_, node)| node);
+        let Some(node) = found else { return Ok(None) };
+        at = node;
+    }
+    Ok(Some(at))
+}
+
+/// Finds the file at a path, or that which a hard link there leads to.
+///
+/// # Errors
+/// When there is nothing, or something that is no file.
+pub fn file(
+    store: &Store,
+    snapshot: &Snapshot,
+    path: &RelPath,
+) -> Result<(Option<Content>, u64), SnapshotError> {
+    let missing = || SnapshotError::NoPath { id: snapshot.id, path: path.to_string() };
+    let mut to = path.clone();
+    for _ in 0..MAX_HOPS {
+        match at(store, snapshot, &to)?.ok_or_else(missing)?.what {
+            What::File { len, content } => return Ok((content, len)),
+            What::HardLink(leader) => to = RelPath::parse(&leader).map_err(|_| missing())?,
+            other => {
+                return Err(SnapshotError::WrongKind {
+                    id: snapshot.id,
+                    path: path.to_string(),
+                    is: other.name(),
+                });
+            }
+        }
+    }
+    Err(missing())
+}
+
+/// How an entry differs between two snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Only the second has it.
+    Added,
+    /// Only the first has it.
+    Removed,
+    /// Its content or its kind differs.
+    Modified,
+    /// Only its mode, owner, time or attributes differ.
+    Metadata,
+}
+
+impl Change {
+    /// The sign that stands before a path.
+    pub fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Modified => 'M',
+            Self::Metadata => 'm',
+        }
+    }
+}
+
+/// Tells every entry below `path` that differs between two snapshots, in the order of paths. What is added or removed with a directory is told one by one.
+///
+/// # Errors
+/// When a directory cannot be read.
+pub fn diff(
+    store: &Store,
+    (one, other): (Option<Node>, Option<Node>),
+    path: &RelPath,
+    tell: &mut dyn FnMut(Change, &RelPath, &Node),
+) -> Result<(), SnapshotError> {
+    match (&one, &other) {
+        (Some(one), Some(other)) if !one.what.has_same_content(&other.what) => {
+            tell(Change::Modified, path, other);
+        }
+        (Some(one), Some(other)) if one.meta != other.meta || one.attrs != other.attrs => {
+            tell(Change::Metadata, path, other);
+        }
+        (Some(_), Some(_)) | (None, None) => {}
+        (None, Some(other)) => tell(Change::Added, path, other),
+        (Some(one), None) => tell(Change::Removed, path, one),
+    }
+    let folder = |node: &Option<Node>| match node {
+        Some(Node { what: What::Dir(folder), .. }) => Some(*folder),
+        _ => None,
+    };
+    match (folder(&one), folder(&other)) {
+        (None, None) => Ok(()),
+        (Some(one), Some(other)) if one.id == other.id => Ok(()),
+        (one, other) => diff_dirs(store, (one, other), path, tell),
+    }
+}
+
+fn diff_dirs(
+    store: &Store,
+    (one, other): (Option<FolderRef>, Option<FolderRef>),
+    path: &RelPath,
+    tell: &mut dyn FnMut(Change, &RelPath, &Node),
+) -> Result<(), SnapshotError> {
+    let read = |folder: Option<FolderRef>| {
+        folder.map_or_else(|| Ok(Folder::default()), |folder| store.folder(&folder))
+    };
+    let (one, other) = (read(one)?, read(other)?);
+    let (mut ones, mut others) = (nodes(&one).peekable(), nodes(&other).peekable());
+    loop {
+        let order = match (ones.peek(), others.peek()) {
+            (None, None) => return Ok(()),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((one, _)), Some((other, _))) => one.cmp(other),
+        };
+        let from = if order.is_le() { ones.next() } else { None };
+        let to = if order.is_ge() { others.next() } else { None };
+        let Some(name) = from.as_ref().or(to.as_ref()).map(|(name, _)| *name) else { return Ok(()) };
+        let Ok(below) = path.join(name) else {
+            let name = crate::path::display(name);
+            tracing::warn!(dir = %path, name, "a path is too long to be compared");
+            continue;
+        };
+        diff(store, (from.map(|(_, node)| node), to.map(|(_, node)| node)), &below, tell)?;
+    }
+}
+
+/// A version of a path: the snapshots in a row that have it so.
+#[derive(Debug)]
+pub struct Version<'s> {
+    /// The first of them.
+    pub first: &'s Snapshot,
+    /// The last of them.
+    pub last: &'s Snapshot,
+    /// What they have there; `None` for nothing.
+    pub node: Option<Node>,
+    /// How it differs from the version before.
+    pub change: Option<Change>,
+}
+
+/// Finds the versions that a path has in snapshots, which come in the order of time.
+///
+/// # Errors
+/// When a directory cannot be read.
+pub fn history<'s>(
+    store: &Store,
+    snapshots: impl Iterator<Item = &'s Snapshot>,
+    path: &RelPath,
+) -> Result<Vec<Version<'s>>, SnapshotError> {
+    let mut versions: Vec<Version<'s>> = Vec::new();
+    for snapshot in snapshots {
+        let node = at(store, snapshot, path)?;
+        let before = versions.last_mut();
+        let change = change(before.as_ref().and_then(|before| before.node.as_ref()), node.as_ref());
+        match before {
+            Some(before) if change.is_none() => before.last = snapshot,
+            None if node.is_none() => {}
+            _ => versions.push(Version { first: snapshot, last: snapshot, node, change }),
+        }
+    }
+    Ok(versions)
+}
+
+fn change(before: Option<&Node>, now: Option<&Node>) -> Option<Change> {
+    match (before, now) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Change::Added),
+        (Some(_), None) => Some(Change::Removed),
+        (Some(before), Some(now)) => match (&before.what, &now.what) {
+            (What::Dir(one), What::Dir(other)) if one.id != other.id => Some(Change::Modified),
+            (one, other) if !one.has_same_content(other) => Some(Change::Modified),
+            _ => (before.meta != now.meta || before.attrs != now.attrs).then_some(Change::Metadata),
+        },
+    }
+}

@@ -1,0 +1,349 @@
+//! Collection: what no snapshot refers to any more is moved to the trash, and removed from there.
+//!
+//! 1. [`plan`] marks what the snapshots that stay refer to; everything else goes. It changes nothing.
+//! 2. [`collect`] publishes the list without the snapshots that go, moves whole objects to the trash, and gives back the room of those in packs that stay.
+//! 3. [`empty_trash`] removes the trash. It may be cut off anywhere and done again.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    ops::Range,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom},
+    io::Errno,
+};
+
+use super::{
+    content::{Content, Home},
+    error::{SnapshotError, io_error},
+    id::SnapshotId,
+    roots::{Roots, Snapshot},
+    store::{CONTENT, PACK_MAGIC, PACKS, Store, TRASH, Writer, names, remove_flat},
+    walk::walk,
+};
+use crate::snapshot::publish::files_of;
+
+/// Room within a pack is given back in blocks of this many bytes.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Marks are put in order, and each kept once, when there are this many more.
+const MARKS_AT_ONCE: usize = 1 << 18;
+
+/// The file that restores hold a shared lock on while they read, so that nothing is taken away from them.
+pub(super) const READERS: &str = "readers";
+
+/// What a collection removes.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The snapshots that go.
+    pub snapshots: Vec<SnapshotId>,
+    /// Packs that nothing refers to.
+    packs: Vec<String>,
+    /// Contents in files of their own that nothing refers to.
+    contents: Vec<String>,
+    /// Ranges of packs that nothing refers to.
+    holes: Vec<(String, Range<u64>)>,
+    /// Bytes that it frees.
+    pub bytes: u64,
+}
+
+impl Plan {
+    /// How many files it removes.
+    pub fn files(&self) -> u64 {
+        (self.packs.len() + self.contents.len()) as u64
+    }
+}
+
+/// How a collection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Collected {
+    /// Everything was removed.
+    All,
+    /// Somebody restores from the store, so the objects are left for the next collection.
+    Later,
+}
+
+/// Plans the removal of these snapshots and of everything that only they refer to.
+///
+/// # Errors
+/// When a directory cannot be read: then it is not known what is still needed.
+pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result<Plan, SnapshotError> {
+    if roots.damages() > 0 {
+        let path = store.path().join("roots");
+        return Err(SnapshotError::DamagedRoots { path, records: roots.damages() });
+    }
+    let live = mark(store, roots.snapshots.iter().filter(|snapshot| !gone.contains(&snapshot.id)))?;
+    let snapshots =
+        roots.snapshots.iter().map(|snapshot| snapshot.id).filter(|id| gone.contains(id)).collect();
+    let mut plan = Plan { snapshots, ..Plan::default() };
+    let failed = || io_error("look for what can go in", store.path());
+    plan.find_packs(store, &live).map_err(failed())?;
+    plan.find_contents(store, &live).map_err(failed())?;
+    Ok(plan)
+}
+
+/// What is referred to.
+#[derive(Debug, Default)]
+struct Live {
+    /// Ranges by the packs that they are in: offset and length.
+    packs: HashMap<u64, Marks<(u64, u64)>>,
+    /// The first half of the ids of contents in files of their own.
+    own: Marks<[u8; 16]>,
+}
+
+fn mark<'s>(store: &Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Result<Live, SnapshotError> {
+    let mut live = Live::default();
+    walk(store, snapshots, &mut |visited, folder| {
+        let place = visited.folder.place;
+        live.packs.entry(place.pack).or_default().push((place.offset, u64::from(place.len)));
+        for (entry, content, _) in files_of(folder?) {
+            if let crate::entry::Kind::File { size } = entry.kind {
+                live.mark(&content, size);
+            }
+        }
+        Ok(())
+    })?;
+    live.own.settle();
+    live.packs.values_mut().for_each(Marks::settle);
+    Ok(live)
+}
+
+impl Live {
+    fn mark(&mut self, content: &Content, len: u64) {
+        match content.home {
+            Home::Own => self.own.push(half(&content.id.0)),
+            Home::Pack { pack, offset } => self.packs.entry(pack).or_default().push((offset, len)),
+        }
+    }
+}
+
+fn half(id: &[u8; 32]) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&id[..16]);
+    half
+}
+
+/// A set that is filled first and asked later. Takes the room of its members, and little more.
+#[derive(Debug)]
+struct Marks<T> {
+    marks: Vec<T>,
+    in_order: usize,
+}
+
+impl<T> Default for Marks<T> {
+    fn default() -> Self {
+        Self { marks: Vec::new(), in_order: 0 }
+    }
+}
+
+impl<T: Ord> Marks<T> {
+    fn push(&mut self, mark: T) {
+        self.marks.push(mark);
+        if self.marks.len() >= self.in_order + self.in_order / 2 + MARKS_AT_ONCE {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        self.marks.sort_unstable();
+        self.marks.dedup();
+        self.in_order = self.marks.len();
+    }
+
+    fn has(&self, mark: &T) -> bool {
+        self.marks.binary_search(mark).is_ok()
+    }
+}
+
+impl Plan {
+    fn find_packs(&mut self, store: &Store, live: &Live) -> io::Result<()> {
+        for name in names(store.dir(), PACKS)? {
+            let path = format!("{PACKS}/{name}");
+            let stat = rustix::fs::statat(store.dir(), &path, AtFlags::SYMLINK_NOFOLLOW)?;
+            let marks = name.parse::<SnapshotId>().ok().and_then(|id| live.packs.get(&id.0));
+            match marks {
+                None => {
+                    self.bytes += stat.st_blocks as u64 * 512;
+                    self.packs.push(name);
+                }
+                Some(marks) => self.find_holes(store, &name, stat.st_size as u64, &marks.marks)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the blocks of a pack that nothing refers to. What is a hole already has no data.
+    fn find_holes(&mut self, store: &Store, name: &str, len: u64, live: &[(u64, u64)]) -> io::Result<()> {
+        let mut file: Option<OwnedFd> = None;
+        let mut at = PACK_MAGIC.len() as u64;
+        for (offset, bytes) in live.iter().copied().chain([(len, 0)]) {
+            let dead = at.next_multiple_of(BLOCK_BYTES)..offset / BLOCK_BYTES * BLOCK_BYTES;
+            at = at.max(offset.saturating_add(bytes));
+            if dead.start >= dead.end {
+                continue;
+            }
+            let open = match file.take() {
+                Some(open) => open,
+                None => super::store::open_file(store.dir(), &format!("{PACKS}/{name}"))?,
+            };
+            if has_data(open.as_fd(), &dead)? {
+                self.bytes += dead.end - dead.start;
+                self.holes.push((name.to_owned(), dead));
+            }
+            file = Some(open);
+        }
+        Ok(())
+    }
+
+    fn find_contents(&mut self, store: &Store, live: &Live) -> io::Result<()> {
+        for prefix in names(store.dir(), CONTENT)? {
+            for name in names(store.dir(), &format!("{CONTENT}/{prefix}"))? {
+                let id = half_of_name(&name);
+                if id.is_some_and(|id| live.own.has(&id)) {
+                    continue;
+                }
+                let path = format!("{prefix}/{name}");
+                let stat =
+                    rustix::fs::statat(store.dir(), format!("{CONTENT}/{path}"), AtFlags::SYMLINK_NOFOLLOW)?;
+                self.bytes += stat.st_blocks as u64 * 512;
+                self.contents.push(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn half_of_name(name: &str) -> Option<[u8; 16]> {
+    let value = u128::from_str_radix(name.get(..32)?, 16).ok()?;
+    Some(value.to_be_bytes())
+}
+
+fn has_data(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<bool> {
+    match rustix::fs::seek(file, SeekFrom::Data(range.start)) {
+        Ok(data) => Ok(data < range.end),
+        Err(Errno::NXIO) => Ok(false),
+        // The file system does not tell.
+        Err(Errno::INVAL) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Carries a plan out, but for emptying the trash.
+///
+/// # Errors
+/// When the list cannot be published: nothing is removed then. When an object cannot be moved: the next collection finds it again.
+pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collected, SnapshotError> {
+    let gone: BTreeSet<SnapshotId> = plan.snapshots.iter().copied().collect();
+    if !gone.is_empty() {
+        let mut roots = writer.roots.clone();
+        roots.snapshots.retain(|snapshot| !gone.contains(&snapshot.id));
+        roots.collections += 1;
+        writer.commit_by(roots, "collect", by, &plan.snapshots)?;
+    }
+    let failed = || io_error("move to the trash in", writer.store.path());
+    let Some(_alone) = lock_out_readers(writer.store.dir()).map_err(failed())? else {
+        return Ok(Collected::Later);
+    };
+    writer.check()?;
+    let dir = writer.store.dir();
+    let moved = (|| -> io::Result<()> {
+        for name in &plan.packs {
+            rustix::fs::renameat(dir, format!("{PACKS}/{name}"), dir, format!("{TRASH}/{name}"))?;
+        }
+        for path in &plan.contents {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            rustix::fs::renameat(dir, format!("{CONTENT}/{path}"), dir, format!("{TRASH}/{name}"))?;
+        }
+        plan.holes.iter().try_for_each(|(name, hole)| punch(dir, name, hole))
+    })();
+    moved.map_err(failed())?;
+    Ok(Collected::All)
+}
+
+/// Gives the room of a range back, where the file system can; else it is left as it is.
+fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, format!("{PACKS}/{name}"), flags, Mode::empty())?;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(&file, flags, hole.start, hole.end - hole.start) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Removes what is in the trash, at most `per_second` files a second.
+///
+/// # Errors
+/// When the system refuses. What is left is removed the next time.
+pub fn empty_trash(writer: &Writer<'_>, per_second: Option<u32>) -> Result<(), SnapshotError> {
+    let dir = writer.store.dir();
+    let failed = || io_error("empty the trash in", writer.store.path());
+    let began = Instant::now();
+    for (nth, name) in (0_u32..).zip(names(dir, TRASH).map_err(failed())?) {
+        if let Some(rate) = per_second.filter(|rate| *rate > 0) {
+            let due = Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+        let path = format!("{TRASH}/{name}");
+        match rustix::fs::unlinkat(dir, &path, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => remove_flat(dir, &path).map_err(failed())?,
+            Err(error) => return Err(failed()(error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a collection from taking objects away while it is held.
+///
+/// # Errors
+/// When the system refuses.
+pub fn hold_for_reading(store: &Store) -> Result<OwnedFd, SnapshotError> {
+    let hold = || -> io::Result<OwnedFd> {
+        let file = readers(store.dir())?;
+        rustix::fs::flock(&file, FlockOperation::LockShared)?;
+        Ok(file)
+    };
+    hold().map_err(io_error("lock", store.path().join(READERS)))
+}
+
+fn lock_out_readers(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    let file = readers(dir)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, READERS, flags, Mode::RUSR | Mode::WUSR)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_kept_once_however_often_they_come() {
+        let mut marks = Marks::default();
+        for round in 0..5_u32 {
+            (0..MARKS_AT_ONCE as u32 / 2).for_each(|mark| marks.push(mark * 2 + round % 2));
+        }
+        marks.settle();
+        assert_eq!(marks.marks.len(), MARKS_AT_ONCE);
+        assert!(marks.has(&0) && marks.has(&1) && !marks.has(&(MARKS_AT_ONCE as u32)));
+    }
+
+    #[test]
+    fn a_name_has_the_first_half_of_its_id() {
+        let id = [0xab; 32];
+        assert_eq!(half_of_name(&super::super::content::ContentId(id).to_string()), Some(half(&id)));
+        assert_eq!(half_of_name("ab.part"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! The content of a file in the store: its id, and where it is.
+
+use std::{
+    fmt, io,
+    sync::Mutex,
+    sync::PoisonError,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    cores::cores,
+    hash::{BlockHash, BlockHashes, block_bytes},
+    slice::Slice,
+};
+
+/// The length of an id in bytes.
+pub const ID_BYTES: usize = 32;
+
+/// What is read at once of a small file.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Files are hashed by several threads from this length on.
+const SHARED_BYTES: u64 = 8 << 20;
+
+/// BLAKE3 of a file's bytes, holes read as zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentId(pub [u8; ID_BYTES]);
+
+impl ContentId {
+    /// Hashes content that is in memory.
+    pub fn of(content: &[u8]) -> Self {
+        Self(*blake3::hash(content).as_bytes())
+    }
+
+    /// Hashes the first `len` bytes of a file.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the file is shorter.
+    pub fn of_file(file: Slice<'_>, len: u64) -> io::Result<Self> {
+        Self::of_visited(file, len, &|_, _| Ok(()))
+    }
+
+    /// Hashes the first `len` bytes of a file, and shows `visit` every piece of them and its offset. Pieces of large files come in any order.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where the file is shorter; what `visit` returns.
+    pub fn of_visited(file: Slice<'_>, len: u64, visit: &Visit<'_>) -> io::Result<Self> {
+        if len >= SHARED_BYTES {
+            return by_blocks(file, len, visit);
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
+        let mut at = 0;
+        while at < len {
+            let part = &mut buffer[..(len - at).min(PIECE_BYTES) as usize];
+            file.read_exact_at(part, at)?;
+            visit(part, at)?;
+            hasher.update(part);
+            at += part.len() as u64;
+        }
+        Ok(Self(*hasher.finalize().as_bytes()))
+    }
+}
+
+/// Takes a piece of a file and its offset.
+pub type Visit<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
+
+/// Hashes a file by all cores, block by block.
+fn by_blocks(file: Slice<'_>, len: u64, visit: &Visit<'_>) -> io::Result<ContentId> {
+    let (next, hashes) = (AtomicU64::new(0), Mutex::new(BlockHashes::new(len)));
+    let block = block_bytes(len) as u64;
+    let work = || {
+        let mut buffer = vec![0; block as usize];
+        loop {
+            let start = next.fetch_add(block, Relaxed);
+            if start >= len {
+                return Ok(());
+            }
+            let part = &mut buffer[..(len - start).min(block) as usize];
+            file.read_exact_at(part, start)?;
+            visit(part, start)?;
+            let hash = BlockHash::of(part, start, len);
+            let _ = hashes.lock().unwrap_or_else(PoisonError::into_inner).set(start, hash);
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cores()).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        let failed = |_| Err(io::Error::other("a hashing thread failed"));
+        others.into_iter().map(|other| other.join().unwrap_or_else(failed)).fold(mine, Result::and)
+    })?;
+    let hash = hashes.lock().unwrap_or_else(PoisonError::into_inner).finish();
+    hash.map(|hash| ContentId(hash.0)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+impl fmt::Display for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where the content of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In a file of its own, named by its id.
+    Own,
+    /// In a pack.
+    Pack {
+        /// The pack.
+        pack: u64,
+        /// Its first byte there.
+        offset: u64,
+    },
+}
+
+/// The content of a file that is not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// Its hash.
+    pub id: ContentId,
+    /// Where it is.
+    pub home: Home,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, os::fd::AsFd as _};
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_id_of_its_bytes_however_it_is_read() {
+        for len in [1, 4096, 300 << 10, (SHARED_BYTES as usize) + 12_345] {
+            let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 7) as u8).collect();
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&bytes).unwrap();
+            let id = ContentId::of_file(Slice::all_of(file.as_fd()), len as u64).unwrap();
+            assert_eq!(id, ContentId::of(&bytes));
+            assert!(ContentId::of_file(Slice { fd: file.as_fd(), start: 1 }, len as u64).is_err());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What can go wrong with snapshots.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use super::{id::SnapshotId, retain::EmptyPolicy};
+use crate::{apply::ApplyError, codec::DecodeError, root::RootError};
+
+/// Why something could not be done with a volume's snapshots.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// The system refused.
+    #[error("cannot {operation} {path}", path = .path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The volume cannot be opened.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The volume is in use, or cannot be written to.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// A file of the store was written by a newer program.
+    #[error("{path} has format version {version}, and this program reads version {known}", path = .path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+        /// What this program reads.
+        known: u32,
+    },
+    /// A file of the store is damaged.
+    #[error("{what} is damaged")]
+    Damaged {
+        /// The object and where it is.
+        what: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// An object does not have the content that its name promises.
+    #[error("{0} is damaged: its content does not have the hash that it was stored under")]
+    Hash(String),
+    /// The list of snapshots has records that cannot be read, and what they refer to is not known.
+    #[error(
+        "{path} has {records} damaged records, so it is not known which objects are still needed: nothing is removed",
+        path = .path.display()
+    )]
+    DamagedRoots {
+        /// The list.
+        path: PathBuf,
+        /// How many records cannot be read.
+        records: usize,
+    },
+    /// Nothing has this id or tag.
+    #[error("there is no snapshot {0}")]
+    Unknown(String),
+    /// Several snapshots fit.
+    #[error("{text} fits {} snapshots: {}", .fits.len(), .fits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Ambiguous {
+        /// What was asked for.
+        text: String,
+        /// What it fits.
+        fits: Vec<SnapshotId>,
+    },
+    /// The volume has no snapshots.
+    #[error("{} has no snapshots", .0.display())]
+    None(PathBuf),
+    /// A snapshot does not have this path.
+    #[error("snapshot {id} has no {path}")]
+    NoPath {
+        /// The snapshot.
+        id: SnapshotId,
+        /// The path in it.
+        path: String,
+    },
+    /// A path of a snapshot is of another kind than the command needs.
+    #[error("{path} in snapshot {id} is {is}")]
+    WrongKind {
+        /// The snapshot.
+        id: SnapshotId,
+        /// The path in it.
+        path: String,
+        /// What it is.
+        is: &'static str,
+    },
+    /// The policy has no rule.
+    #[error(transparent)]
+    EmptyPolicy(#[from] EmptyPolicy),
+    /// The file system cannot clone.
+    #[error("{} cannot clone files", .0.display())]
+    CannotClone(PathBuf),
+    /// A tag, note or name is too long or has characters that it must not have.
+    #[error("{0}")]
+    Invalid(String),
+    /// What is needed to restore is damaged.
+    #[error(
+        "{count} objects that snapshot {id} needs are damaged or missing, the first for {path}: nothing was changed"
+    )]
+    NotWhole {
+        /// The snapshot.
+        id: SnapshotId,
+        /// How many objects.
+        count: u64,
+        /// A file that needs one.
+        path: String,
+    },
+}
+
+impl SnapshotError {
+    /// Says what a user can do about it, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Version { .. } => "use the newer volferry that wrote it".into(),
+            Self::Damaged { .. } | Self::Hash(_) | Self::NotWhole { .. } | Self::DamagedRoots { .. } => {
+                "`volferry snapshot verify` names everything that is damaged, and repairs what it can".into()
+            }
+            Self::Unknown(_) => "`volferry snapshot list` shows all snapshots".into(),
+            Self::Ambiguous { .. } => "give more digits of the id".into(),
+            Self::None(_) => "`volferry snapshot create` makes one".into(),
+            Self::NoPath { id, .. } => format!("`volferry snapshot ls DIR {id}` shows what it has"),
+            Self::EmptyPolicy(_) => {
+                "give a rule such as `--keep-daily 7`, or `--forgotten` to collect only what was forgotten"
+                    .into()
+            }
+            Self::CannotClone(_) => {
+                "use `--engine copy`, or `--engine auto` to clone only where that is possible".into()
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Gives an error of the system the operation and the path.
+pub(super) fn io_error(
+    operation: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(io::Error) -> SnapshotError {
+    let path = path.into();
+    move |source| SnapshotError::Io { operation, path, source }
+}
+
+/// An error and its causes on one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let errors = std::iter::successors(Some(error), |error| error.source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

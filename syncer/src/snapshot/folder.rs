@@ -1,0 +1,300 @@
+//! A directory in the store: its listing, what is in its files and directories, and where that is.
+//!
+//! `syncer/doc/snapshots.md` draws the bytes.
+
+use super::{
+    content::{Content, ContentId, Home, ID_BYTES},
+    seen::Seen,
+};
+use crate::{
+    codec::{DecodeError, Reader, put_varint},
+    entry::Kind,
+    hash::TreeDigest,
+    listing::Listing,
+};
+
+/// The version of the encoding.
+const VERSION: u8 = 1;
+
+/// How many bytes of a hash guard the parts that the id does not cover.
+const CHECK_BYTES: usize = 8;
+
+/// The longest encoding of a directory that is read, in bytes.
+pub const MAX_FOLDER_BYTES: u32 = 1 << 30;
+
+/// The hash of a directory's listing and of everything below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FolderId(pub [u8; ID_BYTES]);
+
+/// Where the encoding of a directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The pack.
+    pub pack: u64,
+    /// Its first byte there.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// A directory as the directory above it knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FolderRef {
+    /// Its hash.
+    pub id: FolderId,
+    /// Where it is.
+    pub place: Place,
+    /// What a run compares.
+    pub digest: TreeDigest,
+    /// The stamps of all files in it and below.
+    pub seen: Seen,
+}
+
+/// A directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Folder {
+    /// Its entries.
+    pub listing: Listing,
+    /// Its directories, in the order of the listing.
+    pub children: Vec<FolderRef>,
+    /// The content of its regular files that are not empty, in the order of the listing.
+    pub contents: Vec<Content>,
+    /// The stamps of those files; 0 for none.
+    pub stamps: Vec<u64>,
+}
+
+/// Says whether an entry has content in the store.
+pub fn has_content(kind: &Kind<'_>) -> bool {
+    matches!(kind, Kind::File { size } if *size > 0)
+}
+
+impl Folder {
+    /// The hash of the directory and of everything below it.
+    pub fn id(&self) -> FolderId {
+        id_of(&self.canonical())
+    }
+
+    /// The part of the encoding that the id is made of.
+    fn canonical(&self) -> Vec<u8> {
+        let hashes = (self.children.len() + self.contents.len()) * ID_BYTES;
+        let mut out = Vec::with_capacity(self.listing.encoded_len() + hashes);
+        self.listing.encode(&mut out);
+        self.children.iter().for_each(|child| out.extend_from_slice(&child.id.0));
+        self.contents.iter().for_each(|content| out.extend_from_slice(&content.id.0));
+        out
+    }
+
+    /// Encodes the directory; also returns its id.
+    pub fn encode(&self) -> (FolderId, Vec<u8>) {
+        let canonical = self.canonical();
+        let mut out =
+            Vec::with_capacity(canonical.len() + 16 * self.contents.len() + 128 * self.children.len() + 32);
+        out.push(VERSION);
+        put_varint(&mut out, canonical.len() as u64);
+        out.extend_from_slice(&canonical);
+        let packs = self.packs();
+        put_varint(&mut out, packs.len() as u64);
+        packs.iter().for_each(|pack| out.extend_from_slice(&pack.to_le_bytes()));
+        for FolderRef { place, digest, seen, .. } in &self.children {
+            put_varint(&mut out, nth(&packs, place.pack));
+            put_varint(&mut out, place.offset);
+            put_varint(&mut out, u64::from(place.len));
+            [digest.entries, digest.owners, digest.attrs].iter().for_each(|part| out.extend_from_slice(part));
+            seen.put(&mut out);
+        }
+        for content in &self.contents {
+            match content.home {
+                Home::Own => put_varint(&mut out, 0),
+                Home::Pack { pack, offset } => {
+                    put_varint(&mut out, nth(&packs, pack) + 1);
+                    put_varint(&mut out, offset);
+                }
+            }
+        }
+        self.stamps.iter().for_each(|stamp| out.extend_from_slice(&stamp.to_le_bytes()));
+        let check = check_of(&out);
+        out.extend_from_slice(&check);
+        (id_of(&canonical), out)
+    }
+
+    /// The packs that it refers to, each once.
+    pub fn packs(&self) -> Vec<u64> {
+        let own = self.contents.iter().filter_map(|content| match content.home {
+            Home::Pack { pack, .. } => Some(pack),
+            Home::Own => None,
+        });
+        let mut packs: Vec<u64> = self.children.iter().map(|child| child.place.pack).chain(own).collect();
+        packs.sort_unstable();
+        packs.dedup();
+        packs
+    }
+
+    /// Decodes a directory and checks all of it; also returns its id.
+    ///
+    /// # Errors
+    /// When the bytes are not the encoding of a directory.
+    pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), DecodeError> {
+        let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
+        let (body, check) = bytes.split_at(body);
+        if check != check_of(body) {
+            return Err(DecodeError::Invalid("its checksum is wrong"));
+        }
+        let mut reader = Reader::new(body);
+        if reader.byte()? != VERSION {
+            return Err(DecodeError::Invalid("it is of a version that this program does not know"));
+        }
+        let canonical = reader.length()?;
+        let canonical = reader.take(canonical)?;
+        let (listing, ids) = read_canonical(canonical)?;
+        let packs = read_packs(&mut reader)?;
+        let mut folder = Self { listing, ..Self::default() };
+        let dirs = folder.listing.dirs() as usize;
+        for id in &ids[..dirs] {
+            folder.children.push(read_child(&mut reader, FolderId(*id), &packs)?);
+        }
+        for id in &ids[dirs..] {
+            folder.contents.push(Content { id: ContentId(*id), home: read_home(&mut reader, &packs)? });
+        }
+        for _ in &ids[dirs..] {
+            folder.stamps.push(u64::from_le_bytes(reader.array()?));
+        }
+        reader.finish()?;
+        Ok((id_of(canonical), folder))
+    }
+}
+
+/// The listing, and the ids of its directories and then of its files.
+fn read_canonical(bytes: &[u8]) -> Result<(Listing, Vec<[u8; ID_BYTES]>), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let listing = Listing::decode(&mut reader)?;
+    let files = listing.iter().filter(|entry| has_content(&entry.kind)).count();
+    let count = listing.dirs() as usize + files;
+    if reader.remaining() != count * ID_BYTES {
+        return Err(DecodeError::Invalid("it does not have an id for each directory and file"));
+    }
+    let ids = (0..count).map(|_| reader.array()).collect::<Result<_, _>>()?;
+    Ok((listing, ids))
+}
+
+fn read_packs(reader: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
+    let count = reader.length()?;
+    if count > reader.remaining() / 8 {
+        return Err(DecodeError::Truncated);
+    }
+    (0..count).map(|_| Ok(u64::from_le_bytes(reader.array()?))).collect()
+}
+
+fn read_child(reader: &mut Reader<'_>, id: FolderId, packs: &[u64]) -> Result<FolderRef, DecodeError> {
+    let nth = reader.length()?;
+    let pack = *packs.get(nth).ok_or(DecodeError::Invalid("it names a pack that it does not list"))?;
+    let place = Place { pack, offset: reader.varint()?, len: reader.varint32()? };
+    let digest = TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? };
+    Ok(FolderRef { id, place, digest, seen: Seen::read(reader)? })
+}
+
+fn read_home(reader: &mut Reader<'_>, packs: &[u64]) -> Result<Home, DecodeError> {
+    let Some(nth) = reader.length()?.checked_sub(1) else { return Ok(Home::Own) };
+    let pack = *packs.get(nth).ok_or(DecodeError::Invalid("it names a pack that it does not list"))?;
+    Ok(Home::Pack { pack, offset: reader.varint()? })
+}
+
+fn nth(packs: &[u64], pack: u64) -> u64 {
+    packs.partition_point(|other| *other < pack) as u64
+}
+
+fn id_of(canonical: &[u8]) -> FolderId {
+    let mut hasher = blake3::Hasher::new_derive_key("volferry 2026-11-22 a directory of a snapshot v1");
+    FolderId(*hasher.update(canonical).finalize().as_bytes())
+}
+
+/// Hashes bytes to a checksum against accidents.
+pub(super) fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
+    let mut check = [0; CHECK_BYTES];
+    check.copy_from_slice(&blake3::hash(bytes).as_bytes()[..CHECK_BYTES]);
+    check
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        attrs::Attrs,
+        entry::{Entry, Meta, Owner, Time},
+        listing::ListingBuilder,
+    };
+
+    fn sample() -> Folder {
+        let meta = Meta {
+            mode: 0o644,
+            mtime: Time { seconds: 1_700_000_000, nanos: 5 },
+            owner: Owner { uid: 1000, gid: 100 },
+        };
+        let mut builder = ListingBuilder::default();
+        let mut push = |name: &[u8], kind| builder.push(&Entry { name, kind, meta, attrs: Attrs::default() });
+        push(b"dir", Kind::Dir);
+        push(b"empty", Kind::File { size: 0 });
+        push(b"large", Kind::File { size: 1 << 20 });
+        push(b"pipe", Kind::Fifo);
+        push(b"small", Kind::File { size: 7 });
+        let digest = TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [0; 16] };
+        let child = FolderRef {
+            id: FolderId([3; 32]),
+            place: Place { pack: 9, offset: 300, len: 70 },
+            digest,
+            seen: Seen::unknown(),
+        };
+        Folder {
+            listing: builder.finish(),
+            children: vec![child],
+            contents: vec![
+                Content { id: ContentId([4; 32]), home: Home::Own },
+                Content { id: ContentId([5; 32]), home: Home::Pack { pack: 7, offset: 8 } },
+            ],
+            stamps: vec![0, 77],
+        }
+    }
+
+    #[test]
+    fn a_directory_survives_the_trip_and_every_flipped_bit_is_found() {
+        let folder = sample();
+        let (id, bytes) = folder.encode();
+        assert_eq!(id, folder.id());
+        assert_eq!(Folder::decode(&bytes), Ok((id, folder)));
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Folder::decode(&damaged).is_err(), "bit {bit}");
+        }
+        for end in 0..bytes.len() {
+            assert!(Folder::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+    }
+
+    /// Gives damaged bytes a right checksum, as a hostile volume would.
+    #[test]
+    fn a_hostile_directory_never_panics() {
+        let (_, bytes) = sample().encode();
+        let body = &bytes[..bytes.len() - CHECK_BYTES];
+        for bit in 0..body.len() * 8 {
+            let mut damaged = body.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let check = check_of(&damaged);
+            damaged.extend_from_slice(&check);
+            if let Ok((_, folder)) = Folder::decode(&damaged) {
+                assert_eq!(folder.contents.len(), folder.stamps.len());
+                assert_eq!(folder.children.len(), folder.listing.dirs() as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn places_and_stamps_are_no_part_of_the_id() {
+        let mut moved = sample();
+        moved.stamps = vec![1, 2];
+        moved.contents[0].home = Home::Pack { pack: 1, offset: 1 };
+        moved.children[0].place.offset = 0;
+        assert_eq!(moved.id(), sample().id());
+        moved.contents[0].id = ContentId([6; 32]);
+        assert_ne!(moved.id(), sample().id());
+    }
+}

@@ -1,0 +1,235 @@
+//! The content of live files → the store: cloned or copied into a file of its own, or packed where it is small.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::OnceLock,
+};
+
+use rustix::{
+    fs::{FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+use super::{
+    content::{Content, ContentId, Home},
+    error::SnapshotError,
+    pack::Packing,
+    roots::Engine,
+};
+use crate::{
+    attrs::Attrs,
+    entry::{Entry, Kind, Meta, Owner, Time},
+    scan::stamp_of_stat,
+    slice::{Slice, data_in},
+};
+
+/// How often a file is read before it is given up as changing all the time.
+const MAX_ATTEMPTS: u32 = 4;
+
+/// Contents up to this length are packed where files are cloned: a clone takes an inode, which is about as large.
+const PACKED_BESIDE_CLONES: u64 = 1 << 10;
+
+/// Contents up to this length are packed where files are copied.
+const PACKED_BESIDE_COPIES: u64 = 64 << 10;
+
+/// The engine that a user asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EngineChoice {
+    /// Clone where the file system can, else copy.
+    #[default]
+    Auto,
+    /// Clone, or fail.
+    Clone,
+    /// Copy every byte.
+    Copy,
+}
+
+impl EngineChoice {
+    /// Finds out what the store's file system can do.
+    ///
+    /// # Errors
+    /// [`SnapshotError::CannotClone`] where it has to and cannot.
+    pub(super) fn resolve(self, dir: BorrowedFd<'_>, path: &Path) -> Result<Engine, SnapshotError> {
+        match self {
+            Self::Copy => Ok(Engine::Copy),
+            Self::Auto if can_clone(dir) => Ok(Engine::Clone),
+            Self::Auto => Ok(Engine::Copy),
+            Self::Clone if can_clone(dir) => Ok(Engine::Clone),
+            Self::Clone => Err(SnapshotError::CannotClone(path.into())),
+        }
+    }
+}
+
+/// Tries to clone an empty file onto another.
+fn can_clone(dir: BorrowedFd<'_>) -> bool {
+    let temporary = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)
+    };
+    match (temporary(), temporary()) {
+        (Ok(from), Ok(to)) => rustix::fs::ioctl_ficlone(&to, &from).is_ok(),
+        _ => false,
+    }
+}
+
+/// A file as it was when its content was taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// Its content; none where it is empty.
+    pub content: Option<Content>,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its stamp, or 0.
+    pub stamp: u64,
+    /// Bytes that the store has of it alone.
+    pub added: u64,
+}
+
+impl Taken {
+    /// The listing's entry for the file.
+    pub(super) fn entry<'a>(&self, name: &'a [u8], attrs: Attrs<'a>) -> Entry<'a> {
+        Entry { name, kind: Kind::File { size: self.len }, meta: self.meta, attrs }
+    }
+}
+
+/// What takes files into the store.
+#[derive(Debug)]
+pub(super) struct Keeper<'a> {
+    pub packing: &'a Packing<'a>,
+    pub engine: Engine,
+    /// Files that were changed since get no stamp.
+    pub before: Time,
+    /// The first error of writing to the store, which ends the publication.
+    pub broken: OnceLock<io::Error>,
+}
+
+impl Keeper<'_> {
+    /// Takes the content of the file `name` in `dir`. `old` is what the last snapshot has of it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or keeps changing.
+    pub(super) fn take(&self, dir: BorrowedFd<'_>, name: &[u8], old: Option<Content>) -> io::Result<Taken> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+        let mut stat = regular(&file)?;
+        for _ in 0..MAX_ATTEMPTS {
+            let content = self.attempt(&file, &stat, old);
+            let after = regular(&file)?;
+            if key(&stat) == key(&after) {
+                let (content, added) = content?;
+                return Ok(self.taken(content, &stat, added));
+            }
+            stat = after;
+        }
+        Err(io::Error::other("the file kept changing while it was read"))
+    }
+
+    fn taken(&self, content: Option<Content>, stat: &Stat, added: u64) -> Taken {
+        let meta = Meta {
+            mode: (stat.st_mode & 0o7777) as u16,
+            mtime: Time::modified(stat),
+            owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
+        };
+        let stamp = stamp_of_stat(stat, self.before);
+        Taken { content, len: stat.st_size as u64, meta, stamp, added }
+    }
+
+    fn attempt(
+        &self,
+        file: &OwnedFd,
+        stat: &Stat,
+        old: Option<Content>,
+    ) -> io::Result<(Option<Content>, u64)> {
+        let len = stat.st_size as u64;
+        if len == 0 {
+            return Ok((None, 0));
+        }
+        let packed = match self.engine {
+            Engine::Clone => PACKED_BESIDE_CLONES,
+            Engine::Copy => PACKED_BESIDE_COPIES,
+        };
+        let (content, added) = match len <= packed {
+            true => self.pack(file, len, old)?,
+            false => self.own(file, stat, len)?,
+        };
+        Ok((Some(content), added))
+    }
+
+    fn pack(&self, file: &OwnedFd, len: u64, old: Option<Content>) -> io::Result<(Content, u64)> {
+        let mut bytes = vec![0; len as usize];
+        Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
+        let id = ContentId::of(&bytes);
+        match old.filter(|old| old.id == id) {
+            Some(old) => Ok((old, 0)),
+            None => Ok((Content { id, home: self.stored(self.packing.content(id, &bytes))? }, len)),
+        }
+    }
+
+    fn own(&self, file: &OwnedFd, stat: &Stat, len: u64) -> io::Result<(Content, u64)> {
+        let (to, part) = self.stored(self.packing.create())?;
+        let filled = self.fill(file, stat, &to, len);
+        let done = filled.and_then(|id| Ok((id, self.stored(self.packing.name(&part, id))?)));
+        let (id, is_new) = done.inspect_err(|_| self.packing.discard(&part))?;
+        Ok((Content { id, home: Home::Own }, if is_new { len } else { 0 }))
+    }
+
+    /// Remembers the first error of writing to the store: it is no fault of the file that is being read.
+    fn stored<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            let first =
+                error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            let _ = self.broken.set(first);
+        })
+    }
+
+    fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, len: u64) -> io::Result<ContentId> {
+        if self.engine == Engine::Clone {
+            match rustix::fs::ioctl_ficlone(to, from) {
+                Ok(()) => return ContentId::of_file(Slice::all_of(to.as_fd()), len),
+                // A file on another file system below the volume's root.
+                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {}
+                Err(error) => return self.stored(Err(error.into())),
+            }
+        }
+        self.stored(rustix::fs::ftruncate(to, len).map_err(io::Error::from))?;
+        let has_holes = (stat.st_blocks as u64) * 512 < len;
+        ContentId::of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| match has_holes {
+            false => self.stored(write_at(to, bytes, offset)),
+            true => data_in(bytes, offset).into_iter().try_for_each(|data| {
+                let inside = (data.start - offset) as usize..(data.end - offset) as usize;
+                self.stored(write_at(to, &bytes[inside], data.start))
+            }),
+        })
+    }
+}
+
+pub(super) fn write_at(to: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(to, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn regular(file: &OwnedFd) -> io::Result<Stat> {
+    let stat = rustix::fs::fstat(file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(io::Error::other("it is no longer a regular file")),
+    }
+}
+
+fn key(stat: &Stat) -> (i64, Time, Time) {
+    (stat.st_size, Time::modified(stat), Time::changed(stat))
+}

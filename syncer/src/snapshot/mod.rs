@@ -1,0 +1,33 @@
+//! Snapshots of a volume, in `.volferry/snapshots/` on the volume itself.
+//!
+//! - A [`Snapshot`] is a record in the list [`Roots`]; its directories ([`folder`]) and small contents lie in packs, larger contents in files of their own.
+//! - [`publish`] makes one from a scanned tree; [`create`](create::create) scans a mounted volume for it.
+//! - [`Store`] reads, [`Writer`](store::Writer) changes; one rename publishes each change.
+//!
+//! `syncer/doc/snapshots.md` has the format, and the reasons.
+
+pub mod audit;
+pub mod browse;
+pub mod collect;
+pub mod content;
+pub mod create;
+mod error;
+pub mod folder;
+mod id;
+mod keep;
+mod pack;
+pub mod publish;
+pub mod retain;
+pub mod roots;
+mod seen;
+pub mod select;
+pub mod store;
+pub mod verify;
+mod walk;
+
+pub use error::SnapshotError;
+pub use id::{NotAnId, SnapshotId};
+pub use keep::EngineChoice;
+pub use roots::{Engine, Roots, Snapshot};
+pub use seen::Seen;
+pub use store::Store;

@@ -1,0 +1,146 @@
+//! The pack that a publication writes: directories and small contents, one behind the other. It has no table: whatever refers to an object says where it is.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::OwnedFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{
+    content::{ContentId, Home},
+    folder::Place,
+    id::SnapshotId,
+    store::{PACK_MAGIC, PACK_NEW, PART, Writer, write_all},
+};
+
+/// What is gathered before it is written, in bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A pack that is being written, and the folder that it is in. Both are made when the first object comes.
+#[derive(Debug)]
+pub(super) struct Packing<'a> {
+    writer: &'a Writer<'a>,
+    id: SnapshotId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    folder: Option<OwnedFd>,
+    file: Option<OwnedFd>,
+    buffer: Vec<u8>,
+    written: u64,
+    /// Small contents that this publication has packed.
+    small: HashMap<ContentId, u64>,
+    /// Contents in files of their own that this publication has made.
+    own: HashMap<ContentId, ()>,
+    names: u64,
+}
+
+impl<'a> Packing<'a> {
+    pub(super) fn new(writer: &'a Writer<'a>, id: SnapshotId) -> Self {
+        Self { writer, id, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends small content, or finds it.
+    pub(super) fn content(&self, id: ContentId, bytes: &[u8]) -> io::Result<Home> {
+        let mut state = self.lock();
+        if let Some(offset) = state.small.get(&id) {
+            return Ok(Home::Pack { pack: self.id.0, offset: *offset });
+        }
+        let offset = self.append(&mut state, bytes)?;
+        state.small.insert(id, offset);
+        Ok(Home::Pack { pack: self.id.0, offset })
+    }
+
+    /// Appends the encoding of a directory.
+    pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<Place> {
+        let len =
+            u32::try_from(bytes.len()).map_err(|_| io::Error::other("a directory has too many entries"))?;
+        let offset = self.append(&mut self.lock(), bytes)?;
+        Ok(Place { pack: self.id.0, offset, len })
+    }
+
+    fn append(&self, state: &mut State, bytes: &[u8]) -> io::Result<u64> {
+        if state.file.is_none() {
+            let folder = self.folder_of(state)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            state.file = Some(rustix::fs::openat(folder, PACK_NEW, flags, Mode::RUSR | Mode::WUSR)?);
+            state.buffer.extend_from_slice(PACK_MAGIC);
+        }
+        let offset = state.written + state.buffer.len() as u64;
+        state.buffer.extend_from_slice(bytes);
+        if state.buffer.len() >= BUFFER_BYTES {
+            state.flush()?;
+        }
+        Ok(offset)
+    }
+
+    fn folder_of<'s>(&self, state: &'s mut State) -> io::Result<&'s OwnedFd> {
+        let made = match state.folder.take() {
+            Some(folder) => folder,
+            None => self.writer.make_new(self.id)?,
+        };
+        Ok(state.folder.insert(made))
+    }
+
+    /// Makes a file for content that gets one of its own. Its name is to be given by [`Self::name`].
+    pub(super) fn create(&self) -> io::Result<(OwnedFd, String)> {
+        let mut state = self.lock();
+        let name = format!("{}{PART}", state.names);
+        state.names += 1;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(self.folder_of(&mut state)?, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok((file, name))
+    }
+
+    /// Gives a file that is complete the name of its content, or removes it where the store has that already.
+    pub(super) fn name(&self, part: &str, id: ContentId) -> io::Result<bool> {
+        let mut state = self.lock();
+        let is_new = !state.own.contains_key(&id) && !self.writer.has_own(&id);
+        state.own.insert(id, ());
+        let folder = self.folder_of(&mut state)?;
+        match is_new {
+            true => rustix::fs::renameat(folder, part, folder, id.to_string())?,
+            false => rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty())?,
+        }
+        Ok(is_new)
+    }
+
+    /// Removes a file that is not to be kept.
+    pub(super) fn discard(&self, part: &str) {
+        if let Some(folder) = &self.lock().folder {
+            let _ = rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty());
+        }
+    }
+
+    /// Writes what is left, and returns the length of the pack.
+    pub(super) fn finish(&self) -> io::Result<u64> {
+        let mut state = self.lock();
+        state.flush()?;
+        Ok(state.written)
+    }
+
+    /// Whether the publication has added anything to the store.
+    pub(super) fn is_used(&self) -> bool {
+        self.lock().folder.is_some()
+    }
+}
+
+impl State {
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(file) = &self.file {
+            write_all(file, &self.buffer)?;
+            self.written += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,556 @@
+//! A scanned tree → a snapshot in the store.
+//!
+//! 1. [`plan`] finds what is as the last snapshot has it: whole directories by their digests, files by their stamps.
+//! 2. [`read_all`] takes the content of all other files into the store.
+//! 3. [`write_folders`] writes the directories that are new, from the leaves to the root.
+//! 4. [`commit`](Writer::commit) makes the snapshot visible, once all that is durable.
+
+use std::{
+    collections::BTreeSet,
+    iter::Peekable,
+    os::fd::AsFd as _,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::SystemTime,
+};
+
+use super::{
+    content::Content,
+    error::{SnapshotError, io_error},
+    folder::{Folder, FolderRef, has_content},
+    id::SnapshotId,
+    keep::{EngineChoice, Keeper, Taken},
+    pack::Packing,
+    roots::{Engine, MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS, Snapshot},
+    seen::Seen,
+    select::LATEST,
+    store::{Store, Writer},
+};
+use crate::{
+    cores::cores,
+    entry::{Entry, Kind, Time},
+    hash::TreeDigest,
+    listing::{Listing, ListingBuilder, Places},
+    path::RelPath,
+    report::Failures,
+    root::Root,
+    scan::{DirId, ROOT, Tree},
+};
+
+/// A worker takes this many files of one directory at a time.
+const FILES_PER_UNIT: usize = 64;
+
+/// More threads than one are worth their start from this many files on.
+const FILES_PER_THREAD: usize = 32;
+
+/// What users and runs say about a snapshot.
+#[derive(Debug, Clone, Default)]
+pub struct Labels {
+    /// Labels to find it by.
+    pub tags: BTreeSet<String>,
+    /// What a user says about it.
+    pub note: String,
+    /// The run that takes it.
+    pub run: String,
+    /// The SyncJob that it belongs to.
+    pub job: String,
+    /// Who takes it.
+    pub user: String,
+    /// Whether it is kept whatever a policy says.
+    pub pinned: bool,
+}
+
+impl Labels {
+    /// Checks that each label is short enough to be kept, and one line of text.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Invalid`], which names the label.
+    pub fn check(&self) -> Result<(), SnapshotError> {
+        self.tags.iter().try_for_each(|tag| check_tag(tag))?;
+        check_tags(&self.tags)?;
+        if self.note.len() > MAX_NOTE_BYTES {
+            return Err(SnapshotError::Invalid(format!("a note has at most {MAX_NOTE_BYTES} bytes")));
+        }
+        let long = [&self.run, &self.job, &self.user].into_iter().find(|name| name.len() > MAX_NAME_BYTES);
+        long.map_or(Ok(()), |name| {
+            Err(SnapshotError::Invalid(format!("{name} is longer than {MAX_NAME_BYTES} bytes")))
+        })
+    }
+}
+
+fn check_tags(tags: &BTreeSet<String>) -> Result<(), SnapshotError> {
+    match tags.len() <= MAX_TAGS {
+        true => Ok(()),
+        false => Err(SnapshotError::Invalid(format!("a snapshot has at most {MAX_TAGS} tags"))),
+    }
+}
+
+impl Snapshot {
+    /// Checks that it has no more tags than may be.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Invalid`].
+    pub fn check_tags(&self) -> Result<(), SnapshotError> {
+        check_tags(&self.tags)
+    }
+}
+
+/// Checks a tag: text without spaces and control characters, which is not the word for the newest snapshot.
+///
+/// # Errors
+/// [`SnapshotError::Invalid`], which names the tag.
+pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
+    let is_text = !tag.is_empty() && !tag.chars().any(|c| c.is_whitespace() || c.is_control());
+    match is_text && tag.len() <= MAX_TAG_BYTES && tag != LATEST {
+        true => Ok(()),
+        false => Err(SnapshotError::Invalid(format!(
+            "`{}` cannot be a tag: a tag has 1 to {MAX_TAG_BYTES} bytes without spaces, and is not `{LATEST}`",
+            tag.escape_debug()
+        ))),
+    }
+}
+
+/// A tree to publish, and the way to its files.
+#[derive(Debug)]
+pub struct Source<'a> {
+    /// Its listings, scanned with stamps.
+    pub tree: &'a Tree,
+    /// Where its files are.
+    pub root: &'a Root,
+    /// Files that were changed since get no stamp, by the clock of the file system.
+    pub before: Time,
+    /// When the scan began.
+    pub began: Time,
+}
+
+/// Publishes a snapshot of a tree. Files that cannot be read go to `failures`, are counted, and are missing; their directories are marked, so that a restore deletes nothing there.
+///
+/// # Errors
+/// When the store cannot be written to; it is then as it was.
+pub fn publish(
+    writer: &mut Writer<'_>,
+    source: &Source<'_>,
+    labels: Labels,
+    engine: EngineChoice,
+    failures: &Failures,
+) -> Result<Snapshot, SnapshotError> {
+    let engine = engine.resolve(writer.store.dir(), writer.store.path())?;
+    let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
+    let packing = Packing::new(writer, id);
+    let mut keeper = Keeper { packing: &packing, engine, before: source.before };
+    let made = make(writer, source, &mut keeper, failures).inspect_err(|_| writer.drop_new(id))?;
+    drop(packing);
+    let snapshot = record(id, source, labels, engine, &made, failures);
+    let mut roots = writer.roots.clone();
+    roots.snapshots.push(snapshot.clone());
+    let by =
+        [&snapshot.run, &snapshot.user].into_iter().find(|by| !by.is_empty()).cloned().unwrap_or_default();
+    if let Err(error) = writer.commit_by(roots, "create", &by, &[id]) {
+        writer.drop_new(id);
+        return Err(error);
+    }
+    if made.is_new {
+        writer.settle()?;
+    }
+    Ok(snapshot)
+}
+
+/// What a publication made, before it is visible.
+struct Made {
+    tree: FolderRef,
+    bytes: u64,
+    added_bytes: u64,
+    is_new: bool,
+}
+
+fn make(
+    writer: &Writer<'_>,
+    source: &Source<'_>,
+    keeper: &mut Keeper<'_>,
+    failures: &Failures,
+) -> Result<Made, SnapshotError> {
+    let store = &writer.store;
+    let mut planned = plan(source.tree, store, writer.roots.last().map(|last| &last.tree));
+    let added = read_all(&mut planned, source, keeper, failures);
+    let bytes = source.tree.totals.bytes.saturating_add_signed(planned.grown);
+    let writing = || io_error("write to", store.path());
+    if let Some(error) = keeper.broken.take() {
+        return Err(writing()(error));
+    }
+    let tree = write_folders(planned, source.tree, keeper.packing).map_err(writing())?;
+    let packed = keeper.packing.finish().map_err(writing())?;
+    let is_new = keeper.packing.is_used();
+    if is_new {
+        rustix::fs::syncfs(store.dir()).map_err(|error| io_error("sync", store.path())(error.into()))?;
+    }
+    Ok(Made { tree, bytes, added_bytes: added + packed, is_new })
+}
+
+fn record(
+    id: SnapshotId,
+    source: &Source<'_>,
+    labels: Labels,
+    engine: Engine,
+    made: &Made,
+    failures: &Failures,
+) -> Snapshot {
+    let Labels { tags, note, run, job, user, pinned } = labels;
+    Snapshot {
+        id,
+        tree: made.tree,
+        root_meta: source.tree.root_meta,
+        root_attrs: source.tree.root_attrs.clone(),
+        began: source.began,
+        taken: time_of(SystemTime::now()),
+        entries: source.tree.totals.entries,
+        bytes: made.bytes,
+        added_bytes: made.added_bytes,
+        failed: failures.count(),
+        engine,
+        run,
+        job,
+        user,
+        note,
+        tags,
+        pinned,
+        forgotten: None,
+    }
+}
+
+/// The time of a clock, in the form that the store has it.
+pub fn time_of(time: SystemTime) -> Time {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() },
+        Err(before) => Time { seconds: -(before.duration().as_secs() as i64), nanos: 0 },
+    }
+}
+
+/// The content of a file that the listing has, on its way into the store.
+#[derive(Debug)]
+enum Slot {
+    /// It is as the last snapshot has it.
+    Same(Content, u64),
+    /// It has to be looked at; the last snapshot may have had this.
+    Wanted(Option<Content>),
+    /// It was taken.
+    Taken(Taken),
+    /// The file is gone.
+    Gone,
+    /// The file cannot be read.
+    Failed,
+}
+
+/// A directory that is not known to be as the last snapshot has it.
+#[derive(Debug)]
+struct Making {
+    dir: DirId,
+    path: RelPath,
+    /// What the last snapshot has in its place.
+    old: Option<FolderRef>,
+    /// One for each file of the listing that has content.
+    slots: Vec<Slot>,
+}
+
+/// What is to be made, and what is there.
+#[derive(Debug, Default)]
+struct Planned {
+    making: Vec<Making>,
+    /// By the number of the directory.
+    there: Vec<Option<FolderRef>>,
+    /// How many bytes files have grown by since the scan.
+    grown: i64,
+}
+
+/// Compares a tree with the last snapshot. Where that cannot be read, everything counts as new.
+fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>) -> Planned {
+    let seen = seen_upwards(tree);
+    let mut planned = Planned { there: vec![None; tree.dirs.len()], ..Planned::default() };
+    let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
+    while let Some((id, path, old)) = visits.pop() {
+        let dir = &tree.dirs[id as usize];
+        if let Some(old) =
+            old.filter(|old| old.digest == dir.digest && old.seen.proves_same(seen[id as usize]))
+        {
+            planned.there[id as usize] = Some(old);
+            continue;
+        }
+        let folder = old.and_then(|old| readable(store, &old));
+        let slots = slots(dir, folder.as_ref());
+        let mut below = folder.as_ref().map(OldDirs::new);
+        let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+        for (child, name) in (dir.first_child..).zip(names) {
+            // A path beyond the limit was not scanned.
+            let Ok(path) = path.join(name) else { continue };
+            visits.push((child, path, below.as_mut().and_then(|below| below.find(name))));
+        }
+        planned.making.push(Making { dir: id, path, old, slots });
+    }
+    planned
+}
+
+fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
+    let read = store.folder(folder);
+    read.inspect_err(|error| tracing::warn!(%error, "a directory of the last snapshot cannot be read, and is written anew"))
+        .ok()
+}
+
+/// Folds the stamps of files upwards. Children have greater numbers.
+fn seen_upwards(tree: &Tree) -> Vec<Seen> {
+    let mut seen = vec![Seen::unknown(); tree.dirs.len()];
+    for id in (0..tree.dirs.len()).rev() {
+        let dir = &tree.dirs[id];
+        if !dir.listing.is_complete() {
+            continue;
+        }
+        let first = dir.first_child as usize;
+        let below = seen[first..first + dir.listing.dirs() as usize].iter().copied();
+        seen[id] = Seen::of(stamps(dir), below.collect::<Vec<_>>().into_iter());
+    }
+    seen
+}
+
+/// The stamps of a directory's files that have content.
+fn stamps(dir: &crate::scan::Dir) -> impl Iterator<Item = u64> {
+    let stamps = dir.stamps.iter().copied().chain(std::iter::repeat(0));
+    dir.listing.iter().zip(stamps).filter(|(entry, _)| has_content(&entry.kind)).map(|(_, stamp)| stamp)
+}
+
+/// The directories of a stored directory, found in the order of their names.
+struct OldDirs<'a> {
+    entries: Peekable<Box<NamedDirs<'a>>>,
+}
+
+type NamedDirs<'a> = dyn Iterator<Item = (&'a [u8], FolderRef)> + 'a;
+
+impl<'a> OldDirs<'a> {
+    fn new(folder: &'a Folder) -> Self {
+        let dirs = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+        let entries: Box<NamedDirs<'a>> = Box::new(dirs.zip(folder.children.iter().copied()));
+        Self { entries: entries.peekable() }
+    }
+
+    fn find(&mut self, name: &[u8]) -> Option<FolderRef> {
+        while self.entries.next_if(|(other, _)| *other < name).is_some() {}
+        self.entries.next_if(|(other, _)| *other == name).map(|(_, folder)| folder)
+    }
+}
+
+/// Finds the files that are as the last snapshot has them: of the same name, size, time and stamp.
+fn slots(dir: &crate::scan::Dir, old: Option<&Folder>) -> Vec<Slot> {
+    let mut old = old.into_iter().flat_map(files_of).peekable();
+    let files = dir.listing.iter().filter(|entry| has_content(&entry.kind));
+    let slot = |(entry, stamp): (Entry<'_>, u64)| {
+        while old.next_if(|(other, ..)| other.name < entry.name).is_some() {}
+        match old.next_if(|(other, ..)| other.name == entry.name) {
+            Some((other, content, seen))
+                if stamp != 0
+                    && stamp == seen
+                    && other.kind == entry.kind
+                    && other.meta.mtime == entry.meta.mtime =>
+            {
+                Slot::Same(content, stamp)
+            }
+            Some((_, content, _)) => Slot::Wanted(Some(content)),
+            None => Slot::Wanted(None),
+        }
+    };
+    files.zip(stamps(dir)).map(slot).collect()
+}
+
+/// The files of a stored directory that have content, with that and their stamps.
+pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, Content, u64)> {
+    let files = folder.listing.iter().filter(|entry| has_content(&entry.kind));
+    let contents = folder.contents.iter().copied().zip(folder.stamps.iter().copied());
+    files.zip(contents).map(|(entry, (content, stamp))| (entry, content, stamp))
+}
+
+/// A part of a directory's files: which of those to make, and the files' places among its slots and in its listing.
+type Unit = (usize, Vec<(usize, u32)>);
+
+/// Takes the content of all files that are wanted. Returns how many bytes of files the store got.
+fn read_all(planned: &mut Planned, source: &Source<'_>, keeper: &Keeper<'_>, failures: &Failures) -> u64 {
+    let units = units(planned, source.tree);
+    let files: usize = units.iter().map(|(_, files)| files.len()).sum();
+    let threads = cores().min(files.div_ceil(FILES_PER_THREAD)).max(1);
+    let reading = Reading {
+        planned,
+        source,
+        keeper,
+        failures,
+        units: &units,
+        next: AtomicUsize::new(0),
+        added: AtomicU64::new(0),
+        grown: AtomicI64::new(0),
+        done: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(|| reading.work())));
+        reading.work();
+    });
+    let (added, grown) = (reading.added.load(Relaxed), reading.grown.load(Relaxed));
+    let done = reading.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (making, slot, result) in done {
+        planned.making[making].slots[slot] = result;
+    }
+    planned.grown = grown;
+    added
+}
+
+fn units(planned: &Planned, tree: &Tree) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for (nth, making) in planned.making.iter().enumerate() {
+        let listing = &tree.dirs[making.dir as usize].listing;
+        let files = (0..).zip(listing).filter(|(_, entry)| has_content(&entry.kind)).map(|(index, _)| index);
+        let slots = making.slots.iter().enumerate().zip(files);
+        let wanted = slots.filter(|((_, slot), _)| matches!(slot, Slot::Wanted(_)));
+        let wanted: Vec<(usize, u32)> = wanted.map(|((slot, _), index)| (slot, index)).collect();
+        units.extend(wanted.chunks(FILES_PER_UNIT).map(|files| (nth, files.to_vec())));
+    }
+    units
+}
+
+/// Files that are being read by several threads.
+struct Reading<'a> {
+    planned: &'a Planned,
+    source: &'a Source<'a>,
+    keeper: &'a Keeper<'a>,
+    failures: &'a Failures,
+    units: &'a [Unit],
+    next: AtomicUsize,
+    added: AtomicU64,
+    grown: AtomicI64,
+    done: Mutex<Vec<(usize, usize, Slot)>>,
+}
+
+impl Reading<'_> {
+    fn work(&self) {
+        let mut done = Vec::new();
+        while let Some((making, files)) = self.units.get(self.next.fetch_add(1, Relaxed))
+            && self.keeper.broken.get().is_none()
+        {
+            self.unit(*making, files, &mut done);
+        }
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).append(&mut done);
+    }
+
+    fn unit(&self, nth: usize, files: &[(usize, u32)], done: &mut Vec<(usize, usize, Slot)>) {
+        let making = &self.planned.making[nth];
+        let listing = &self.source.tree.dirs[making.dir as usize].listing;
+        let dir = self.source.root.dir(&making.path);
+        let Some((_, first)) = files.first() else { return };
+        let mut entries = (*first..).zip(Places::of(listing).from(*first));
+        for (slot, index) in files {
+            let Some((_, entry)) = entries.find(|(at, _)| at == index) else { return };
+            let old = match &making.slots[*slot] {
+                Slot::Wanted(old) => *old,
+                _ => None,
+            };
+            let taken = match &dir {
+                Ok(dir) => self.keeper.take(dir.as_fd(), entry.name, old),
+                Err(error) => Err(error.kind().into()),
+            };
+            done.push((nth, *slot, self.slot(making, &entry, taken)));
+        }
+    }
+
+    fn slot(&self, making: &Making, entry: &Entry<'_>, taken: std::io::Result<Taken>) -> Slot {
+        match taken {
+            Ok(taken) => {
+                self.added.fetch_add(taken.added, Relaxed);
+                if let Kind::File { size } = entry.kind {
+                    self.grown.fetch_add(taken.len as i64 - size as i64, Relaxed);
+                }
+                Slot::Taken(taken)
+            }
+            Err(_) if self.keeper.broken.get().is_some() => Slot::Failed,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Slot::Gone,
+            Err(error) => {
+                let path = making.path.join(entry.name).unwrap_or_else(|_| making.path.clone());
+                self.failures.add(&path, "take into the snapshot", &error);
+                Slot::Failed
+            }
+        }
+    }
+}
+
+/// Writes the directories that are not there, from the leaves to the root.
+fn write_folders(mut planned: Planned, tree: &Tree, packing: &Packing<'_>) -> std::io::Result<FolderRef> {
+    planned.making.sort_unstable_by_key(|making| std::cmp::Reverse(making.dir));
+    let Planned { making, mut there, .. } = planned;
+    for Making { dir, old, slots, .. } in making {
+        let scanned = &tree.dirs[dir as usize];
+        let first = scanned.first_child as usize;
+        let children: Vec<FolderRef> =
+            there[first..first + scanned.listing.dirs() as usize].iter().flatten().copied().collect();
+        let folder = assemble(&scanned.listing, children, slots);
+        there[dir as usize] = Some(write_folder(&folder, old, packing)?);
+    }
+    there.first().copied().flatten().ok_or_else(|| std::io::Error::other("the tree has no root"))
+}
+
+/// Writes a directory, unless the last snapshot has the same one with the same stamps.
+fn write_folder(
+    folder: &Folder,
+    old: Option<FolderRef>,
+    packing: &Packing<'_>,
+) -> std::io::Result<FolderRef> {
+    let below: Vec<TreeDigest> = folder.children.iter().map(|child| child.digest).collect();
+    let own = folder.listing.digest();
+    let digest = if below.is_empty() { own } else { own.with_children(&below) };
+    let seen = match folder.listing.is_complete() {
+        true => Seen::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen)),
+        false => Seen::unknown(),
+    };
+    let (id, bytes) = folder.encode();
+    if let Some(old) = old.filter(|old| old.id == id && old.seen == seen) {
+        return Ok(old);
+    }
+    Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
+}
+
+/// Joins a listing with what was taken of its files. Where those have changed since the scan, the listing has what was taken.
+fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: Vec<Slot>) -> Folder {
+    let listing = if is_as_listed(listing, &slots) { listing.clone() } else { relist(listing, &slots) };
+    let mut folder = Folder { listing, children, ..Folder::default() };
+    for slot in slots {
+        let (content, stamp) = match slot {
+            Slot::Same(content, stamp) => (Some(content), stamp),
+            Slot::Taken(taken) => (taken.content, taken.stamp),
+            Slot::Wanted(_) | Slot::Gone | Slot::Failed => (None, 0),
+        };
+        if let Some(content) = content {
+            folder.contents.push(content);
+            folder.stamps.push(stamp);
+        }
+    }
+    folder
+}
+
+fn is_as_listed(listing: &Listing, slots: &[Slot]) -> bool {
+    let files = listing.iter().filter(|entry| has_content(&entry.kind));
+    files.zip(slots).all(|(entry, slot)| match slot {
+        Slot::Same(..) => true,
+        Slot::Taken(taken) => entry.kind == Kind::File { size: taken.len } && entry.meta == taken.meta,
+        Slot::Wanted(_) | Slot::Gone | Slot::Failed => false,
+    })
+}
+
+fn relist(listing: &Listing, slots: &[Slot]) -> Listing {
+    let mut builder = ListingBuilder::default();
+    let mut slots = slots.iter();
+    for entry in listing {
+        let slot = has_content(&entry.kind).then(|| slots.next()).flatten();
+        match slot {
+            None | Some(Slot::Same(..)) => builder.push(&entry),
+            Some(Slot::Taken(taken)) => builder.push(&taken.entry(entry.name, entry.attrs)),
+            Some(Slot::Gone) => {}
+            Some(Slot::Failed | Slot::Wanted(_)) => builder.mark_incomplete(),
+        }
+    }
+    if !listing.is_complete() {
+        builder.mark_incomplete();
+    }
+    builder.finish()
+}

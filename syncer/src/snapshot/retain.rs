@@ -1,0 +1,459 @@
+//! Which snapshots a policy keeps: a function of the list, the policy, the time and a time zone, and of nothing else.
+//!
+//! The rules are restic's. A snapshot is kept when one rule keeps it. Each rule for a natural period keeps the last snapshot of each of the newest periods that have any; the oldest
+//! snapshot of all is kept, too, as long as the rule has periods left.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
+use thiserror::Error;
+
+use super::{id::SnapshotId, roots::Snapshot};
+use crate::entry::Time;
+
+/// Which snapshots to keep.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// So many of the newest.
+    pub last: u32,
+    /// The last one of so many hours.
+    pub hourly: u32,
+    /// The last one of so many days.
+    pub daily: u32,
+    /// The last one of so many weeks, which begin on Monday.
+    pub weekly: u32,
+    /// The last one of so many months.
+    pub monthly: u32,
+    /// The last one of so many years.
+    pub yearly: u32,
+    /// All that were taken so many seconds before the newest, or later.
+    pub within_seconds: Option<u64>,
+    /// All that have one of these tags.
+    pub tags: BTreeSet<String>,
+    /// Of what the rules keep, or of all where there is no other rule: the newest that take so many bytes together.
+    pub max_bytes: Option<u64>,
+}
+
+impl Policy {
+    fn counts(&self) -> [(Period, u32); 6] {
+        [
+            (Period::Snapshot, self.last),
+            (Period::Hour, self.hourly),
+            (Period::Day, self.daily),
+            (Period::Week, self.weekly),
+            (Period::Month, self.monthly),
+            (Period::Year, self.yearly),
+        ]
+    }
+
+    /// Says whether there is a rule beside the limit of bytes.
+    fn has_rule(&self) -> bool {
+        self.counts().iter().any(|(_, count)| *count > 0)
+            || self.within_seconds.is_some()
+            || !self.tags.is_empty()
+    }
+}
+
+/// Reports a policy that would keep nothing.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("the policy has no rule, and would keep nothing")]
+pub struct EmptyPolicy;
+
+/// A natural period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Period {
+    /// Each snapshot is one.
+    Snapshot,
+    /// Of the clock.
+    Hour,
+    /// Of the calendar.
+    Day,
+    /// From Monday on.
+    Week,
+    /// Of the calendar.
+    Month,
+    /// Of the calendar.
+    Year,
+}
+
+/// Why a snapshot is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It is pinned.
+    Pinned,
+    /// It has a tag that is kept.
+    Tag(String),
+    /// It is the last of a period.
+    Last(Period),
+    /// It is the oldest, and a rule has periods left.
+    Oldest(Period),
+    /// It was taken shortly before the newest one.
+    Within,
+    /// It is of a time that has not come: a clock was wrong, and nobody knows which.
+    Future,
+    /// It is the newest one that has every entry.
+    NewestWhole,
+    /// No rule but the limit of bytes was given, and it is within that.
+    Room,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let period = |period: &Period| match period {
+            Period::Snapshot => "last",
+            Period::Hour => "hourly",
+            Period::Day => "daily",
+            Period::Week => "weekly",
+            Period::Month => "monthly",
+            Period::Year => "yearly",
+        };
+        match self {
+            Self::Pinned => f.write_str("pinned"),
+            Self::Tag(tag) => write!(f, "tag {tag}"),
+            Self::Last(of) => f.write_str(period(of)),
+            Self::Oldest(of) => write!(f, "oldest {}", period(of)),
+            Self::Within => f.write_str("within"),
+            Self::Future => f.write_str("in the future"),
+            Self::NewestWhole => f.write_str("newest whole"),
+            Self::Room => f.write_str("room"),
+        }
+    }
+}
+
+/// What a policy says of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// Why it is kept; nothing where it goes.
+    pub reasons: Vec<Reason>,
+}
+
+impl Verdict {
+    /// Says whether the snapshot is kept.
+    pub fn is_kept(&self) -> bool {
+        !self.reasons.is_empty()
+    }
+}
+
+/// Judges snapshots, those of each SyncJob by themselves. The verdicts are in the order of the snapshots.
+///
+/// # Errors
+/// [`EmptyPolicy`], since a policy without rules would remove everything.
+pub fn judge(
+    snapshots: &[&Snapshot],
+    policy: &Policy,
+    now: Time,
+    zone: &TimeZone,
+) -> Result<Vec<Verdict>, EmptyPolicy> {
+    if !policy.has_rule() && policy.max_bytes.is_none() {
+        return Err(EmptyPolicy);
+    }
+    let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
+    snapshots.iter().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
+    let mut reasons: BTreeMap<SnapshotId, Vec<Reason>> = BTreeMap::new();
+    for mut job in jobs.into_values() {
+        job.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
+        reasons.extend(judge_job(&job, policy, now, zone));
+    }
+    let verdict = |snapshot: &&Snapshot| Verdict {
+        id: snapshot.id,
+        reasons: reasons.remove(&snapshot.id).unwrap_or_default(),
+    };
+    Ok(snapshots.iter().map(verdict).collect())
+}
+
+/// Judges the snapshots of one SyncJob, the newest first.
+fn judge_job(
+    newest_first: &[&Snapshot],
+    policy: &Policy,
+    now: Time,
+    zone: &TimeZone,
+) -> Vec<(SnapshotId, Vec<Reason>)> {
+    let mut reasons: Vec<Vec<Reason>> =
+        newest_first.iter().map(|snapshot| protections(snapshot, policy, now)).collect();
+    if let Some(newest) =
+        newest_first.iter().position(|snapshot| snapshot.is_whole() && snapshot.taken <= now)
+    {
+        reasons[newest].push(Reason::NewestWhole);
+    }
+    let newest = newest_first.iter().map(|snapshot| snapshot.taken).find(|taken| *taken <= now);
+    for (snapshot, reasons) in newest_first.iter().zip(&mut reasons) {
+        if is_within(snapshot.taken, newest, policy.within_seconds) {
+            reasons.push(Reason::Within);
+        }
+    }
+    let is_protected: Vec<bool> = reasons.iter().map(|reasons| !reasons.is_empty()).collect();
+    for (period, count) in policy.counts() {
+        keep_last_of(period, count, newest_first, now, zone, &mut reasons);
+    }
+    if !policy.has_rule() {
+        reasons.iter_mut().for_each(|reasons| reasons.push(Reason::Room));
+    }
+    if let Some(max) = policy.max_bytes {
+        limit(max, newest_first, &is_protected, &mut reasons);
+    }
+    newest_first.iter().map(|snapshot| snapshot.id).zip(reasons).collect()
+}
+
+/// The reasons that need no other snapshot.
+fn protections(snapshot: &Snapshot, policy: &Policy, now: Time) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if snapshot.pinned {
+        reasons.push(Reason::Pinned);
+    }
+    if snapshot.taken > now {
+        reasons.push(Reason::Future);
+    }
+    reasons.extend(snapshot.tags.intersection(&policy.tags).cloned().map(Reason::Tag));
+    reasons
+}
+
+fn is_within(taken: Time, newest: Option<Time>, within: Option<u64>) -> bool {
+    let (Some(newest), Some(within)) = (newest, within) else { return false };
+    let within = i64::try_from(within).unwrap_or(i64::MAX);
+    let since = Time { seconds: newest.seconds.saturating_sub(within), ..newest };
+    taken >= since
+}
+
+/// Keeps the newest snapshot of each of the newest `count` periods that have any. Those of the future count for no period.
+fn keep_last_of(
+    period: Period,
+    count: u32,
+    newest_first: &[&Snapshot],
+    now: Time,
+    zone: &TimeZone,
+    reasons: &mut [Vec<Reason>],
+) {
+    let (mut left, mut last) = (count, None);
+    for (nth, snapshot) in newest_first.iter().enumerate().filter(|(_, snapshot)| snapshot.taken <= now) {
+        if left == 0 {
+            return;
+        }
+        let key = key(period, snapshot, zone);
+        let is_new = last != Some(key);
+        if is_new || nth + 1 == newest_first.len() {
+            reasons[nth].push(if is_new { Reason::Last(period) } else { Reason::Oldest(period) });
+            left -= 1;
+        }
+        last = Some(key);
+    }
+}
+
+/// What two snapshots of one period have in common.
+fn key(period: Period, snapshot: &Snapshot, zone: &TimeZone) -> (i64, i64) {
+    let Ok(timestamp) = Timestamp::from_second(snapshot.taken.seconds) else {
+        // Beyond the years that a calendar has, each second is a period.
+        return (i64::MIN, snapshot.taken.seconds);
+    };
+    let zoned = timestamp.to_zoned(zone.clone());
+    let date = zoned.date();
+    let day = (i64::from(date.year()), i64::from(date.day_of_year()));
+    match period {
+        Period::Snapshot => (0, snapshot.id.0 as i64),
+        // An hour that the clock has twice in autumn is two.
+        Period::Hour => {
+            let offset = i64::from(zoned.offset().seconds());
+            (offset, (snapshot.taken.seconds + offset).div_euclid(3600))
+        }
+        Period::Day => day,
+        Period::Week => {
+            let week: ISOWeekDate = date.iso_week_date();
+            (i64::from(week.year()), i64::from(week.week()))
+        }
+        Period::Month => (i64::from(date.year()), i64::from(date.month())),
+        Period::Year => (i64::from(date.year()), 0),
+    }
+}
+
+/// Removes the reasons of the oldest ones until what is left takes at most `max` bytes: the tree of the oldest one, and what each newer one added. Protected ones stay.
+fn limit(max: u64, newest_first: &[&Snapshot], is_protected: &[bool], reasons: &mut [Vec<Reason>]) {
+    let mut added: u64 = 0;
+    let mut is_full = false;
+    for (nth, snapshot) in newest_first.iter().enumerate() {
+        if reasons[nth].is_empty() {
+            continue;
+        }
+        is_full |= added.saturating_add(snapshot.bytes) > max;
+        if is_full && !is_protected[nth] {
+            reasons[nth].clear();
+        } else {
+            added = added.saturating_add(snapshot.added_bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::snapshot::roots::tests::sample;
+
+    const NOW: Time = Time { seconds: 1_795_370_400, nanos: 0 };
+
+    fn taken(id: u64, seconds: i64) -> Snapshot {
+        let taken = Time { seconds, nanos: 0 };
+        Snapshot { taken, pinned: false, forgotten: None, tags: BTreeSet::new(), ..sample(id) }
+    }
+
+    fn kept(snapshots: &[Snapshot], policy: &Policy) -> Vec<u64> {
+        let all: Vec<&Snapshot> = snapshots.iter().collect();
+        let verdicts = judge(&all, policy, NOW, &TimeZone::UTC).unwrap();
+        verdicts.iter().filter(|verdict| verdict.is_kept()).map(|verdict| verdict.id.0).collect()
+    }
+
+    const DAY: i64 = 86_400;
+
+    /// Snapshot n was taken at 18:00, n days ago, and n + 100 an hour before.
+    fn two_a_day(days: u64) -> Vec<Snapshot> {
+        let at = |n: u64, hour: i64| taken(n + 100 * hour as u64, NOW.seconds - n as i64 * DAY - hour * 3600);
+        (0..days).flat_map(|n| [at(n, 0), at(n, 1)]).collect()
+    }
+
+    #[test]
+    fn each_rule_keeps_the_last_of_its_periods() {
+        let snapshots = two_a_day(90);
+        let of = |policy: Policy| kept(&snapshots, &policy);
+        assert_eq!(of(Policy { last: 3, ..Policy::default() }), [0, 100, 1]);
+        assert_eq!(of(Policy { hourly: 3, ..Policy::default() }), [0, 100, 1]);
+        assert_eq!(of(Policy { daily: 3, ..Policy::default() }), [0, 1, 2]);
+        // NOW is Sunday, 22 November 2026.
+        assert_eq!(of(Policy { weekly: 3, ..Policy::default() }), [0, 7, 14]);
+        assert_eq!(of(Policy { monthly: 3, ..Policy::default() }), [0, 22, 53]);
+        assert_eq!(of(Policy { yearly: 1, ..Policy::default() }), [0]);
+        assert_eq!(of(Policy { within_seconds: Some(DAY as u64), ..Policy::default() }), [0, 100, 1]);
+        assert_eq!(of(Policy { daily: 2, weekly: 2, ..Policy::default() }), [0, 1, 7]);
+    }
+
+    #[test]
+    fn the_oldest_is_kept_while_a_rule_has_periods_left() {
+        assert_eq!(kept(&two_a_day(3), &Policy { yearly: 5, ..Policy::default() }), [0, 102]);
+    }
+
+    #[test]
+    fn an_empty_policy_is_refused() {
+        assert_eq!(judge(&[], &Policy::default(), NOW, &TimeZone::UTC), Err(EmptyPolicy));
+    }
+
+    #[test]
+    fn pins_tags_the_future_and_the_newest_whole_one_stay() {
+        let mut snapshots = two_a_day(10);
+        snapshots[10].pinned = true;
+        snapshots[11].tags.insert("gold".into());
+        snapshots[0].failed = 1;
+        snapshots.push(taken(77, NOW.seconds + 5));
+        let policy = Policy { last: 1, tags: ["gold".into()].into(), ..Policy::default() };
+        assert_eq!(kept(&snapshots, &policy), [0, 100, 5, 105, 77]);
+    }
+
+    #[test]
+    fn each_job_is_judged_by_itself() {
+        let mut snapshots = two_a_day(2);
+        snapshots[3].job = "other".into();
+        assert_eq!(kept(&snapshots, &Policy { last: 1, ..Policy::default() }), [0, 101]);
+    }
+
+    #[test]
+    fn the_oldest_go_first_where_bytes_are_limited() {
+        let mut snapshots = two_a_day(3);
+        snapshots.iter_mut().for_each(|snapshot| (snapshot.bytes, snapshot.added_bytes) = (100, 10));
+        let limited =
+            |max_bytes| kept(&snapshots, &Policy { max_bytes: Some(max_bytes), ..Policy::default() });
+        assert_eq!(limited(120), [0, 100, 1]);
+        assert_eq!(limited(0), [0], "the newest whole one");
+        assert_eq!(limited(u64::MAX).len(), 6);
+        let both = Policy { daily: 3, max_bytes: Some(110), ..Policy::default() };
+        assert_eq!(kept(&snapshots, &both), [0, 1]);
+    }
+
+    #[test]
+    fn many_in_a_short_time_push_out_nothing_that_is_within() {
+        let mut snapshots = two_a_day(5);
+        snapshots.extend((1000..1200).map(|id| taken(id, NOW.seconds - id as i64 + 900)));
+        let policy =
+            Policy { last: 1, within_seconds: Some(2 * DAY as u64), max_bytes: Some(1), ..Policy::default() };
+        let kept = kept(&snapshots, &policy);
+        assert!([0, 100, 1, 101, 2].iter().all(|id| kept.contains(id)), "{kept:?}");
+    }
+
+    fn any_snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
+        let one = (0_i64..100 * DAY, any::<bool>(), 0_u64..2, 0_u64..1000, 0_usize..3);
+        prop::collection::vec(one, 0..60).prop_map(|all| {
+            let made = all.into_iter().enumerate().map(|(id, (ago, pinned, failed, bytes, job))| {
+                let mut snapshot = taken(id as u64, NOW.seconds + 2 * DAY - ago);
+                (snapshot.pinned, snapshot.failed, snapshot.bytes) = (pinned && id % 5 == 0, failed, bytes);
+                snapshot.job = format!("job{job}");
+                snapshot
+            });
+            made.collect()
+        })
+    }
+
+    fn any_policy() -> impl Strategy<Value = Policy> {
+        let counts = prop::array::uniform6(0_u32..6);
+        (counts, prop::option::of(0..40 * DAY as u64), prop::option::of(0_u64..20_000)).prop_map(
+            |(n, within_seconds, max_bytes)| {
+                let [last, hourly, daily, weekly, monthly, yearly] = n;
+                Policy {
+                    last,
+                    hourly,
+                    daily,
+                    weekly,
+                    monthly,
+                    yearly,
+                    within_seconds,
+                    max_bytes,
+                    tags: BTreeSet::new(),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_the_policy_the_promises_hold(snapshots in any_snapshots(), policy in any_policy()) {
+            let all: Vec<&Snapshot> = snapshots.iter().collect();
+            let Ok(verdicts) = judge(&all, &policy, NOW, &TimeZone::UTC) else { return Ok(()) };
+            prop_assert_eq!(verdicts.len(), snapshots.len());
+            let kept: BTreeSet<u64> = verdicts.iter().filter(|one| one.is_kept()).map(|one| one.id.0).collect();
+            for snapshot in &snapshots {
+                if snapshot.pinned || snapshot.taken > NOW {
+                    prop_assert!(kept.contains(&snapshot.id.0));
+                }
+            }
+            for job in ["job0", "job1", "job2"] {
+                let whole = snapshots.iter().filter(|one| one.job == job && one.is_whole() && one.taken <= NOW);
+                if let Some(newest) = whole.max_by_key(|one| (one.taken, one.id)) {
+                    prop_assert!(kept.contains(&newest.id.0));
+                }
+            }
+            // What is kept once is kept again: the rest does not count.
+            let rest: Vec<&Snapshot> = snapshots.iter().filter(|one| kept.contains(&one.id.0)).collect();
+            if policy.max_bytes.is_none() {
+                let again = judge(&rest, &policy, NOW, &TimeZone::UTC).unwrap();
+                prop_assert!(again.iter().all(Verdict::is_kept));
+            }
+            // The order of the list does not matter.
+            let backwards: Vec<&Snapshot> = all.iter().rev().copied().collect();
+            let mut other = judge(&backwards, &policy, NOW, &TimeZone::UTC).unwrap();
+            other.reverse();
+            prop_assert_eq!(other, verdicts);
+        }
+
+        #[test]
+        fn a_wider_rule_keeps_no_fewer(snapshots in any_snapshots(), policy in any_policy()) {
+            let narrow = Policy { max_bytes: None, ..policy };
+            let wide = Policy { daily: narrow.daily + 1, weekly: narrow.weekly + 2, ..narrow.clone() };
+            let all: Vec<&Snapshot> = snapshots.iter().collect();
+            let Ok(narrow) = judge(&all, &narrow, NOW, &TimeZone::UTC) else { return Ok(()) };
+            let wide = judge(&all, &wide, NOW, &TimeZone::UTC).unwrap();
+            prop_assert!(narrow.iter().zip(&wide).all(|(narrow, wide)| wide.is_kept() || !narrow.is_kept()));
+        }
+    }
+}

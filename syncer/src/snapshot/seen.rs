@@ -1,0 +1,69 @@
+//! What tells that no file of a directory has changed since it was looked at last: the stamps of all files in it and below, as one word.
+
+use crate::{
+    codec::{DecodeError, Reader},
+    hash::digest,
+};
+
+/// The stamps of the files of a directory and of all below it, hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen([u8; 16]);
+
+impl Seen {
+    /// Stands for files of which at least one has no stamp.
+    pub fn unknown() -> Self {
+        Self([0; 16])
+    }
+
+    /// Hashes the stamps of a directory's files, one for each file that has content, and the words of its directories.
+    pub fn of(stamps: impl Iterator<Item = u64>, below: impl Iterator<Item = Self>) -> Self {
+        let mut bytes = Vec::new();
+        for stamp in stamps {
+            if stamp == 0 {
+                return Self::unknown();
+            }
+            bytes.extend_from_slice(&stamp.to_le_bytes());
+        }
+        bytes.extend_from_slice(b"below");
+        for seen in below {
+            if seen == Self::unknown() {
+                return seen;
+            }
+            bytes.extend_from_slice(&seen.0);
+        }
+        Self(digest(&[&bytes]))
+    }
+
+    /// Says whether nothing has changed between the two: every file of both has a stamp, and all are equal.
+    pub fn proves_same(self, other: Self) -> bool {
+        self == other && self != Self::unknown()
+    }
+
+    pub(super) fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(reader.array()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_without_a_stamp_makes_all_unknown() {
+        let of = |stamps: &[u64], below: &[Seen]| Seen::of(stamps.iter().copied(), below.iter().copied());
+        let (one, other) = (of(&[1, 2], &[]), of(&[1, 3], &[]));
+        assert!(one.proves_same(of(&[1, 2], &[])) && !one.proves_same(other));
+        assert_eq!(of(&[1, 0], &[]), Seen::unknown());
+        assert_eq!(of(&[1], &[one, Seen::unknown()]), Seen::unknown());
+        assert!(!Seen::unknown().proves_same(Seen::unknown()));
+        assert!(
+            of(&[1], &[one]).proves_same(of(&[1], &[one]))
+                && !of(&[1], &[one]).proves_same(of(&[1], &[other]))
+        );
+        assert_ne!(of(&[], &[]), Seen::unknown());
+    }
+}

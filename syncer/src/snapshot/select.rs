@@ -1,0 +1,97 @@
+//! What a user types → the snapshot that is meant.
+
+use super::{
+    error::SnapshotError,
+    id::SnapshotId,
+    roots::{Roots, Snapshot},
+};
+use crate::entry::Time;
+
+/// The word for the newest snapshot.
+pub const LATEST: &str = "latest";
+
+/// Finds the snapshot that `text` means: an id or the beginning of one, a tag, of which the newest snapshot counts, or `latest`. Forgotten ones are found by their whole id alone.
+///
+/// # Errors
+/// When nothing fits, or several ids do.
+pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
+    if let Some(whole) = text.parse().ok().and_then(|id| roots.get(id)) {
+        return Ok(whole);
+    }
+    let newest =
+        |fits: &dyn Fn(&&Snapshot) -> bool| roots.kept().filter(fits).max_by_key(|snapshot| snapshot.taken);
+    let named =
+        if text == LATEST { newest(&|_| true) } else { newest(&|snapshot| snapshot.tags.contains(text)) };
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let fits: Vec<&Snapshot> = roots.kept().filter(|snapshot| snapshot.id.begins_with(text)).collect();
+    match fits[..] {
+        [] => Err(SnapshotError::Unknown(text.into())),
+        [one] => Ok(one),
+        _ => {
+            let fits: Vec<SnapshotId> = fits.iter().map(|snapshot| snapshot.id).collect();
+            Err(SnapshotError::Ambiguous { text: text.into(), fits })
+        }
+    }
+}
+
+/// Finds the newest snapshot that was begun at this time or before.
+///
+/// # Errors
+/// When there is none.
+pub fn as_of(roots: &Roots, time: Time) -> Result<&Snapshot, SnapshotError> {
+    let before = roots.kept().filter(|snapshot| snapshot.began <= time).max_by_key(|snapshot| snapshot.began);
+    before.ok_or_else(|| SnapshotError::Unknown("as old as that".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::roots::tests::sample;
+
+    fn roots() -> Roots {
+        let snapshots = [0xaa10, 0xaa20, 0xbb30].into_iter().enumerate().map(|(nth, id)| {
+            let mut snapshot = sample(id << 48);
+            snapshot.forgotten = None;
+            snapshot.taken.seconds += nth as i64;
+            snapshot.began.seconds += nth as i64;
+            snapshot.tags = [format!("tag{}", nth / 2)].into();
+            snapshot
+        });
+        Roots { snapshots: snapshots.collect(), ..Roots::default() }
+    }
+
+    #[test]
+    fn ids_prefixes_tags_and_latest_are_found() {
+        let roots = roots();
+        let found = |text: &str| find(&roots, text).map(|snapshot| snapshot.id.0 >> 48);
+        for (text, id) in
+            [("aa1", 0xaa10), ("b", 0xbb30), ("latest", 0xbb30), ("tag0", 0xaa20), ("tag1", 0xbb30)]
+        {
+            assert_eq!(found(text).unwrap(), id, "{text}");
+        }
+        assert!(matches!(found("aa"), Err(SnapshotError::Ambiguous { fits, .. }) if fits.len() == 2));
+        for text in ["", "cc", "tag2"] {
+            assert!(matches!(found(text), Err(SnapshotError::Unknown(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_forgotten_snapshot_needs_its_whole_id() {
+        let mut roots = roots();
+        roots.snapshots[2].forgotten = Some(Time::default());
+        assert!(find(&roots, "bb").is_err());
+        assert_eq!(find(&roots, "latest").unwrap().id.0 >> 48, 0xaa20);
+        assert_eq!(find(&roots, "bb30000000000000").unwrap().id.0 >> 48, 0xbb30);
+    }
+
+    #[test]
+    fn the_newest_before_a_time_is_found() {
+        let roots = roots();
+        let at = |seconds: i64| as_of(&roots, Time { seconds: 1_700_000_000 + seconds, nanos: 5 });
+        assert_eq!(at(1).unwrap().id.0 >> 48, 0xaa20);
+        assert_eq!(at(99).unwrap().id.0 >> 48, 0xbb30);
+        assert!(at(-1).is_err());
+    }
+}

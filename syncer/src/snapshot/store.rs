@@ -1,0 +1,509 @@
+//! `.volferry/snapshots/` on a volume: the list of snapshots, packs and contents, and how a change of them becomes durable.
+//!
+//! The rename of `roots.new` to `roots` is the only commit point. What a publication adds waits in `new/ID/` until then; the next writer moves it to its place where `roots` has
+//! the snapshot, and removes it where not.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, Timestamps},
+    io::Errno,
+};
+
+use super::{
+    audit::{self, Event},
+    collect,
+    content::{Content, ContentId, Home},
+    error::{SnapshotError, io_error},
+    folder::{Folder, FolderRef, MAX_FOLDER_BYTES},
+    id::SnapshotId,
+    roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
+};
+use crate::{
+    apply::OwnDir,
+    codec::DecodeError,
+    entry::Time,
+    path::{OWN_DIR, SNAPSHOTS},
+    root::{Root, open_child},
+    slice::Slice,
+};
+
+const ROOTS: &str = "roots";
+const ROOTS_NEW: &str = "roots.new";
+pub(super) const PACKS: &str = "packs";
+pub(super) const CONTENT: &str = "content";
+const NEW: &str = "new";
+pub(super) const TRASH: &str = "trash";
+
+/// The name of a pack in the folder of its publication.
+pub(super) const PACK_NEW: &str = "pack";
+
+/// Ends the name of a file that is not complete.
+pub(super) const PART: &str = ".part";
+
+/// The first bytes of a pack: its name and its version.
+pub(super) const PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
+
+/// Packs that are held open at once.
+const OPEN_PACKS: usize = 64;
+
+/// The snapshots of a volume, to be read.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    dir: OwnedFd,
+    packs: Mutex<HashMap<u64, Arc<OwnedFd>>>,
+}
+
+/// Content that is open for reading.
+#[derive(Debug)]
+pub struct OpenContent {
+    /// The file that has it.
+    pub file: Arc<OwnedFd>,
+    /// Its first byte there.
+    pub start: u64,
+    /// Whether the file has nothing else.
+    pub is_alone: bool,
+}
+
+impl OpenContent {
+    /// What is to be read.
+    pub fn slice(&self) -> Slice<'_> {
+        Slice { fd: self.file.as_fd(), start: self.start }
+    }
+}
+
+impl Store {
+    /// Opens the store of the volume at `root`; `None` where there is none. `path` is the volume's, for messages.
+    ///
+    /// # Errors
+    /// When the folder cannot be opened.
+    pub fn open(root: &Root, path: &Path) -> Result<Option<Self>, SnapshotError> {
+        let path = path.join(".volferry/snapshots");
+        let opened = open_child(root, OWN_DIR, OFlags::PATH)
+            .and_then(|own| open_child(own, SNAPSHOTS, OFlags::RDONLY));
+        match opened {
+            Ok(dir) => Ok(Some(Self { path, dir, packs: Mutex::default() })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error("open", path)(error)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Reads the list of snapshots.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is of another version.
+    pub fn roots(&self) -> Result<Roots, SnapshotError> {
+        let path = || self.path.join(ROOTS);
+        let file = match open_file(self.dir.as_fd(), ROOTS) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Roots::default()),
+            result => result.map_err(io_error("open", path()))?,
+        };
+        let mut bytes = Vec::new();
+        let read = std::fs::File::from(file).take(MAX_ROOTS_BYTES).read_to_end(&mut bytes);
+        read.map_err(io_error("read", path()))?;
+        Roots::decode(&bytes).map_err(|error| match error {
+            NotRoots::Version(version) => SnapshotError::Version { path: path(), version, known: VERSION },
+            NotRoots::Magic => SnapshotError::Damaged {
+                what: path().display().to_string(),
+                source: DecodeError::Invalid("it does not begin as a list of snapshots does"),
+            },
+        })
+    }
+
+    /// Reads the audit log.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn audit(&self) -> Result<audit::Log, SnapshotError> {
+        audit::read(self.dir()).map_err(io_error("read", self.path.join("audit")))
+    }
+
+    /// Reads a directory and checks that it is the one that is meant.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn folder(&self, folder: &FolderRef) -> Result<Folder, SnapshotError> {
+        let what = || self.name_of_pack(folder.place.pack, folder.place.offset);
+        let damaged = |source| SnapshotError::Damaged { what: what(), source };
+        if folder.place.len > MAX_FOLDER_BYTES {
+            return Err(damaged(DecodeError::Overflow));
+        }
+        let bytes = self.read_pack(folder.place.pack, folder.place.offset, folder.place.len as usize)?;
+        let (id, decoded) = Folder::decode(&bytes).map_err(damaged)?;
+        match id == folder.id {
+            true => Ok(decoded),
+            false => Err(SnapshotError::Hash(what())),
+        }
+    }
+
+    /// Names a directory for messages.
+    pub(super) fn name_of_folder(&self, folder: &FolderRef) -> String {
+        self.name_of_pack(folder.place.pack, folder.place.offset)
+    }
+
+    /// The encoding of a directory that is whole.
+    pub(super) fn folder_bytes(&self, folder: &FolderRef) -> Result<Vec<u8>, SnapshotError> {
+        self.folder(folder)?;
+        self.read_pack(folder.place.pack, folder.place.offset, folder.place.len as usize)
+    }
+
+    fn read_pack(&self, pack: u64, offset: u64, len: usize) -> Result<Vec<u8>, SnapshotError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => SnapshotError::Damaged {
+                what: self.name_of_pack(pack, offset),
+                source: DecodeError::Truncated,
+            },
+            _ => io_error("read", self.pack_path(pack))(error),
+        };
+        let file = self.pack(pack).map_err(io_error("open", self.pack_path(pack)))?;
+        let end = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?.st_size as u64;
+        if offset.checked_add(len as u64).is_none_or(|last| last > end) {
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let mut bytes = vec![0; len];
+        Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, offset).map_err(failed)?;
+        Ok(bytes)
+    }
+
+    fn pack(&self, pack: u64) -> io::Result<Arc<OwnedFd>> {
+        if let Some(open) = self.packs.lock().unwrap_or_else(PoisonError::into_inner).get(&pack) {
+            return Ok(Arc::clone(open));
+        }
+        let name = SnapshotId(pack).to_string();
+        let open =
+            self.at_home_or_new(&format!("{PACKS}/{name}"), |new| (new == name).then(|| PACK_NEW.into()))?;
+        let open = Arc::new(open);
+        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        if packs.len() >= OPEN_PACKS {
+            packs.clear();
+        }
+        packs.insert(pack, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// Opens content. Whether it is whole is for [`Self::check`] to say.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn content(&self, content: &Content) -> Result<OpenContent, SnapshotError> {
+        match content.home {
+            Home::Pack { pack, offset } => {
+                let file = self.pack(pack).map_err(io_error("open", self.pack_path(pack)))?;
+                Ok(OpenContent { file, start: offset, is_alone: false })
+            }
+            Home::Own => {
+                let name = own_name(&content.id);
+                let file = self.at_home_or_new(&name, |_| Some(content.id.to_string()));
+                let file = file.map_err(io_error("open", self.path.join(&name)))?;
+                Ok(OpenContent { file: Arc::new(file), start: 0, is_alone: true })
+            }
+        }
+    }
+
+    /// Reads content of `len` bytes that is in a pack and checks it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or does not have its hash.
+    pub fn small(&self, content: &Content, len: u64) -> Result<Vec<u8>, SnapshotError> {
+        let open = self.content(content)?;
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MAX_FOLDER_BYTES as usize)];
+        open.slice().read_exact_at(&mut bytes, 0).map_err(io_error("read", self.name_of(content)))?;
+        match ContentId::of(&bytes) == content.id {
+            true => Ok(bytes),
+            false => Err(SnapshotError::Hash(self.name_of(content))),
+        }
+    }
+
+    /// Reads content of `len` bytes and checks it.
+    ///
+    /// # Errors
+    /// When it cannot be read, has another length, or does not have its hash.
+    pub fn check(&self, content: &Content, len: u64) -> Result<(), SnapshotError> {
+        let open = self.content(content)?;
+        let failed = io_error("read", self.name_of(content));
+        let end = rustix::fs::fstat(&open.file).map(|stat| stat.st_size as u64);
+        let fits = end.is_ok_and(|end| match open.is_alone {
+            true => end == len,
+            false => open.start.checked_add(len).is_some_and(|last| last <= end),
+        });
+        match fits && ContentId::of_file(open.slice(), len).map_err(failed)? == content.id {
+            true => Ok(()),
+            false => Err(SnapshotError::Hash(self.name_of(content))),
+        }
+    }
+
+    /// Names an object for messages.
+    pub fn name_of(&self, content: &Content) -> String {
+        match content.home {
+            Home::Own => self.path.join(own_name(&content.id)).display().to_string(),
+            Home::Pack { pack, offset } => self.name_of_pack(pack, offset),
+        }
+    }
+
+    fn name_of_pack(&self, pack: u64, offset: u64) -> String {
+        format!("{} at byte {offset}", self.pack_path(pack).display())
+    }
+
+    fn pack_path(&self, pack: u64) -> PathBuf {
+        self.path.join(PACKS).join(SnapshotId(pack).to_string())
+    }
+
+    /// Opens an object at its place, or in the folder of a publication that was not settled yet, where `name_there` gives its name. It may be moved meanwhile, so the first place
+    /// is looked at twice.
+    fn at_home_or_new(&self, home: &str, name_there: impl Fn(&str) -> Option<String>) -> io::Result<OwnedFd> {
+        let first = match open_file(self.dir.as_fd(), home) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+            result => return result,
+        };
+        for publication in names(self.dir.as_fd(), NEW).unwrap_or_default() {
+            let Some(name) = name_there(&publication) else { continue };
+            if let Ok(file) = open_file(self.dir.as_fd(), &format!("{NEW}/{publication}/{name}")) {
+                return Ok(file);
+            }
+        }
+        open_file(self.dir.as_fd(), home).map_err(|_| first)
+    }
+}
+
+/// A store that this process may change: it holds the volume's lock.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    /// Holds the lock.
+    own: &'a OwnDir,
+    /// To read it.
+    pub store: Store,
+    /// The list as it is on the volume.
+    pub roots: Roots,
+}
+
+impl<'a> Writer<'a> {
+    /// Makes what is missing of the store of the volume that `own` holds, and settles what earlier writers left.
+    ///
+    /// # Errors
+    /// When something cannot be made or read, or the store is of another version.
+    pub fn open(own: &'a OwnDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
+        let at = path.join(".volferry/snapshots");
+        make_dir(own.dir(), "snapshots").map_err(io_error("make", &at))?;
+        let store = Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?;
+        for name in [PACKS, CONTENT, NEW, TRASH] {
+            make_dir(store.dir(), name).map_err(io_error("make", at.join(name)))?;
+        }
+        let roots = store.roots()?;
+        let writer = Self { own, store, roots };
+        writer.settle()?;
+        collect::empty_trash(&writer, None)?;
+        Ok(writer)
+    }
+
+    /// Asks whether the volume is still this process's.
+    ///
+    /// # Errors
+    /// When another has taken it over.
+    pub fn check(&self) -> Result<(), SnapshotError> {
+        self.own.check().map_err(io_error("check the lock of", &self.store.path))
+    }
+
+    /// The time by the clock of the volume's file system.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(super) fn now(&self) -> Result<Time, SnapshotError> {
+        let now = || -> io::Result<Time> {
+            let now = || rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+            let times = Timestamps { last_access: now(), last_modification: now() };
+            rustix::fs::futimens(&self.store.dir, &times)?;
+            Ok(Time::changed(&rustix::fs::fstat(&self.store.dir)?))
+        };
+        now().map_err(io_error("set the time of", &self.store.path))
+    }
+
+    /// Makes the folder for what the publication of a snapshot adds.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(super) fn make_new(&self, id: SnapshotId) -> io::Result<OwnedFd> {
+        let name = format!("{NEW}/{id}");
+        make_dir(self.store.dir(), &name)?;
+        open_child(self.store.dir(), name.as_bytes(), OFlags::RDONLY)
+    }
+
+    /// Removes what a publication that failed has added, unless the list on the volume has its snapshot all the same.
+    pub(super) fn drop_new(&self, id: SnapshotId) {
+        let may_be_there =
+            self.store.roots().map_or(true, |roots| roots.get(id).is_some() || roots.damages() > 0);
+        if may_be_there {
+            return;
+        }
+        if let Err(error) = remove_flat(self.store.dir(), &format!("{NEW}/{id}")) {
+            tracing::debug!(%error, "the next writer removes what a failed publication left");
+        }
+    }
+
+    /// Says in the audit log what is to be done, and publishes the list. A crash in between leaves a line for what did not happen, and never a change without a line.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn commit_by(
+        &mut self,
+        roots: Roots,
+        action: &str,
+        by: &str,
+        snapshots: &[SnapshotId],
+    ) -> Result<(), SnapshotError> {
+        self.log(action, by, snapshots)?;
+        self.commit(roots)
+    }
+
+    /// Appends a line to the audit log.
+    ///
+    /// # Errors
+    /// When it cannot be written to.
+    pub fn log(&self, action: &str, by: &str, snapshots: &[SnapshotId]) -> Result<(), SnapshotError> {
+        let event = Event {
+            time: contract::timestamp(SystemTime::now()),
+            action: action.into(),
+            by: by.into(),
+            snapshots: snapshots.iter().map(ToString::to_string).collect(),
+        };
+        audit::append(self.store.dir(), &event).map_err(io_error("write to", self.store.path.join("audit")))
+    }
+
+    /// Publishes a changed list: the only commit point. What it refers to has to be durable.
+    ///
+    /// # Errors
+    /// When the list cannot be written; the volume then still has the old one.
+    pub fn commit(&mut self, roots: Roots) -> Result<(), SnapshotError> {
+        self.check()?;
+        let failed = io_error("write", self.store.path.join(ROOTS_NEW));
+        let write = || -> io::Result<()> {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.store.dir, ROOTS_NEW, flags, Mode::RUSR | Mode::WUSR)?;
+            write_all(&file, &roots.encode())?;
+            rustix::fs::fsync(&file)?;
+            rustix::fs::renameat(&self.store.dir, ROOTS_NEW, &self.store.dir, ROOTS)?;
+            Ok(rustix::fs::fsync(&self.store.dir)?)
+        };
+        write().map_err(failed)?;
+        self.roots = roots;
+        Ok(())
+    }
+
+    /// Moves what published snapshots added to its place, and removes what was never published.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn settle(&self) -> Result<(), SnapshotError> {
+        let path = self.store.path.join(NEW);
+        for name in names(self.store.dir(), NEW).map_err(io_error("read", &path))? {
+            let id: Option<SnapshotId> = name.parse().ok();
+            let settled = match id.filter(|id| self.may_be_published(*id)) {
+                Some(id) => self.settle_one(id),
+                None => remove_flat(self.store.dir(), &format!("{NEW}/{name}")),
+            };
+            settled.map_err(io_error("settle", path.join(&name)))?;
+        }
+        Ok(())
+    }
+
+    /// A list with damage may have had the snapshot.
+    fn may_be_published(&self, id: SnapshotId) -> bool {
+        self.roots.get(id).is_some() || self.roots.damages() > 0
+    }
+
+    fn settle_one(&self, id: SnapshotId) -> io::Result<()> {
+        let (dir, from) = (self.store.dir(), format!("{NEW}/{id}"));
+        for name in names(dir, &from)? {
+            if name.ends_with(PART) {
+                rustix::fs::unlinkat(dir, format!("{from}/{name}"), AtFlags::empty())?;
+                continue;
+            }
+            let to = match name.as_str() {
+                PACK_NEW => format!("{PACKS}/{id}"),
+                _ => {
+                    make_dir(dir, &format!("{CONTENT}/{}", name.get(..2).unwrap_or(&name)))?;
+                    format!("{CONTENT}/{}/{name}", name.get(..2).unwrap_or(&name))
+                }
+            };
+            rustix::fs::renameat(dir, format!("{from}/{name}"), dir, to)?;
+        }
+        Ok(rustix::fs::unlinkat(dir, from, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Says whether content has a file of its own already.
+    pub(super) fn has_own(&self, id: &ContentId) -> bool {
+        rustix::fs::statat(self.store.dir(), own_name(id), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+}
+
+/// The name of content in a file of its own, below the store's folder.
+pub(super) fn own_name(id: &ContentId) -> String {
+    let name = id.to_string();
+    format!("{CONTENT}/{}/{name}", &name[..2])
+}
+
+/// Opens a regular file for reading, never through a link.
+pub(super) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The names in a folder.
+pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
+    let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Removes a folder that has files alone. One that is gone is no error.
+pub(super) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    for inside in names(dir, name)? {
+        rustix::fs::unlinkat(dir, format!("{name}/{inside}"), AtFlags::empty())?;
+    }
+    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes all of `bytes` behind what a file has.
+pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! Whether the objects of a store are what their names say, which files those are of that are not, and how they are put right.
+//!
+//! Damaged content is replaced by content that has the id: another copy in the store, or a file of the live tree. Where there is none it is left as it is.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::{
+    content::{Content, ContentId, Home},
+    error::{SnapshotError, chain, io_error},
+    folder::FolderRef,
+    id::SnapshotId,
+    publish::files_of,
+    roots::Roots,
+    store::{PACKS, Store, Writer, own_name},
+    walk::walk,
+};
+use crate::{cores::cores, entry::Kind, path::RelPath, root::Root, slice::Slice};
+
+/// How many files of a damaged object are named.
+const MAX_NAMED: usize = 20;
+
+/// Contents are checked by all cores, this many at a time.
+const BATCH: usize = 4096;
+
+/// A part of a store: the nth of so many, counted from 1. All parts together are everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Which.
+    pub nth: u64,
+    /// Of how many.
+    pub of: u64,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { nth: 1, of: 1 }
+    }
+}
+
+impl Part {
+    fn has(self, id: &ContentId) -> bool {
+        let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+        word % self.of.max(1) == self.nth.saturating_sub(1)
+    }
+}
+
+/// A damaged object.
+#[derive(Debug)]
+pub struct Damage {
+    /// The object, and where it is.
+    pub object: String,
+    /// What is wrong with it.
+    pub error: String,
+    /// How many files and directories need it.
+    pub count: u64,
+    /// The first of them.
+    pub files: Vec<(SnapshotId, RelPath)>,
+    /// What it was put right from.
+    pub healed_from: Option<String>,
+    what: Damaged,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damaged {
+    Content(Content, u64),
+    Folder(FolderRef),
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// How many objects were checked.
+    pub objects: u64,
+    /// How many bytes were read.
+    pub bytes: u64,
+    /// The objects that are damaged.
+    pub damaged: Vec<Damage>,
+    /// Places of the list of snapshots that cannot be read.
+    pub damaged_records: u64,
+    /// The first line of the audit log that does not fit what is before it.
+    pub audit_broken_at: Option<u64>,
+}
+
+impl Verified {
+    /// Says whether anything was found.
+    pub fn is_damaged(&self) -> bool {
+        !self.damaged.is_empty() || self.damaged_records > 0 || self.audit_broken_at.is_some()
+    }
+}
+
+/// Checks every directory, and the contents of one part, of all snapshots. Changes nothing.
+///
+/// # Errors
+/// When the audit log cannot be read. What is wrong with an object is in the result.
+pub fn verify(store: &Store, roots: &Roots, part: Part) -> Result<Verified, SnapshotError> {
+    let log = store.audit()?;
+    let mut verified = Verified {
+        damaged_records: roots.damages() as u64,
+        audit_broken_at: log.broken,
+        ..Verified::default()
+    };
+    let mut checks = Checks { store, part, seen: HashSet::new(), batch: Vec::new() };
+    walk(store, roots.snapshots.iter(), &mut |visited, folder| {
+        verified.objects += 1;
+        verified.bytes += u64::from(visited.folder.place.len);
+        match folder {
+            Ok(folder) => {
+                let files = files_of(folder).filter_map(|(entry, content, _)| match entry.kind {
+                    Kind::File { size } => Some((content, size)),
+                    _ => None,
+                });
+                files.for_each(|(content, len)| checks.push(content, len));
+            }
+            Err(error) => {
+                verified.damaged.push(Damage::new(Damaged::Folder(*visited.folder), String::new(), &error));
+            }
+        }
+        if checks.batch.len() >= BATCH {
+            checks.run(&mut verified);
+        }
+        Ok(())
+    })?;
+    checks.run(&mut verified);
+    name_files(store, roots, &mut verified.damaged)?;
+    Ok(verified)
+}
+
+impl Damage {
+    fn new(what: Damaged, object: String, error: &SnapshotError) -> Self {
+        Self { object, error: chain(error), count: 0, files: Vec::new(), healed_from: None, what }
+    }
+
+    fn is_of(&self, content: &Content) -> bool {
+        matches!(&self.what, Damaged::Content(own, _) if own == content)
+    }
+}
+
+/// Contents to check, each once.
+struct Checks<'a> {
+    store: &'a Store,
+    part: Part,
+    seen: HashSet<(u64, u64, [u8; 8])>,
+    batch: Vec<(Content, u64)>,
+}
+
+impl Checks<'_> {
+    fn push(&mut self, content: Content, len: u64) {
+        let mut first = [0; 8];
+        first.copy_from_slice(&content.id.0[..8]);
+        let key = match content.home {
+            Home::Own => (0, 0, first),
+            Home::Pack { pack, offset } => (pack, offset, first),
+        };
+        if self.part.has(&content.id) && self.seen.insert(key) {
+            self.batch.push((content, len));
+        }
+    }
+
+    fn run(&mut self, verified: &mut Verified) {
+        let (next, bytes, damaged) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
+        let work = || {
+            while let Some((content, len)) = self.batch.get(next.fetch_add(1, Relaxed)) {
+                bytes.fetch_add(*len, Relaxed);
+                if let Err(error) = self.store.check(content, *len) {
+                    let damage =
+                        Damage::new(Damaged::Content(*content, *len), self.store.name_of(content), &error);
+                    damaged.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (1..cores().min(self.batch.len().div_ceil(64))).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        verified.objects += self.batch.len() as u64;
+        verified.bytes += bytes.into_inner();
+        verified.damaged.append(&mut damaged.into_inner().unwrap_or_else(PoisonError::into_inner));
+        self.batch.clear();
+    }
+}
+
+/// Finds the files and directories that need the damaged objects.
+fn name_files(store: &Store, roots: &Roots, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    for snapshot in &roots.snapshots {
+        walk(store, std::iter::once(snapshot), &mut |visited, folder| {
+            for damage in &mut *damaged {
+                if damage.what == Damaged::Folder(*visited.folder) {
+                    damage.object = store.name_of_folder(visited.folder);
+                    damage.name(snapshot.id, visited.path.clone());
+                }
+            }
+            let Ok(folder) = folder else { return Ok(()) };
+            for (entry, content, _) in files_of(folder) {
+                for damage in damaged.iter_mut().filter(|damage| damage.is_of(&content)) {
+                    damage.name(
+                        snapshot.id,
+                        visited.path.join(entry.name).unwrap_or_else(|_| visited.path.clone()),
+                    );
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+impl Damage {
+    fn name(&mut self, id: SnapshotId, path: RelPath) {
+        self.count += 1;
+        if self.files.len() < MAX_NAMED {
+            self.files.push((id, path));
+        }
+    }
+}
+
+/// Puts right what can be put right. Each damage says what from.
+///
+/// # Errors
+/// When the store cannot be written to.
+pub fn heal(writer: &Writer<'_>, live: &Root, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
+    let copies = copies(writer, damaged)?;
+    for damage in damaged {
+        let healed = match damage.what {
+            Damaged::Content(content, len) => heal_content(writer, live, (content, len), damage, &copies),
+            Damaged::Folder(folder) => heal_folder(writer, &folder, &copies),
+        };
+        damage.healed_from = healed.map_err(io_error("heal an object of", writer.store.path()))?;
+    }
+    Ok(())
+}
+
+/// What else has the ids of damaged objects.
+#[derive(Debug, Default)]
+struct Copies {
+    contents: HashMap<ContentId, Vec<Content>>,
+    folders: HashMap<super::folder::FolderId, Vec<FolderRef>>,
+}
+
+fn copies(writer: &Writer<'_>, damaged: &[Damage]) -> Result<Copies, SnapshotError> {
+    let mut copies = Copies::default();
+    for damage in damaged {
+        match damage.what {
+            Damaged::Content(content, _) => drop(copies.contents.insert(content.id, Vec::new())),
+            Damaged::Folder(folder) => drop(copies.folders.insert(folder.id, Vec::new())),
+        }
+    }
+    walk(&writer.store, writer.roots.snapshots.iter(), &mut |visited, folder| {
+        if let Some(others) = copies.folders.get_mut(&visited.folder.id) {
+            others.push(*visited.folder);
+        }
+        if let Ok(folder) = folder {
+            for content in &folder.contents {
+                if let Some(others) =
+                    copies.contents.get_mut(&content.id).filter(|others| !others.contains(content))
+                {
+                    others.push(*content);
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(copies)
+}
+
+fn heal_content(
+    writer: &Writer<'_>,
+    live: &Root,
+    (content, len): (Content, u64),
+    damage: &Damage,
+    copies: &Copies,
+) -> io::Result<Option<String>> {
+    let store = &writer.store;
+    let own = Content { id: content.id, home: Home::Own };
+    let others = copies.contents.get(&content.id).into_iter().flatten().chain(std::iter::once(&own));
+    for other in others.filter(|other| **other != content) {
+        let Ok(open) = store.content(other) else { continue };
+        if replace(writer, open.slice(), (content, len))? {
+            return Ok(Some(store.name_of(other)));
+        }
+    }
+    for (_, path) in &damage.files {
+        let Ok(file) = live.file(path) else { continue };
+        if replace(writer, Slice::all_of(file.as_fd()), (content, len))? {
+            return Ok(Some(format!("the volume's own {path}")));
+        }
+    }
+    Ok(None)
+}
+
+/// Replaces damaged content by that of a file, if it has the id. False where it has not.
+fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (Content, u64)) -> io::Result<bool> {
+    if !matches!(ContentId::of_file(from, len), Ok(id) if id == content.id) {
+        return Ok(false);
+    }
+    match content.home {
+        Home::Own => replace_own(writer, from, &content.id, len),
+        Home::Pack { pack, offset } => {
+            let mut bytes = vec![0; len as usize];
+            from.read_exact_at(&mut bytes, 0)?;
+            match ContentId::of(&bytes) == content.id {
+                true => overwrite(writer, pack, offset, &bytes).map(|()| true),
+                false => Ok(false),
+            }
+        }
+    }
+}
+
+/// Writes a new file beside, checks what was written, and renames it over the damaged one.
+fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -> io::Result<bool> {
+    let folder = SnapshotId::random()?;
+    let dir = writer.make_new(folder)?;
+    let done = (|| {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let to = rustix::fs::openat(&dir, "healed", flags, Mode::RUSR | Mode::WUSR)?;
+        let written = ContentId::of_visited(from, len, &|bytes, offset| write_at(&to, bytes, offset))?;
+        if written != *id {
+            return Ok(false);
+        }
+        rustix::fs::fsync(&to)?;
+        let name = own_name(id);
+        super::store::make_dir(writer.store.dir(), name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+        rustix::fs::renameat(&dir, "healed", writer.store.dir(), &name)?;
+        Ok(true)
+    })();
+    if !matches!(done, Ok(true)) {
+        let _ = rustix::fs::unlinkat(&dir, "healed", AtFlags::empty());
+    }
+    writer.drop_new(folder);
+    done
+}
+
+fn heal_folder(writer: &Writer<'_>, folder: &FolderRef, copies: &Copies) -> io::Result<Option<String>> {
+    let others = copies.folders.get(&folder.id).into_iter().flatten();
+    let fits = |other: &&FolderRef| other.place != folder.place && other.place.len == folder.place.len;
+    for other in others.filter(fits) {
+        let Ok(bytes) = writer.store.folder_bytes(other) else { continue };
+        overwrite(writer, folder.place.pack, folder.place.offset, &bytes)?;
+        return Ok(Some(writer.store.name_of_folder(other)));
+    }
+    Ok(None)
+}
+
+fn overwrite(writer: &Writer<'_>, pack: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = format!("{PACKS}/{}", SnapshotId(pack));
+    let file = rustix::fs::openat(writer.store.dir(), name, flags, Mode::empty())?;
+    write_at(&file, bytes, offset)?;
+    Ok(rustix::fs::fsync(&file)?)
+}
+
+fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
+    super::keep::write_at(to, bytes, offset)
+}

@@ -1,0 +1,180 @@
+//! What each command says and does.
+
+use std::fs;
+
+use crate::{common::tree, volume::Volume};
+
+fn three_versions() -> (Volume, Vec<String>) {
+    let volume = Volume::new();
+    let file = volume.path().join("dir/file");
+    fs::create_dir(volume.path().join("dir")).unwrap();
+    fs::write(volume.path().join("steady"), "steady").unwrap();
+    let ids = (1..4).map(|version| {
+        fs::write(&file, format!("version {version}")).unwrap();
+        if version == 2 {
+            fs::write(volume.path().join("dir/new"), vec![7; 200_000]).unwrap();
+        }
+        if version == 3 {
+            fs::remove_file(volume.path().join("dir/new")).unwrap();
+        }
+        volume.create(&["--tag", &format!("v{version}"), "--note", "a note"])
+    });
+    let ids = ids.collect();
+    (volume, ids)
+}
+
+#[test]
+fn a_snapshot_can_be_looked_into() {
+    let (volume, ids) = three_versions();
+    assert_eq!(volume.ok("cat", &[&ids[0], "dir/file"]), "version 1");
+    assert_eq!(volume.ok("cat", &["v2", "/dir/file"]), "version 2");
+    assert_eq!(volume.ok("cat", &["latest", "./dir/file"]), "version 3");
+    assert_eq!(volume.ok("cat", &["v2", "dir/new"]).len(), 200_000);
+    let listed = volume.run("ls", &["v2", "-R", "--json"]).json();
+    let paths: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|node| node["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["dir", "dir/file", "dir/new", "steady"]);
+    assert_eq!(listed[2]["size"], 200_000);
+    assert!(volume.ok("ls", &["v2", "dir"]).contains("dir/new"));
+    assert!(volume.ok("show", &["v2"]).contains("a note"));
+    for (args, error) in [
+        (["v1", "dir/new"], "has no dir/new\nhint: `volferry snapshot ls"),
+        (["v1", "dir"], "is directory"),
+        (["v9", "dir"], "there is no snapshot v9"),
+    ] {
+        let said = volume.run("cat", &args);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.stderr.contains(error), "{said:?}");
+    }
+}
+
+#[test]
+fn two_snapshots_are_compared_and_a_path_has_a_history() {
+    let (volume, ids) = three_versions();
+    let text = volume.ok("diff", &["v1", "v2"]);
+    assert!(text.contains("M dir/file\n") && text.contains("+ dir/new\n"), "{text}");
+    assert!(!text.contains("steady"), "{text}");
+    let json = volume.run("diff", &["v2", "v3", "--json"]).json();
+    let removed = json.as_array().unwrap().iter().find(|change| change["change"] == "removed").unwrap();
+    assert_eq!(removed["entry"]["path"], "dir/new");
+    assert_eq!(volume.ok("diff", &["v1", "v1"]), "");
+    let versions = volume.run("history", &["dir/new", "--json"]).json();
+    let changes: Vec<_> =
+        versions.as_array().unwrap().iter().map(|it| it["change"].as_str().unwrap()).collect();
+    assert_eq!(changes, ["added", "removed"]);
+    assert_eq!(versions[0]["first"], ids[1].as_str());
+    assert_eq!(volume.run("history", &["steady", "--json"]).json().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn labels_change_and_every_change_is_in_the_log() {
+    let (volume, ids) = three_versions();
+    volume.ok("tag", &["v1", "gold", "silver"]);
+    volume.ok("untag", &["v1", "silver", "v1"]);
+    volume.ok("pin", &["gold"]);
+    let first = volume.run("show", &["gold", "--json"]).json();
+    assert_eq!((&first["tags"], &first["pinned"]), (&serde_json::json!(["gold"]), &true.into()));
+    volume.ok("unpin", &["gold"]);
+    volume.ok("forget", &[&ids[0]]);
+    assert_eq!(volume.list().len(), 2);
+    assert_eq!(volume.run("list", &["--all", "--json"]).json().as_array().unwrap().len(), 3);
+    volume.ok("forget", &[&ids[0], "--undo"]);
+    assert_eq!(volume.list().len(), 3);
+    let log = volume.run("log", &["--json"]).json();
+    let actions: Vec<_> = log.as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["create", "create", "create", "tag", "untag", "pin", "unpin", "forget", "unforget"]);
+    assert_eq!(log[7]["snapshots"], serde_json::json!([ids[0]]));
+}
+
+#[test]
+fn a_prune_says_why_and_gives_the_room_back() {
+    let (volume, ids) = three_versions();
+    let said = volume.run("prune", &[]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.contains("hint: give a rule"), "{said:?}");
+    let before = volume.allocated();
+    let plan = volume.run("prune", &["--keep-last", "1", "--keep-tag", "v1", "-n", "--json"]).json();
+    assert_eq!(plan["removed"], serde_json::json!([ids[1]]));
+    assert_eq!(plan["kept"][0]["reasons"], serde_json::json!(["tag v1"]));
+    assert!(plan["freedBytes"].as_u64().unwrap() >= 200_000, "{plan}");
+    assert_eq!((volume.allocated(), volume.list().len()), (before, 3));
+    let text = volume.ok("prune", &["--keep-last", "1", "--keep-tag", "v1"]);
+    assert!(text.contains(&format!("remove  {}", ids[1])), "{text}");
+    assert!(volume.allocated() + 190_000 < before, "{} of {before}", volume.allocated());
+    assert_eq!(fs::read_dir(volume.store("trash")).unwrap().count(), 0);
+    volume.ok("verify", &[]);
+    assert_eq!(volume.ok("cat", &["v1", "dir/file"]), "version 1");
+    assert!(volume.run("forget", &[&ids[1], "--undo"]).code == Some(1), "it was collected");
+}
+
+#[test]
+fn a_forgotten_snapshot_is_collected_and_room_within_packs_comes_back() {
+    let volume = Volume::new();
+    tree::many(volume.path(), 200, 5000);
+    let first = volume.create(&[]);
+    for number in 0..200 {
+        fs::write(volume.path().join(format!("d{:04}/f{number:06}", number / 100)), format!("{number}"))
+            .unwrap();
+    }
+    let keep = volume.path().join("d0000/f000050");
+    fs::write(&keep, vec![9; 5000]).unwrap();
+    volume.create(&[]);
+    let before = volume.allocated();
+    volume.ok("forget", &[&first]);
+    let freed = volume.run("prune", &["--forgotten", "--json"]).json()["freedBytes"].as_u64().unwrap();
+    assert!(freed > 900_000 && volume.allocated() + 900_000 < before, "{freed} freed");
+    volume.ok("verify", &[]);
+    let again = volume.run("prune", &["--forgotten", "--json"]).json();
+    assert_eq!(again["freedBytes"], 0);
+}
+
+/// Whoever writes to the live tree, in place or otherwise, does not change a snapshot.
+#[test]
+fn foreign_writes_do_not_reach_a_snapshot() {
+    use std::os::unix::fs::FileExt as _;
+    for engine in ["auto", "copy"] {
+        let volume = Volume::new();
+        let [small, large] = ["small", "large"].map(|name| volume.path().join(name));
+        fs::write(&small, "small").unwrap();
+        fs::write(&large, vec![1; 1 << 20]).unwrap();
+        volume.create(&["--engine", engine]);
+        for path in [&small, &large] {
+            fs::File::options().write(true).open(path).unwrap().write_all_at(b"XX", 0).unwrap();
+        }
+        assert_eq!(volume.ok("cat", &["latest", "small"]), "small");
+        assert_eq!(volume.ok("cat", &["latest", "large"]).as_bytes(), vec![1; 1 << 20]);
+        volume.ok("verify", &[]);
+    }
+}
+
+#[test]
+fn the_schema_describes_every_command() {
+    let volume = Volume::new();
+    let mut command = std::process::Command::new(crate::common::process::program());
+    let schema: serde_json::Value =
+        serde_json::from_slice(&command.args(["snapshot", "schema"]).output().unwrap().stdout).unwrap();
+    volume.create(&[]);
+    let properties = schema["properties"].as_object().unwrap();
+    for command in ["create", "list", "ls", "diff", "history", "prune", "verify", "log"] {
+        assert!(properties.contains_key(command), "{command}");
+    }
+    let list = &volume.list()[0];
+    let described = schema["$defs"]["SnapshotJson"]["properties"].as_object().unwrap();
+    assert!(list.as_object().unwrap().keys().all(|key| described.contains_key(key)), "{list}");
+}
+
+#[test]
+fn hundreds_of_snapshots_are_listed_pruned_and_whole() {
+    let volume = Volume::new();
+    let file = volume.path().join("file");
+    for nth in 0..150 {
+        fs::write(&file, format!("{nth}")).unwrap();
+        volume.create(&["--tag", &format!("t{nth}")]);
+    }
+    assert_eq!(volume.list().len(), 150);
+    assert_eq!(volume.ok("cat", &["t77", "file"]), "77");
+    volume.ok("prune", &["--keep-last", "10", "--keep-tag", "t77"]);
+    assert_eq!(volume.list().len(), 11);
+    assert_eq!(fs::read_dir(volume.store("packs")).unwrap().count(), 11);
+    volume.ok("verify", &[]);
+}

@@ -1,0 +1,95 @@
+//! Commands that are killed at any moment: the store is as before or as after, and the next command needs no help.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    common::{
+        oracle::{COPY, Snapshot},
+        rng::Rng,
+        tree,
+    },
+    volume::Volume,
+};
+
+/// How many commands are killed. `VOLFERRY_KILLS` sets another number.
+const KILLS: usize = 500;
+
+/// Runs a command and kills it after a part of the time that it usually takes. True where it had ended before.
+fn kill(volume: &Volume, command: &str, args: &[&str], after: Duration) -> bool {
+    let mut child =
+        volume.command(command, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap().code().is_some()
+}
+
+/// What each snapshot is: its tree's digest.
+fn listed(volume: &Volume) -> BTreeMap<String, String> {
+    let list = volume.run("list", &["--all", "--json"]).json();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    list.as_array().unwrap().iter().map(|one| (text(&one["id"]), text(&one["digest"]))).collect()
+}
+
+#[test]
+fn the_store_is_complete_or_unchanged_after_every_kill() {
+    let kills = std::env::var("VOLFERRY_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let volume = Volume::new();
+    tree::many(volume.path(), 60, 300);
+    fs::write(volume.path().join("large"), vec![3; 200_000]).unwrap();
+    volume.create(&["--tag", "first", "--pin"]);
+    let mut rng = Rng::new(17);
+    let mut cut_off = 0;
+    let mut usual: BTreeMap<&str, Duration> = BTreeMap::new();
+    for round in 0..kills {
+        let number = rng.below(60);
+        let content = rng.bytes(100 + (round % 7) * 40_000);
+        fs::write(volume.path().join(format!("d0000/f{number:06}")), content).unwrap();
+        let before = listed(&volume);
+        let newest = volume.list().last().unwrap()["id"].as_str().unwrap().to_owned();
+        let (command, args): (&str, &[&str]) = match round % 6 {
+            0 | 1 => ("create", &[]),
+            2 => ("restore", &["first", "--no-safety"]),
+            3 => ("forget", &[&newest]),
+            4 => ("prune", &["--keep-last", "3"]),
+            _ => ("verify", &[]),
+        };
+        let time = *usual.entry(command).or_insert_with(|| {
+            let began = Instant::now();
+            let copy = if command == "forget" { ("list", &[][..]) } else { (command, args) };
+            volume.run(copy.0, copy.1);
+            began.elapsed()
+        });
+        let before = if before.len() == listed(&volume).len() { before } else { listed(&volume) };
+        let after = time.mul_f64(rng.below(1100) as f64 / 1000.0);
+        cut_off += usize::from(!kill(&volume, command, args, after));
+        let now = listed(&volume);
+        for (id, digest) in &now {
+            assert!(before.get(id).is_none_or(|other| other == digest), "round {round}, {command}");
+        }
+        let new = now.keys().filter(|id| !before.contains_key(*id)).count();
+        let gone = before.keys().filter(|id| !now.contains_key(*id)).count();
+        let may = (usize::from(command == "create"), if command == "prune" { before.len() } else { 0 });
+        assert!(new <= may.0 && gone <= may.1, "round {round}, {command}: {new} new, {gone} gone");
+        if round % 10 == 0 {
+            volume.ok("verify", &["--no-heal"]);
+        }
+    }
+    assert!(cut_off > kills / 4, "only {cut_off} of {kills} commands were cut off");
+    volume.ok("verify", &["--no-heal"]);
+    volume.create(&[]);
+    for name in ["new", "trash"] {
+        assert_eq!(fs::read_dir(volume.store(name)).unwrap().count(), 0, "{name}");
+    }
+    volume.ok("prune", &["--keep-last", "1"]);
+    volume.ok("restore", &["first", "--no-safety", "--compare", "content"]);
+    let restored = Snapshot::of(volume.path());
+    let other = volume.path().parent().unwrap().join("other");
+    volume.ok("restore", &["first", "--to", other.to_str().unwrap()]);
+    Snapshot::of(&other).assert_like(&restored, COPY, "the first snapshot");
+}

@@ -1,0 +1,171 @@
+//! Damage of every kind is found and named, put right where something has the content, and never made worse.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    common::oracle::{COPY, Snapshot, UNTOUCHED},
+    volume::Volume,
+};
+
+fn volume() -> Volume {
+    let volume = Volume::new();
+    fs::create_dir(volume.path().join("dir")).unwrap();
+    fs::write(volume.path().join("dir/small"), "small content").unwrap();
+    fs::write(volume.path().join("large"), (0..300_000_u32).map(|at| at as u8).collect::<Vec<_>>()).unwrap();
+    volume.create(&[]);
+    volume
+}
+
+/// Flips a bit of the byte at `offset`.
+fn flip(path: &Path, offset: u64) {
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+fn only_file_below(dir: &Path) -> PathBuf {
+    let mut path = dir.to_path_buf();
+    while path.is_dir() {
+        path = fs::read_dir(&path).unwrap().next().unwrap().unwrap().path();
+    }
+    path
+}
+
+fn position(haystack: &[u8], needle: &[u8]) -> u64 {
+    haystack.windows(needle.len()).position(|window| window == needle).unwrap() as u64
+}
+
+#[test]
+fn damaged_content_is_named_and_healed_from_the_live_tree() {
+    for (name, below) in [("large", "content"), ("dir/small", "packs")] {
+        let volume = volume();
+        let object = only_file_below(&volume.store(below));
+        let at = if below == "packs" { position(&fs::read(&object).unwrap(), b"small content") } else { 77 };
+        flip(&object, at);
+        let said = volume.run("verify", &["--no-heal"]);
+        assert_eq!(said.code, Some(3), "{said:?}");
+        assert!(said.stdout.contains(&format!("needed by {name} in ")), "{said:?}");
+        let said = volume.run(
+            "restore",
+            &["latest", "--to", volume.path().parent().unwrap().join("to").to_str().unwrap()],
+        );
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.stderr.contains("nothing was changed"), "{said:?}");
+        let said = volume.run("verify", &[]);
+        assert_eq!(said.code, Some(3), "{said:?}");
+        assert!(said.stdout.contains(&format!("put right from the volume's own {name}")), "{said:?}");
+        volume.ok("verify", &[]);
+    }
+}
+
+#[test]
+fn what_cannot_be_healed_is_left_as_it_is_and_heals_when_a_copy_appears() {
+    let volume = volume();
+    let live = volume.path().join("large");
+    let good = fs::read(&live).unwrap();
+    let object = only_file_below(&volume.store("content"));
+    flip(&object, 5);
+    fs::write(&live, "changed").unwrap();
+    let damaged = fs::read(&object).unwrap();
+    for _ in 0..2 {
+        assert_eq!(volume.run("verify", &[]).code, Some(3));
+        assert!(fs::read(&object).unwrap() == damaged);
+    }
+    let before = Snapshot::of(volume.path());
+    let said = volume.run("restore", &["latest", "--no-safety"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    Snapshot::of(volume.path()).assert_like(&before, UNTOUCHED, "a restore that is refused");
+    fs::write(&live, good).unwrap();
+    assert_eq!(volume.run("verify", &[]).code, Some(3));
+    volume.ok("verify", &[]);
+}
+
+/// Whatever byte of a pack is hit: contents and directories lie in it, and nothing else but its mark.
+#[test]
+fn every_byte_of_a_pack_counts() {
+    let volume = volume();
+    let pack = only_file_below(&volume.store("packs"));
+    let len = fs::metadata(&pack).unwrap().len();
+    for offset in (8..len).step_by(7) {
+        flip(&pack, offset);
+        assert_eq!(volume.run("verify", &["--no-heal"]).code, Some(3), "byte {offset} of {len}");
+        flip(&pack, offset);
+    }
+    volume.ok("verify", &[]);
+}
+
+#[test]
+fn a_damaged_list_names_itself_and_keeps_everything() {
+    let volume = volume();
+    volume.create(&["--tag", "second"]);
+    let roots = volume.store("roots");
+    let bytes = fs::read(&roots).unwrap();
+    for offset in (12..bytes.len() as u64).step_by(31) {
+        flip(&roots, offset);
+        let said = volume.run("verify", &["--no-heal"]);
+        assert_eq!(said.code, Some(3), "byte {offset}");
+        assert!(said.stdout.contains("list of snapshots"), "{said:?}");
+        let said = volume.run("prune", &["--keep-last", "1"]);
+        assert_eq!(said.code, Some(1), "byte {offset}: {said:?}");
+        assert!(said.stderr.contains("nothing is removed"), "{said:?}");
+        assert!(!volume.list().is_empty());
+        fs::write(&roots, &bytes).unwrap();
+    }
+    let mut newer = bytes.clone();
+    newer[8] = 9;
+    fs::write(&roots, newer).unwrap();
+    for command in ["list", "create", "verify"] {
+        let said = volume.run(command, &[]);
+        assert!(said.code == Some(1) && said.stderr.contains("format version 9"), "{said:?}");
+    }
+    fs::write(&roots, bytes).unwrap();
+    volume.ok("verify", &[]);
+}
+
+#[test]
+fn a_changed_log_is_found_and_a_torn_line_is_cut_off() {
+    let volume = volume();
+    volume.create(&[]);
+    let audit = volume.store("audit");
+    let whole = fs::read(&audit).unwrap();
+    fs::write(&audit, [&whole, &b"torn"[..]].concat()).unwrap();
+    volume.ok("verify", &[]);
+    volume.create(&[]);
+    assert_eq!(volume.run("log", &["--json"]).json().as_array().unwrap().len(), 3);
+    flip(&audit, 40);
+    let said = volume.run("verify", &[]);
+    assert!(said.code == Some(3) && said.stdout.contains("audit log from line 1"), "{said:?}");
+}
+
+#[test]
+fn parts_together_check_everything() {
+    let volume = Volume::new();
+    crate::common::tree::many(volume.path(), 100, 40);
+    volume.create(&[]);
+    let pack = only_file_below(&volume.store("packs"));
+    let content = fs::read(volume.path().join("d0000/f000042")).unwrap();
+    flip(&pack, position(&fs::read(&pack).unwrap(), &content));
+    let parts =
+        ["1/4", "2/4", "3/4", "4/4"].map(|part| volume.run("verify", &["--part", part, "--no-heal"]).code);
+    assert_eq!(parts.iter().filter(|code| **code == Some(3)).count(), 1, "{parts:?}");
+    assert!(parts.iter().all(|code| matches!(code, Some(0 | 3))), "{parts:?}");
+}
+
+#[test]
+fn a_restore_keeps_the_state_before_in_a_pinned_snapshot() {
+    let volume = volume();
+    let before = Snapshot::of(volume.path());
+    assert!(volume.list()[0]["failed"] == 0);
+    volume.ok("restore", &["latest"]);
+    Snapshot::of(volume.path()).assert_like(&before, COPY, "restored");
+    let kept = volume.list();
+    assert_eq!(
+        (kept.len(), &kept[1]["pinned"], &kept[1]["tags"][0]),
+        (2, &true.into(), &"before-restore".into())
+    );
+}

@@ -1,0 +1,54 @@
+//! A volume without room: what cannot be done changes nothing.
+
+use std::fs;
+
+use crate::{
+    common::{
+        mount::FileSystem,
+        oracle::{Snapshot, UNTOUCHED},
+        tree,
+    },
+    volume::Volume,
+};
+
+/// Leaves so many bytes of room on the file system of `volume`.
+fn fill(volume: &Volume, room: u64) -> std::path::PathBuf {
+    let path = volume.path().parent().unwrap().join("ballast");
+    let stat = rustix::fs::statvfs(volume.path()).unwrap();
+    let free = stat.f_bavail * stat.f_frsize;
+    let file = fs::File::create(&path).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, free.saturating_sub(room).max(1))
+        .unwrap();
+    path
+}
+
+#[test]
+fn without_room_at_any_step_the_store_stays_as_it_was() {
+    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
+        eprintln!("skipped: only root may mount");
+        return;
+    };
+    let volume = Volume::in_dir(mounted.folder());
+    tree::many(volume.path(), 20, 3000);
+    fs::write(volume.path().join("large"), vec![3; 100_000]).unwrap();
+    volume.create(&["--tag", "first"]);
+    let mut failed = 0;
+    for pages in 0..60 {
+        fs::write(volume.path().join("d0000/f000003"), format!("{pages}").repeat(500)).unwrap();
+        fs::write(volume.path().join("large"), vec![pages; 100_000]).unwrap();
+        let before = (volume.list(), Snapshot::of(volume.path()));
+        let ballast = fill(&volume, u64::from(pages) * 4096);
+        let said = volume.run("create", &[]);
+        fs::remove_file(ballast).unwrap();
+        if said.code != Some(0) {
+            failed += 1;
+            assert!(said.stderr.contains("os error 28") || said.stderr.contains("No space"), "{said:?}");
+            assert_eq!(volume.list(), before.0, "{pages} pages");
+        }
+        Snapshot::of(volume.path()).assert_like(&before.1, UNTOUCHED, "the live tree");
+        volume.ok("verify", &["--no-heal"]);
+    }
+    assert!(failed > 10, "{failed} failed");
+    volume.create(&[]);
+    assert_eq!(fs::read_dir(volume.store("new")).unwrap().count(), 0);
+}

@@ -1,0 +1,15 @@
+//! Snapshots of volumes, by the program's commands: what they keep, what they give back, and what is left when they are cut off.
+
+#![allow(unreachable_pub)] // a program has no users
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod commands;
+mod crash;
+mod damage;
+mod full;
+mod model;
+mod roundtrip;
+mod volume;

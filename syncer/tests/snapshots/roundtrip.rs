@@ -1,0 +1,131 @@
+//! What a snapshot keeps, it gives back.
+
+use std::fs;
+
+use crate::{
+    common::{
+        edit::Edit,
+        mount::FileSystem,
+        oracle::{Aspects, COPY, Snapshot},
+        rng::Rng,
+        tree::{self, Shape},
+    },
+    volume::Volume,
+};
+
+const COPY_BUT_LINKS: Aspects = Aspects { links: false, ..COPY };
+
+/// Everything that a tree can hold returns exactly, on every file system that volumes commonly have.
+#[test]
+fn every_tree_comes_back_as_it_was() {
+    for kind in FileSystem::ALL {
+        let mounted = match kind.mount() {
+            Ok(mounted) => mounted,
+            Err(reason) => {
+                eprintln!("skipped on {kind:?}: {reason}");
+                continue;
+            }
+        };
+        let volume = Volume::in_dir(mounted.folder());
+        let mut rng = Rng::new(kind as u64 + 1);
+        tree::gallery(volume.path(), Shape::Everything);
+        fs::write(volume.path().join(".READY"), "an ordinary file").unwrap();
+        let mut taken = Vec::new();
+        for round in 0..4 {
+            for _ in 0..12 {
+                rng.pick(&Edit::ALL).unwrap().apply(volume.path(), &mut rng);
+            }
+            let before = Snapshot::of(volume.path());
+            let id = volume.create(&["--tag", &format!("round{round}")]);
+            Snapshot::of(volume.path()).assert_like(&before, COPY, "a snapshot changes nothing");
+            taken.push((id, before));
+        }
+        for nth in [1, 3, 0, 2] {
+            let (id, expected) = &taken[nth];
+            let said = volume.run("restore", &[id, "--no-safety"]);
+            assert_eq!(said.code, Some(0), "{kind:?}: {said:?}");
+            Snapshot::of(volume.path()).assert_like(expected, COPY, &format!("{kind:?}, snapshot {nth}"));
+        }
+        let other = volume.path().parent().unwrap().join("other");
+        volume.ok("restore", &["round2", "--to", other.to_str().unwrap()]);
+        Snapshot::of(&other).assert_like(&taken[2].1, COPY, &format!("{kind:?}, another folder"));
+    }
+}
+
+#[test]
+fn small_files_share_a_pack_and_a_snapshot_of_the_same_tree_adds_nothing() {
+    let volume = Volume::new();
+    tree::many(volume.path(), 1000, 29);
+    volume.create(&[]);
+    assert!(volume.allocated() < 4_000_000, "{} bytes", volume.allocated());
+    // The files are too young for their stamps to be trusted, so the second snapshot reads all and packs none.
+    volume.create(&[]);
+    let before = volume.allocated();
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    volume.create(&[]);
+    volume.create(&[]);
+    let list = volume.list();
+    assert_eq!(list.len(), 4);
+    assert_eq!(list[3]["addedBytes"], 0, "{list:?}");
+    assert!(list.iter().all(|snapshot| snapshot["digest"] == list[0]["digest"]));
+    assert!(volume.allocated() < before + 400_000, "{} bytes, {before} before", volume.allocated());
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_what_to_do_instead() {
+    let volume = Volume::new();
+    for (command, args, error, hint) in [
+        ("restore", &["latest"][..], "has no snapshots", "hint: `volferry snapshot create`"),
+        ("create", &["--tag", "two words"], "cannot be a tag", ""),
+        ("create", &["--engine", "clone"], "cannot clone files", "hint: use `--engine copy`"),
+    ] {
+        let said = volume.run(command, args);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.stderr.contains(error) && said.stderr.contains(hint), "{said:?}");
+    }
+    assert_eq!(volume.ok("list", &["--json"]), "[]\n");
+    fs::write(volume.path().join("file"), "content").unwrap();
+    volume.create(&[]);
+    let said = volume.run("restore", &["ffffffffffffffff"]);
+    assert!(said.stderr.contains("there is no snapshot ffffffffffffffff\nhint: "), "{said:?}");
+}
+
+#[test]
+fn a_path_comes_back_and_all_else_stays_as_it_is() {
+    let volume = Volume::new();
+    let at = |path: &str| volume.path().join(path);
+    fs::create_dir_all(at("a/b [1]/c")).unwrap();
+    fs::write(at("a/b [1]/c/file"), "old").unwrap();
+    fs::write(at("a/b [1]/gone"), "old").unwrap();
+    fs::write(at("a/leader"), "linked").unwrap();
+    fs::hard_link(at("a/leader"), at("a/b [1]/link")).unwrap();
+    fs::write(at("other"), "old").unwrap();
+    volume.create(&["--tag", "old"]);
+    fs::remove_dir_all(at("a/b [1]")).unwrap();
+    fs::create_dir(at("a/b [1]")).unwrap();
+    fs::write(at("a/b [1]/new"), "new").unwrap();
+    fs::write(at("a/sibling"), "new").unwrap();
+    fs::write(at("other"), "new").unwrap();
+    let before = Snapshot::of(volume.path());
+    volume.ok("restore", &["old", "--path", "a/b [1]", "--no-safety"]);
+    let after = Snapshot::of(volume.path());
+    for (path, content) in [
+        ("a/b [1]/c/file", "old"),
+        ("a/b [1]/gone", "old"),
+        ("a/b [1]/link", "linked"),
+        ("other", "new"),
+        ("a/sibling", "new"),
+    ] {
+        assert_eq!(fs::read_to_string(at(path)).unwrap(), content, "{path}");
+    }
+    assert!(!at("a/b [1]/new").exists());
+    for path in ["", "a", "other", "a/leader", "a/sibling"] {
+        after.only(path.as_bytes()).assert_like(&before.only(path.as_bytes()), COPY_BUT_LINKS, path);
+    }
+    fs::remove_dir_all(at("a")).unwrap();
+    volume.ok("restore", &["old", "--path", "a/b [1]/c/file", "--no-safety"]);
+    assert_eq!(fs::read_to_string(at("a/b [1]/c/file")).unwrap(), "old");
+    assert!(!at("a/leader").exists() && !at("a/b [1]/gone").exists());
+    let said = volume.run("restore", &["old", "--path", "a/nothing", "--no-safety"]);
+    assert!(said.code == Some(1) && said.stderr.contains("has no a/nothing"), "{said:?}");
+}

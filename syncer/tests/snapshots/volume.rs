@@ -1,0 +1,103 @@
+//! A volume with snapshots, and the program run on it.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{process::program, scratch};
+
+/// A mounted volume: a folder.
+#[derive(Debug)]
+pub struct Volume {
+    _place: TempDir,
+    path: PathBuf,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Volume {
+    pub fn new() -> Self {
+        Self::in_dir(scratch::scratch())
+    }
+
+    pub fn in_dir(place: TempDir) -> Self {
+        let path = scratch::dir(place.path(), "volume");
+        Self { _place: place, path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file or folder of the store.
+    pub fn store(&self, name: &str) -> PathBuf {
+        self.path.join(".volferry/snapshots").join(name)
+    }
+
+    /// Runs `volferry snapshot COMMAND DIR ARGS`.
+    pub fn run(&self, command: &str, args: &[&str]) -> Said {
+        self.command(command, args).output().unwrap().into()
+    }
+
+    pub fn command(&self, command: &str, args: &[&str]) -> Command {
+        let mut process = Command::new(program());
+        process.args(["snapshot", command]).arg(&self.path).args(args);
+        process
+    }
+
+    /// Runs a command that has to succeed, and returns its standard output.
+    pub fn ok(&self, command: &str, args: &[&str]) -> String {
+        let said = self.run(command, args);
+        assert_eq!(said.code, Some(0), "{command} {args:?}: {said:?}");
+        said.stdout
+    }
+
+    /// Takes a snapshot, and returns its id.
+    pub fn create(&self, args: &[&str]) -> String {
+        self.ok("create", args).trim().to_owned()
+    }
+
+    pub fn list(&self) -> Vec<Value> {
+        self.run("list", &["--json"]).json().as_array().unwrap().clone()
+    }
+
+    /// Bytes that the store has allocated.
+    pub fn allocated(&self) -> u64 {
+        allocated(&self.store(""))
+    }
+}
+
+fn allocated(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = std::fs::symlink_metadata(path).unwrap();
+    let own = metadata.blocks() * 512;
+    match metadata.is_dir() {
+        true => {
+            own + std::fs::read_dir(path).unwrap().map(|entry| allocated(&entry.unwrap().path())).sum::<u64>()
+        }
+        false => own,
+    }
+}
