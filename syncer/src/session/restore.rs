@@ -21,8 +21,9 @@ use super::{
     sink::scan_tree,
 };
 use crate::{
+    attrs::AttrsBuf,
     cores::cores,
-    entry::{Entry, Kind, Time},
+    entry::{Entry, Kind, Meta, Time},
     hash::TreeDigest,
     listing::ListingBuilder,
     owners::Owners,
@@ -194,8 +195,8 @@ fn check_all(store: &Store, snapshot: &Snapshot, needed: &[Needed]) -> Result<()
 #[derive(Debug)]
 struct StoredTree<'a> {
     restore: &'a Restore<'a>,
-    /// The tree that is brought back, which says what folders on the way to a path look like.
-    sink: &'a Tree,
+    /// What the folders on the way to the path look like at the sink, as far as they are there.
+    way_there: Vec<(Meta, AttrsBuf)>,
     state: Mutex<State>,
 }
 
@@ -209,8 +210,6 @@ struct State {
 struct Dir {
     folder: FolderRef,
     path: RelPath,
-    /// The folder in its place at the sink, where it is on the way to the path that is restored.
-    sink: Option<DirId>,
     /// Once it was read.
     read: Option<Read>,
 }
@@ -231,10 +230,10 @@ struct File {
 }
 
 impl<'a> StoredTree<'a> {
-    fn new(restore: &'a Restore<'a>, sink: &'a Tree) -> Self {
-        let root = Dir { folder: restore.snapshot.tree, path: RelPath::root(), sink: Some(ROOT), read: None };
+    fn new(restore: &'a Restore<'a>, sink: &Tree) -> Self {
+        let root = Dir { folder: restore.snapshot.tree, path: RelPath::root(), read: None };
         let state = State { dirs: vec![root], asked: VecDeque::new() };
-        Self { restore, sink, state: Mutex::new(state) }
+        Self { restore, way_there: way_there(sink, &restore.path), state: Mutex::new(state) }
     }
 
     /// The name in this folder that leads to the path that is restored; `None` in the path itself, and below it.
@@ -287,16 +286,10 @@ impl<'a> StoredTree<'a> {
 
     /// A folder on the way to the path stays as the sink has it.
     fn as_it_is<'e>(&'e self, dir: &Dir, own: Entry<'e>) -> Entry<'e> {
-        let there = dir.sink.map(|id| &self.sink.dirs[id as usize].listing);
-        let entry = there.and_then(|listing| listing.iter().find(|entry| entry.name == own.name));
-        entry.filter(|entry| entry.kind == Kind::Dir).unwrap_or(own)
-    }
-
-    /// The folder of the sink with this name, where its parent is there.
-    fn sink_child(&self, dir: Option<DirId>, name: &[u8]) -> Option<DirId> {
-        let dir = &self.sink.dirs[dir? as usize];
-        let dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-        (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name).map(|(id, _)| id)
+        match self.way_there.get(dir.path.names().count()) {
+            Some((meta, attrs)) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
+            None => own,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -319,22 +312,36 @@ impl<'a> StoredTree<'a> {
             || SnapshotError::Invalid("a directory was asked for that the snapshot does not have".into());
         let dir = state.dirs.get_mut(id as usize).ok_or_else(unknown)?;
         let folder = self.read(dir)?;
-        let (path, sink) = (dir.path.clone(), dir.sink);
+        let path = dir.path.clone();
         let is_new = dir.read.is_none();
         let read = dir.read.get_or_insert_with(|| Read { first_child: next, files: files(&folder) });
         let first_child = read.first_child;
         if is_new {
-            let is_on_the_way = self.way(&path).is_some();
             let names = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
             for (name, child) in names.zip(&folder.children) {
-                let sink = if is_on_the_way { self.sink_child(sink, name) } else { None };
                 let path = path.join(name).unwrap_or_else(|_| path.clone());
-                state.dirs.push(Dir { folder: *child, path, sink, read: None });
+                state.dirs.push(Dir { folder: *child, path, read: None });
             }
         }
         let children = folder.children.iter().map(|child| child.digest).collect();
         Ok(Listed { dir: id, first_child, children, listing: folder.listing, rules: Box::default() })
     }
+}
+
+/// The metadata of the folders of a tree that lead to a path, as far as they are there.
+fn way_there(tree: &Tree, path: &RelPath) -> Vec<(Meta, AttrsBuf)> {
+    let mut way = Vec::new();
+    let mut at = ROOT;
+    for name in path.names() {
+        let Some(dir) = tree.dirs.get(at as usize) else { return way };
+        let dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        let Some((id, entry)) = (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name) else {
+            return way;
+        };
+        way.push((entry.meta, entry.attrs.into()));
+        at = id;
+    }
+    way
 }
 
 fn files(folder: &Folder) -> Vec<File> {

@@ -90,6 +90,9 @@ pub enum SnapshotError {
         /// What it is.
         is: &'static str,
     },
+    /// A pinned snapshot was to be forgotten.
+    #[error("snapshot {0} is pinned")]
+    Pinned(SnapshotId),
     /// The policy has no rule.
     #[error(transparent)]
     EmptyPolicy(#[from] EmptyPolicy),
@@ -125,6 +128,7 @@ impl SnapshotError {
             Self::Ambiguous { .. } => "give more digits of the id".into(),
             Self::None(_) => "`volferry snapshot create` makes one".into(),
             Self::NoPath { id, .. } => format!("`volferry snapshot ls DIR {id}` shows what it has"),
+            Self::Pinned(id) => format!("`volferry snapshot unpin DIR {id}` first"),
             Self::EmptyPolicy(_) => {
                 "give a rule such as `--keep-daily 7`, or `--forgotten` to collect only what was forgotten"
                     .into()

@@ -10,7 +10,7 @@ use std::{
     iter::Peekable,
     os::fd::AsFd as _,
     sync::{
-        Mutex, PoisonError,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::SystemTime,
@@ -139,7 +139,7 @@ pub fn publish(
     let engine = engine.resolve(writer.store.dir(), writer.store.path())?;
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
     let packing = Packing::new(writer, id);
-    let mut keeper = Keeper { packing: &packing, engine, before: source.before };
+    let mut keeper = Keeper { packing: &packing, engine, before: source.before, broken: OnceLock::new() };
     let made = make(writer, source, &mut keeper, failures).inspect_err(|_| writer.drop_new(id))?;
     drop(packing);
     let snapshot = record(id, source, labels, engine, &made, failures);

@@ -74,6 +74,8 @@ fn labels_change_and_every_change_is_in_the_log() {
     volume.ok("pin", &["gold"]);
     let first = volume.run("show", &["gold", "--json"]).json();
     assert_eq!((&first["tags"], &first["pinned"]), (&serde_json::json!(["gold"]), &true.into()));
+    let said = volume.run("forget", &[&ids[0]]);
+    assert!(said.code == Some(1) && said.stderr.contains("is pinned\nhint: "), "{said:?}");
     volume.ok("unpin", &["gold"]);
     volume.ok("forget", &[&ids[0]]);
     assert_eq!(volume.list().len(), 2);

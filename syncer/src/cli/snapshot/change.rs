@@ -86,6 +86,9 @@ pub(super) fn forget(flags: &ForgetFlags) -> Result<ExitCode, SnapshotError> {
     };
     let choose = |roots: &Roots| flags.ids.iter().map(|id| Ok(select::find(roots, id)?.id)).collect();
     change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| {
+        if snapshot.pinned && !flags.undo {
+            return Err(SnapshotError::Pinned(snapshot.id));
+        }
         snapshot.forgotten = when;
         Ok(())
     })
