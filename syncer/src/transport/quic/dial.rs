@@ -22,9 +22,10 @@ use crate::{
     wire::code,
 };
 
-/// How long one attempt to connect may take; then a new socket tries again, because a packet that went to an address with nobody behind it
-/// yet (a Service without endpoints) can leave a path that stays deaf.
-const ATTEMPT: Duration = Duration::from_secs(2);
+/// How long the first attempt waits to hear anything, and how long any. Each has a socket of its own: a packet sent to an address that has no
+/// peer yet (a Service without endpoints) leaves a path that stays deaf.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(100);
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Dials `address` (`host:port`) until the peer answers or `timeout` is over.
 pub fn dial(
@@ -39,8 +40,10 @@ pub fn dial(
     let config = quinn::ClientConfig::new(Arc::new(crypto));
     let began = Instant::now();
     let deadline = began + timeout;
+    let mut patience = FIRST_ATTEMPT;
     loop {
-        match attempt(address, &config, end.side, deadline, monitor) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match attempt(address, &config, end.side, patience.min(left), monitor) {
             Ok((port, connection, config)) => {
                 return Ok(Link::start(port, connection, began, end, Role::Dialled(config), monitor));
             }
@@ -48,6 +51,7 @@ pub fn dial(
             Err(TransportError::Lost(error)) => tracing::info!(address, error, "no answer, dialling again"),
             Err(error) => return Err(error),
         }
+        patience = (patience * 2).min(LONGEST_ATTEMPT);
     }
 }
 
@@ -55,7 +59,7 @@ fn attempt(
     address: &str,
     config: &quinn::ClientConfig,
     side: Side,
-    deadline: Instant,
+    patience: Duration,
     monitor: &Monitor,
 ) -> Result<(Port, quinn::Connection, quinn::ClientConfig), TransportError> {
     let unusable =
@@ -67,12 +71,11 @@ fn attempt(
     let mut config = config.clone();
     config.transport_config(transport_config(any.ip(), peer, side));
     let port = Port::open(socket, None).map_err(unusable)?;
-    let patience = ATTEMPT.min(deadline.saturating_duration_since(Instant::now()));
     let connected = port.runtime.block_on(async {
         let connecting = port.endpoint.connect_with(config.clone(), peer, SERVER_NAME);
         let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
         tokio::select! {
-            connected = shake_in_time(connecting, patience) => {
+            connected = shake_in_time(connecting, &port, patience) => {
                 connected.unwrap_or_else(|| Err(TransportError::Lost(format!("{address} does not answer"))))
             }
             () = monitor.until_cancelled() => Err(TransportError::Canceled),
@@ -81,15 +84,18 @@ fn attempt(
     connected.map(|connection| (port, connection, config))
 }
 
-/// Waits `patience` for an answer and, where there was one, for the handshake's end. An attempt that was answered is not given up for
+/// Waits `patience` for any answer and, where there was one, for the handshake's end. An attempt that was answered is not given up for
 /// another: the peer may take it for the run's connection already.
 async fn shake_in_time(
     mut connecting: quinn::Connecting,
+    port: &Port,
     patience: Duration,
 ) -> Option<Result<quinn::Connection, TransportError>> {
-    let answered = tokio::time::timeout(patience, connecting.handshake_data()).await.ok()?;
-    if let Err(error) = answered {
-        return Some(Err(connection_error(&error)));
+    let in_time = tokio::time::timeout(patience, connecting.handshake_data()).await;
+    match in_time {
+        Err(_) if !port.socket.has_heard() => return None,
+        Ok(Err(error)) => return Some(Err(connection_error(&error))),
+        Ok(Ok(_)) | Err(_) => {}
     }
     let connected = tokio::time::timeout(HANDSHAKE, connecting).await.ok()?;
     Some(connected.map_err(|error| connection_error(&error)).and_then(of_one_job))
@@ -103,5 +109,94 @@ fn of_one_job(connection: quinn::Connection) -> Result<quinn::Connection, Transp
             connection.close(code::FAILED.into(), b"of another job");
             Err(TransportError::OtherJob)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering::SeqCst},
+        thread,
+    };
+
+    use contract::IdentityPair;
+
+    use super::*;
+    use crate::transport::quic::linked::PATIENCE;
+
+    /// A path to a listener that the packets of each socket take only where `passes` says so, by the socket's and the packet's number.
+    struct Path {
+        front: UdpSocket,
+        listener: SocketAddr,
+        passes: fn(usize, usize) -> bool,
+        /// What a packet that does not pass is answered with.
+        junk: &'static [u8],
+        is_over: AtomicBool,
+    }
+
+    impl Path {
+        /// Carries until the end; returns how many packets each socket sent, in the order of their first.
+        fn carry(&self) -> Vec<usize> {
+            let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let tick = Some(Duration::from_millis(1));
+            back.set_read_timeout(tick).unwrap();
+            self.front.set_read_timeout(tick).unwrap();
+            let mut sockets: Vec<(SocketAddr, usize)> = Vec::new();
+            let (mut datagram, mut client) = ([0; 65_536], None);
+            while !self.is_over.load(SeqCst) {
+                if let Ok((len, from)) = self.front.recv_from(&mut datagram) {
+                    let known = sockets.iter().position(|(socket, _)| *socket == from);
+                    let number = known.unwrap_or(sockets.len());
+                    if known.is_none() {
+                        sockets.push((from, 0));
+                    }
+                    sockets[number].1 += 1;
+                    if (self.passes)(number, sockets[number].1) {
+                        client = Some(from);
+                        back.send_to(&datagram[..len], self.listener).unwrap();
+                    } else if !self.junk.is_empty() {
+                        self.front.send_to(self.junk, from).unwrap();
+                    }
+                }
+                if let (Ok(len), Some(client)) = (back.recv(&mut datagram), client) {
+                    self.front.send_to(&datagram[..len], client).unwrap();
+                }
+            }
+            sockets.into_iter().map(|(_, packets)| packets).collect()
+        }
+    }
+
+    /// Dials over a path; returns how many packets each socket sent.
+    fn dial_over(passes: fn(usize, usize) -> bool, junk: &'static [u8]) -> Vec<usize> {
+        let pair = IdentityPair::generate().unwrap();
+        let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
+        let (front, listener) = (UdpSocket::bind("127.0.0.1:0").unwrap(), port.local_addr().unwrap());
+        let address = front.local_addr().unwrap().to_string();
+        let path = Path { front, listener, passes, junk, is_over: AtomicBool::new(false) };
+        let monitor = Monitor::default();
+        let end = |side| End { side, bandwidth_limit: None };
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).unwrap());
+            let carried = scope.spawn(|| path.carry());
+            let dialled = dial(&address, &pair.source, PATIENCE, end(Side::Source), &monitor);
+            let accepted = accepted.join().unwrap();
+            path.is_over.store(true, SeqCst);
+            drop((dialled.unwrap(), accepted));
+            carried.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_socket_whose_path_is_deaf_is_given_up_long_before_its_fifth_packet() {
+        // One socket sends its fifth packet after a second and more; a path that opens for it then would be taken.
+        let sockets = dial_over(|socket, packet| socket > 0 || packet > 4, &[]);
+        assert!(sockets.len() > 1 && sockets[0] <= 4, "{sockets:?}");
+    }
+
+    #[test]
+    fn a_socket_that_has_heard_anything_is_not_given_up_for_another() {
+        // The second packet of a socket comes later than its patience ends that hears nothing.
+        let sockets = dial_over(|_, packet| packet > 1, b"?");
+        assert_eq!(sockets.len(), 1, "{sockets:?}");
     }
 }

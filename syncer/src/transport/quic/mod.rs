@@ -62,6 +62,7 @@ pub struct Port {
     door: Option<Arc<Door>>,
     runtime: Runtime,
     endpoint: Endpoint,
+    socket: Arc<Socket>,
 }
 
 impl Port {
@@ -89,16 +90,16 @@ impl Port {
         enlarge_buffers(&socket);
         let mut config = EndpointConfig::default();
         let _ = config.max_udp_payload_size(MAX_PAYLOAD);
-        let endpoint = {
+        let (endpoint, socket) = {
             let _inside = runtime.enter();
             let tokio = Arc::new(quinn::TokioRuntime);
             let socket = Socket::over(tokio.wrap_udp_socket(socket)?);
             let server = server.as_ref().map(|(server, _)| server.clone());
-            Endpoint::new_with_abstract_socket(config, server, socket, tokio)?
+            (Endpoint::new_with_abstract_socket(config, server, socket.clone(), tokio)?, socket)
         };
         let local = endpoint.local_addr()?.ip();
         let door = server.map(|(server, side)| Door::new(endpoint.clone(), server, local, side));
-        Ok(Self { door, runtime, endpoint })
+        Ok(Self { door, runtime, endpoint, socket })
     }
 
     /// The address that the socket really has.

@@ -4,7 +4,10 @@ use std::{
     io::{self, IoSliceMut},
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll},
 };
 
@@ -20,11 +23,17 @@ pub(super) const CALL_BYTES: usize = 65_507;
 #[derive(Debug)]
 pub(super) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
+    has_heard: AtomicBool,
 }
 
 impl Socket {
     pub(super) fn over(inner: Arc<dyn AsyncUdpSocket>) -> Arc<Self> {
-        Arc::new(Self { inner })
+        Arc::new(Self { inner, has_heard: AtomicBool::new(false) })
+    }
+
+    /// Whether any packet has come in, so that an end that dials can tell a slow path from a deaf one.
+    pub(super) fn has_heard(&self) -> bool {
+        self.has_heard.load(Relaxed)
     }
 }
 
@@ -51,7 +60,11 @@ impl AsyncUdpSocket for Socket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(cx, bufs, meta)
+        let received = self.inner.poll_recv(cx, bufs, meta);
+        if matches!(received, Poll::Ready(Ok(1..))) {
+            self.has_heard.store(true, Relaxed);
+        }
+        received
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
