@@ -47,11 +47,23 @@ fn a_cron_schedule_that_is_none_is_quoted_and_a_right_one_shown() {
 }
 
 #[test]
-fn a_schedule_is_cron_or_every_and_not_both() {
-    let words = ["spec.schedule", "exactly one of cron", "every"];
-    assert_refused(json!({"schedule": {"cron": "0 3 * * *", "every": "30s"}}), &words);
+fn the_same_schedules_are_taken_as_by_the_operator() {
+    for line in include_str!("../../operator/src/schedule/table.txt").lines() {
+        let (sign, cron) = line.split_at(2);
+        let applied = try_apply(json!({"schedule": {"cron": cron}}));
+        assert_eq!(applied.is_ok(), sign == "+ ", "{cron}: {applied:?}");
+    }
+}
+
+#[test]
+fn a_schedule_is_cron_or_interval_and_not_both() {
+    let words = ["spec.schedule", "exactly one of cron", "interval"];
+    assert_refused(json!({"schedule": {"cron": "0 3 * * *", "interval": "30s"}}), &words);
     assert_refused(json!({"schedule": {}}), &words);
-    assert_refused(json!({"schedule": {"every": "30s", "timeZone": "Europe/Berlin"}}), &["timeZone", "cron"]);
+    assert_refused(
+        json!({"schedule": {"interval": "30s", "timeZone": "Europe/Berlin"}}),
+        &["timeZone", "cron"],
+    );
     assert_accepted(json!({"schedule": {"cron": "0 3 * * *", "timeZone": "Europe/Berlin", "jitter": "10m"}}));
 }
 
@@ -179,7 +191,7 @@ async fn defaults_are_written_into_what_is_stored() {
         ("/transfer/compression", json!("Auto")),
         ("/limits/retries", json!(3)),
         ("/limits/timeout", json!("6h")),
-        ("/historyLimit", json!(10)),
+        ("/historyLimit", json!({"succeeded": 10, "failed": 5})),
         ("/deletionPolicy", json!("Retain")),
     ];
     for (pointer, value) in expected {

@@ -310,8 +310,7 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
 async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
     let (stage, _controller) = Stage::with_controller("later").await.unwrap();
     let remote = json!({"persistentVolumeClaim": null, "remote": {"listen": {}}});
-    let fields: [(&str, Value); 11] = [
-        ("schedule", json!({"schedule": {"cron": "@daily"}})),
+    let fields: [(&str, Value); 10] = [
         ("snapshots", json!({"snapshots": {"retain": {"last": 1}}})),
         ("regression", json!({"regression": {}})),
         ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),

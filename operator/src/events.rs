@@ -80,8 +80,14 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     if conditions::find(&old.conditions, READY).filter(same).is_some() {
         return None;
     }
-    let calm =
-        [reason::PREPARING, reason::WAITING_FOR_RUN, reason::RUNNING, reason::SUCCEEDED, reason::SUSPENDED];
+    let calm = [
+        reason::PREPARING,
+        reason::WAITING_FOR_RUN,
+        reason::RUNNING,
+        reason::SUCCEEDED,
+        reason::SUSPENDED,
+        reason::SCHEDULED,
+    ];
     let calm = calm.contains(&&*now.reason);
     Some(Note {
         warning: conditions::is_true(&new.conditions, STALLED) || !calm,

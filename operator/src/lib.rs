@@ -12,5 +12,6 @@ pub mod lease;
 pub mod metrics;
 pub mod names;
 pub mod resources;
+pub mod schedule;
 pub mod signals;
 pub mod telemetry;

@@ -265,6 +265,7 @@ mod tests {
     use std::slice::from_ref;
 
     use super::*;
+    use crate::api::HistoryLimit;
 
     const LEAST: &str = "
 apiVersion: volferry.dev/v1alpha1
@@ -308,8 +309,8 @@ spec:
         let job = job("").unwrap();
         assert_eq!((job.spec.limits.timeout.as_str(), job.spec.files.delete_limit.percent), ("6h", 50));
         assert_eq!(
-            (job.spec.parallelism, job.spec.history_limit, job.spec.source.path.as_str()),
-            (1, 10, "/")
+            (job.spec.parallelism, job.spec.history_limit.clone(), job.spec.source.path.as_str()),
+            (1, HistoryLimit { succeeded: 10, failed: 5 }, "/")
         );
     }
 
@@ -320,7 +321,8 @@ spec:
             error.to_string(),
             "SyncJob web is invalid:\n  spec.schedule.cron: \"bad cron\" is not a cron schedule: write five fields \
              (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for each day at 03:00 or \
-             \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly"
+             \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly; a range goes from the \
+             lower to the higher, and one of the months has such a day"
         );
     }
 
@@ -342,7 +344,7 @@ spec:
             ),
             ("/spec/schedule", json!({"cron": "@daily", "timeZone": "America/Argentina/Buenos_Aires"})),
             ("/spec/schedule", json!({"cron": "0 0 * * sun", "timeZone": "Etc/GMT+2"})),
-            ("/spec/schedule", json!({"every": "30s"})),
+            ("/spec/schedule", json!({"interval": "30s"})),
             ("/spec/limits", json!({"timeout": "1h30m", "retries": 0})),
             (
                 "/spec/transfer",
@@ -381,12 +383,14 @@ spec:
             ("/spec/schedule/cron", json!("* * * * * *"), "write five fields"),
             ("/spec/schedule/cron", json!("*/0 * * * *"), "write five fields"),
             ("/spec/schedule/cron", json!("@reboot"), "write five fields"),
+            ("/spec/schedule/cron", json!("0 0 * * 5-1"), "from the lower to the higher"),
+            ("/spec/schedule/cron", json!("0 0 30 2 *"), "has such a day"),
             ("/spec/schedule", json!({}), "exactly one of cron"),
-            ("/spec/schedule", json!({"cron": "@daily", "every": "1m"}), "exactly one of cron"),
-            ("/spec/schedule", json!({"every": "1m", "jitter": "1s"}), "go with cron"),
-            ("/spec/schedule", json!({"every": "1m", "timeZone": "UTC"}), "go with cron"),
-            ("/spec/schedule/every", json!("0s"), "such as 90s"),
-            ("/spec/schedule/every", json!("1 day"), "such as 90s"),
+            ("/spec/schedule", json!({"cron": "@daily", "interval": "1m"}), "exactly one of cron"),
+            ("/spec/schedule", json!({"interval": "1m", "jitter": "1s"}), "go with cron"),
+            ("/spec/schedule", json!({"interval": "1m", "timeZone": "UTC"}), "go with cron"),
+            ("/spec/schedule/interval", json!("0s"), "such as 90s"),
+            ("/spec/schedule/interval", json!("1 day"), "such as 90s"),
             ("/spec/limits/timeout", json!("6"), "such as 90s"),
             ("/spec/limits/timeout", json!(6), "is not of type \"string\""),
             ("/spec/limits/retries", json!(-1), "-1 is less than the minimum of 0"),
@@ -437,7 +441,7 @@ spec:
             ("/spec/regression/threshold", json!("1"), "\"1.5\""),
             ("/spec/regression/threshold", json!("fast"), "\"1.5\""),
             ("/spec/hooks", json!({}), "before, after or both"),
-            ("/spec/historyLimit", json!(51), "greater than the maximum"),
+            ("/spec/historyLimit", json!({"failed": 51}), "greater than the maximum"),
             ("/spec/parallelism", json!(0), "less than the minimum"),
             ("/spec/pods/labels", json!({"volferry.dev/run": "x"}), "choose another prefix"),
             ("/spec/pods/annotations", json!({"volferry.dev/x": "x"}), "choose another prefix"),

@@ -1,8 +1,9 @@
 //! The conditions of a SyncJob, by the rules of kstatus.
 //!
 //! `Ready` is always there. `Reconciling` and `Stalled` are there only while true, because kstatus and the tools
-//! built on it read their mere presence with status `True`; at most one of the two is. A finished or suspended
-//! job, or one that waits for its schedule, is `Ready=True` with neither.
+//! built on it read their mere presence with status `True`; at most one of the two is. A job that
+//! waits for its schedule has neither: it is `Ready=True` where the last run succeeded, else `Ready=False`. A suspended one is
+//! as `Ready` as its last run left it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -25,6 +26,7 @@ pub mod reason {
     pub const SUCCEEDED: &str = "Succeeded";
     pub const FAILED: &str = "Failed";
     pub const SUSPENDED: &str = "Suspended";
+    pub const SCHEDULED: &str = "Scheduled";
     pub const PREPARING: &str = "Preparing";
     pub const RUNNING: &str = "Running";
     pub const WAITING_FOR_RUN: &str = "WaitingForRun";
@@ -74,6 +76,13 @@ pub fn stalled(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp
     set(conditions, READY, false, cause, now);
     set(conditions, STALLED, true, cause, now);
     remove(conditions, RECONCILING);
+}
+
+/// `Ready=False` alone: the last run failed, and another follows without a person.
+pub fn failed(conditions: &mut Vec<Condition>, cause: Cause<'_>, now: Timestamp) {
+    set(conditions, READY, false, cause, now);
+    remove(conditions, RECONCILING);
+    remove(conditions, STALLED);
 }
 
 /// Sets one condition. Its transition time moves only when its status does, so that setting what is already

@@ -11,7 +11,7 @@ mod endpoint;
 mod files;
 mod grant;
 mod pods;
-mod rules;
+pub(crate) mod rules;
 mod spec;
 mod status;
 mod transfer;
@@ -25,8 +25,8 @@ pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
 pub use pods::{PodSecurity, PodSettings};
 pub use spec::{
-    ConcurrencyPolicy, DeletionPolicy, Hook, HookTarget, Hooks, Limits, MAX_PARALLELISM, OnHookFailure,
-    Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
+    ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, MAX_PARALLELISM,
+    OnHookFailure, Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
     ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run, RunFolder,

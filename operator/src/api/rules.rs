@@ -45,24 +45,62 @@ fn matching(pattern: &str, is_not: &str) -> [Rule; 1] {
     quoting(format!("self.matches(r'{pattern}')"), is_not)
 }
 
-/// The five fields of cron, or a macro.
-pub(super) fn cron() -> [Rule; 1] {
-    let number = |range: &str| format!(r"(\*|{range}(-{range})?)(/[1-9][0-9]?)?");
-    let list = |range: &str| format!("{0}(,{0})*", number(range));
+pub(crate) const IS_NOT_CRON: &str = "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for \
+     each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly; a range goes \
+     from the lower to the higher, and one of the months has such a day";
+
+const MONTHS: [&str; 12] =
+    ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+
+/// The pattern of a cron schedule in capitals: five fields, or a macro. Which range is empty it does not say.
+pub(crate) fn cron_form() -> String {
+    const STEP: &str = "/[1-9][0-9]?";
+    let range = |one: &str| format!("{one}(-{one})?");
+    let field = |item: &str| format!(r"(\*|{item}(,{item})*)");
+    let stepped = |ranges: &str| field(&format!(r"(\*{STEP}|{ranges}({STEP})?)"));
+    let names = MONTHS.join("|");
     let fields = [
-        list("[0-5]?[0-9]"),
-        list("([01]?[0-9]|2[0-3])"),
-        list("(0?[1-9]|[12][0-9]|3[01])"),
-        list("(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"),
-        list("([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)"),
+        stepped(&range("[0-5]?[0-9]")),
+        stepped(&range("([01]?[0-9]|2[0-3])")),
+        stepped(&range("(0?[1-9]|[12][0-9]|3[01])")),
+        field(&format!(r"(\*{STEP}|{}|{})", range("(0?[1-9]|1[0-2])"), range(&format!("({names})")))),
+        stepped(&format!("({}|{})", range("[0-7]"), range("(SUN|MON|TUE|WED|THU|FRI|SAT)"))),
     ]
     .join(" +");
-    matching(
-        &format!("(?i)^({fields}|@(hourly|daily|weekly|monthly|yearly))$"),
-        "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \
-         \"0 3 * * *\" for each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, \
-         @monthly, @yearly",
-    )
+    format!("^({fields}|@(HOURLY|DAILY|WEEKLY|MONTHLY|YEARLY))$")
+}
+
+/// The patterns of what has that form and no day in any year. Each range of two months or more has one of 31 days.
+fn cron_never() -> [String; 2] {
+    let month = |number: usize| {
+        let one = format!("(0?{number}|{})", MONTHS[number - 1]).replace("0?11", "11");
+        format!("{one}(-{one})?")
+    };
+    let of = |day: &str, months: &[usize]| {
+        let months = months.iter().map(|number| month(*number)).collect::<Vec<_>>().join("|");
+        format!(r" {day}[-/0-9]*(,{day}[-/0-9]*)* +({months})(,({months}))* +\*$")
+    };
+    [of("3[01]", &[2]), of("31", &[2, 4, 6, 9, 11])]
+}
+
+/// A cron schedule that comes to pass.
+pub(super) fn cron() -> [Rule; 1] {
+    const NAMES: &str = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC.SUNMONTUEWEDTHUFRISATSUN";
+    let ranges = |pattern: &str, low: &str, high: &str| {
+        format!("self.upperAscii().findAll('{pattern}').all(r, {low} <= {high})")
+    };
+    let numbers = ranges("[0-9]+-[0-9]+", "int(r.split('-')[0])", "int(r.split('-')[1])");
+    let (low, high) =
+        (format!("'{NAMES}'.indexOf(r.split('-')[0])"), format!("'{NAMES}'.lastIndexOf(r.split('-')[1])"));
+    let [thirtieth, last] = cron_never();
+    let rule = [
+        format!("self.upperAscii().matches(r'{}')", cron_form()),
+        numbers,
+        ranges("[A-Z]+-[A-Z]+", &low, &high),
+        format!("!self.upperAscii().matches(r'{thirtieth}')"),
+        format!("!self.upperAscii().matches(r'{last}')"),
+    ];
+    quoting(rule.join(" && "), IS_NOT_CRON)
 }
 
 /// The name of a time zone, by its shape.
@@ -77,12 +115,12 @@ pub(super) fn time_zone() -> [Rule; 1] {
 pub(super) fn schedule() -> [Rule; 2] {
     [
         rule(
-            "has(self.cron) != has(self.every)",
-            "a schedule has exactly one of cron, for runs at times of the clock, and every, for runs in short intervals",
+            "has(self.cron) != has(self.interval)",
+            "a schedule has exactly one of cron, for runs at times of the clock, and interval, for the time from run to run",
         ),
         rule(
             "has(self.cron) || !(has(self.timeZone) || has(self.jitter))",
-            "timeZone and jitter go with cron: remove them, or write a cron schedule in place of every",
+            "timeZone and jitter go with cron: remove them, or write a cron schedule in place of interval",
         ),
     ]
 }

@@ -56,14 +56,16 @@ pub struct SyncJobSpec {
     pub source: SourceEndpoint,
     /// Where they are to be.
     pub destination: DestinationEndpoint,
-    /// When to run. Absent: once for each change of the spec or of `trigger`.
+    /// When to run. Absent: once for each change of the spec that matters to a run. A change of `trigger` asks for a run
+    /// either way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Any change of this string asks for one more run. Its content means nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub trigger: Option<String>,
-    /// Starts no further run while true. A run under way goes on to its end.
+    /// Starts no further run while true. A run under way goes on to its end. Times of the schedule that pass
+    /// meanwhile are not made up.
     #[serde(default)]
     pub suspend: bool,
     /// What a run that falls due does while another is under way. Forbid: it waits for the other to end. Replace:
@@ -97,35 +99,35 @@ pub struct SyncJobSpec {
     /// Delete: they are deleted too.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// How many finished runs `status.history` keeps.
-    #[serde(default = "ten")]
-    #[schemars(range(min = 0, max = 50))]
-    pub history_limit: i32,
+    /// How many runs that ended `status.history` keeps.
+    #[serde(default)]
+    pub history_limit: HistoryLimit,
     /// Settings of the syncer pods of both ends.
     #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
     pub pods: PodSettings,
 }
 
-/// When to run: exactly one of `cron` and `every`.
+/// When to run: exactly one of `cron` and `interval`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::schedule()))]
 pub struct Schedule {
     /// Five fields: minute, hour, day of month, month, day of week. Names of months and days, ranges, lists and
-    /// steps are read, and so are `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
+    /// steps are read (of months `*/3` only), and so are `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
+    /// Where both days are given, a run falls due on either.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), extend("x-kubernetes-validations" = rules::cron()))]
     pub cron: Option<String>,
-    /// Keeps the pods up and starts a run this long after the last one began, for example `30s`.
+    /// Starts a run this long after the last one began, for example `30m`; the first one at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
-    pub every: Option<String>,
+    pub interval: Option<String>,
     /// The IANA time zone that `cron` is read in, for example `Europe/Berlin`. Absent: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-validations" = rules::time_zone()))]
     pub time_zone: Option<String>,
-    /// Delays each run by a share of this duration that is fixed for the job, so that many jobs of one schedule
-    /// do not start at once.
+    /// Puts off each run by a share of this duration that follows from the job's UID, so that jobs of one schedule
+    /// do not all start at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub jitter: Option<String>,
@@ -232,6 +234,24 @@ impl Default for Limits {
     }
 }
 
+/// How many runs that ended are kept, as of a CronJob.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HistoryLimit {
+    /// The newest of those that succeeded.
+    #[schemars(range(min = 0, max = 50))]
+    pub succeeded: i32,
+    /// The newest of all others.
+    #[schemars(range(min = 0, max = 50))]
+    pub failed: i32,
+}
+
+impl Default for HistoryLimit {
+    fn default() -> Self {
+        Self { succeeded: 10, failed: 5 }
+    }
+}
+
 /// Commands run around each run.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -303,10 +323,6 @@ fn last_five() -> Retain {
 
 fn one() -> i32 {
     1
-}
-
-fn ten() -> i32 {
-    10
 }
 
 fn one_minute() -> String {

@@ -44,7 +44,7 @@ pub struct SyncJobStatus {
     /// What the last run that got to its end left undone without being a failure, one sentence a kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The runs that ended, newest first, at most `spec.historyLimit`.
+    /// The runs that ended, newest first, as many as `spec.historyLimit` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
     /// What runs usually take; set once there are enough.
@@ -57,7 +57,9 @@ pub struct SyncJobStatus {
     /// remove this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
-    /// When the next run falls due, if the job has a schedule.
+    /// When the next run falls due by the schedule, jitter included, in whole seconds. A time that is past is that of a run
+    /// which waits for something, such as the end of another. Absent without a schedule, while suspended, and while the spec
+    /// cannot be run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_time: Option<Time>,
     /// The value of `spec.trigger` that the last started run answered.
@@ -142,6 +144,9 @@ pub struct ActiveRun {
     pub retries: i32,
     /// The `metadata.generation` that the run was started for.
     pub generation: i64,
+    /// A hash of what matters to a run in that generation's spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_hash: Option<String>,
     /// The `spec.trigger` that the run was started for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
@@ -321,6 +326,10 @@ pub struct Run {
     /// The `metadata.generation` that the run was of.
     #[serde(default)]
     pub generation: i64,
+    /// A hash of what matters to a run in that generation's spec: where it stays the same, a change of the spec asks for
+    /// no run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_hash: Option<String>,
     /// How the run ended.
     pub result: RunResult,
     /// A word for programs when the result is not `Succeeded`.

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod retry;
 pub mod rivals;
 pub mod run;
+pub mod spec_hash;
 pub mod status;
 pub mod validate;
 mod view;
@@ -29,6 +30,7 @@ mod warnings;
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
@@ -192,7 +194,9 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let old = job.status.clone().unwrap_or_default();
     let view = View::new(job, &old, &found, &context.settings);
     let now = Timestamp::now();
-    let (step, again) = plan::next(&view.situation(&valid, now));
+    let situation = view.situation(&valid, now);
+    let (step, again) = plan::next(&situation);
+    let next_run = plan::next_run(&situation, &step);
     let step = advised(step, &valid, &found);
     // 4. Build and apply; remove what is over.
     view.sweep(&context.client, &step).await?;
@@ -203,6 +207,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let step = refused.map_or(step, Refusal::step);
     // 5. Status.
     let mut new = old.clone();
+    new.next_run_time = next_run.map(Time);
     turn(&mut new, &step, &valid, &found, view.generation, now);
     write_status(context, job, &old, &new).await?;
     tell(context, job, &old, &new).await;
@@ -262,7 +267,10 @@ fn turn(
 ) {
     match step {
         Step::Rest => status::rest(status, generation, now),
-        Step::Suspend => status::suspended(status, generation, now),
+        Step::Suspend => {
+            let is_scheduled = valid.as_ref().is_ok_and(|valid| valid.schedule.is_some());
+            status::suspended(status, is_scheduled, generation, now);
+        }
         Step::Refuse(fault) => status::refused(status, fault, generation, now),
         Step::Block(blocked) => status::blocked(status, blocked, generation, now),
         Step::Begin(run) => status::begin(status, run.clone(), now),
@@ -281,7 +289,7 @@ fn turn(
             status::postpone(status, outcome, &suspects, *at, now);
         }
         Step::Finish(outcome) => {
-            let limit = valid.as_ref().map_or(status.history.len(), |valid| valid.history_limit);
+            let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
             status::finish(status, outcome, limit, now);
             if let Ok(valid) = valid {
                 destination::remember(status, valid, found.destination_uid(), &outcome.report);

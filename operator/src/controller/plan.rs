@@ -23,6 +23,7 @@ use crate::{
     human,
     names::LABEL_SIDE,
     resources::service::PORT,
+    schedule::{Past, Schedule},
 };
 
 /// How often to look for warnings while pods do not start: events do not wake the controller.
@@ -31,12 +32,16 @@ const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 const PARTNER_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 /// How often to look again at what is not watched: storage classes and namespaces.
 const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+/// How often to look whether a run has fallen due, at least: somebody may set the clock.
+const CLOCK_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 
 /// What a spec demands, as far as it decides about runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     /// Start no run.
     pub suspend: bool,
+    /// When runs fall due.
+    pub schedule: Option<Schedule>,
     /// `spec.trigger`.
     pub trigger: Option<String>,
     /// The longest that a run may take, retries included.
@@ -57,6 +62,7 @@ impl From<&ValidatedSyncJob> for Demand {
     fn from(job: &ValidatedSyncJob) -> Self {
         Self {
             suspend: job.suspend,
+            schedule: job.schedule.clone(),
             trigger: job.trigger.clone(),
             timeout: job.timeout,
             retries: job.retries,
@@ -77,8 +83,12 @@ fn folder(volume: &VolumeFolder) -> RunFolder {
 pub struct Situation<'a> {
     /// The job's name.
     pub job: &'a str,
+    /// The job's UID.
+    pub uid: &'a str,
     /// The spec's generation.
     pub generation: i64,
+    /// What [`spec_hash`](super::spec_hash) makes of the spec.
+    pub spec_hash: &'a str,
     /// The job's status.
     pub status: &'a SyncJobStatus,
     /// What the spec demands, or why it cannot be run.
@@ -171,9 +181,11 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
         return (Step::Suspend, None);
     }
     if !is_due(situation, demand) {
+        let tick = after(situation, CLOCK_PERIOD);
+        let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
         return match &situation.lost {
-            Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), None),
-            None => (Step::Rest, None),
+            Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), again),
+            None => (Step::Rest, again),
         };
     }
     if let Err(blocked) = &situation.claims {
@@ -182,6 +194,7 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
     let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
+    let run = ActiveRun { spec_hash: Some(situation.spec_hash.into()), ..run };
     (Step::Begin(demanded(demand, run, situation.now)), None)
 }
 
@@ -199,12 +212,49 @@ fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> ActiveRun {
     }
 }
 
-/// One run for each generation of the spec, for each value of the trigger, and for a destination's claim that was made anew.
+/// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its times;
+/// without one, for each change of the spec that matters to a run.
 fn is_due(situation: &Situation<'_>, demand: &Demand) -> bool {
+    if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
+        return true;
+    }
+    let succeeded = situation.status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Succeeded);
+    if succeeded && situation.is_new_destination {
+        return true;
+    }
+    if demand.schedule.is_some() {
+        return due_time(situation, demand).is_some_and(|due| due <= situation.now);
+    }
     let Some(last) = &situation.status.last_run else { return true };
-    last.generation != situation.generation
-        || (last.result == RunResult::Succeeded && situation.is_new_destination)
-        || (demand.trigger.is_some() && demand.trigger != situation.status.last_trigger)
+    last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash)
+}
+
+/// When the next run falls due by the schedule, or fell due.
+fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
+    let status = situation.status;
+    let last = status.last_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let active = status.active_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let past = Past {
+        recorded: status.next_run_time.as_ref().map(|time| time.0),
+        is_of_this_spec: status.observed_generation == Some(situation.generation),
+        last_start: active.or(last),
+    };
+    demand.schedule.as_ref()?.due(situation.uid, past, situation.now)
+}
+
+/// What `status.nextRunTime` is after a step. While suspended, and while the spec cannot be run, no run is ahead, and what
+/// falls due then is not made up.
+pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
+    let is_active = situation.status.active_run.is_some();
+    match &situation.demand {
+        Err(_) if is_active => situation.status.next_run_time.as_ref().map(|time| time.0),
+        Err(_) => None,
+        Ok(demand) if demand.suspend => None,
+        Ok(demand) => match step {
+            Step::Begin(_) if !is_active => demand.schedule.as_ref()?.after(situation.uid, situation.now),
+            _ => due_time(situation, demand),
+        },
+    }
 }
 
 /// A run that has no turn yet. It has no children: what there is of it was made from an older spec, and is removed.
@@ -343,7 +393,8 @@ fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>
         && is_bare(situation)
     {
         let (generation, trigger) = (situation.generation, demand.trigger.clone());
-        let run = ActiveRun { generation, trigger, ..run.clone() };
+        let spec_hash = Some(situation.spec_hash.into());
+        let run = ActiveRun { generation, spec_hash, trigger, ..run.clone() };
         return (Step::Begin(demanded(demand, run, situation.now)), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde_json::{Map, Value, json};
 
-use super::{claims::Blocked, outcome::Outcome};
+use super::{claims::Blocked, outcome::Outcome, validate::KeptRuns};
 use crate::{
     api::{
         ActiveRun, EarlierTries, HistoryEntry, Run, Summary, SyncJobPhase, SyncJobStatus,
@@ -40,6 +40,7 @@ pub fn new_run(
         retries: 0,
         postponed: 0,
         generation,
+        spec_hash: None,
         trigger,
         source: None,
         destination: None,
@@ -103,7 +104,14 @@ pub fn preparing(status: &mut SyncJobStatus, fault: Option<&Fault>, now: Timesta
 /// What the status says is in the way of the run under way, if it says that anything is.
 pub fn obstacle(status: &SyncJobStatus) -> Option<&str> {
     let ready = conditions::find(&status.conditions, conditions::READY)?;
-    let calm = [reason::PREPARING, reason::RUNNING, reason::RETRYING, reason::SUCCEEDED, reason::SUSPENDED];
+    let calm = [
+        reason::PREPARING,
+        reason::RUNNING,
+        reason::RETRYING,
+        reason::SUCCEEDED,
+        reason::SUSPENDED,
+        reason::SCHEDULED,
+    ];
     (ready.status != "True" && !calm.contains(&&*ready.reason)).then_some(&ready.message)
 }
 
@@ -193,8 +201,13 @@ fn leave_queue(status: &mut SyncJobStatus) {
     }
 }
 
-/// The run is over: it becomes `lastRun` and a line of the history.
-pub fn finish(status: &mut SyncJobStatus, outcome: &Outcome, history_limit: usize, now: Timestamp) {
+/// The run is over: it becomes `lastRun` and a line of the history, which keeps all where nothing says how many.
+pub fn finish(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    history_limit: Option<KeptRuns>,
+    now: Timestamp,
+) {
     let Some(active) = status.active_run.take() else { return };
     let mut run = finished_run(&active, outcome, now);
     status.progress = None;
@@ -209,9 +222,21 @@ pub fn finish(status: &mut SyncJobStatus, outcome: &Outcome, history_limit: usiz
         status.last_success_time.clone_from(&run.completion_time);
     }
     status.history.insert(0, history_entry(&run));
-    status.history.truncate(history_limit);
+    if let Some(limit) = history_limit {
+        shorten(&mut status.history, limit);
+    }
     status.last_run = Some(run);
     rest(status, active.generation, now);
+}
+
+fn shorten(history: &mut Vec<HistoryEntry>, limit: KeptRuns) {
+    let (mut succeeded, mut failed) = (limit.succeeded, limit.failed);
+    history.retain(|entry| {
+        let left = if entry.result == RunResult::Succeeded { &mut succeeded } else { &mut failed };
+        let is_kept = *left > 0;
+        *left = left.saturating_sub(1);
+        is_kept
+    });
 }
 
 /// Says which entries a run that got to its end left out, or that it left out none.
@@ -236,26 +261,57 @@ fn left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
 
 /// Nothing is due: the last run decides how the job stands.
 pub fn rest(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
-    let Some(run) = &status.last_run else { return };
-    let message = standing_message(run);
-    let reason = match run.result {
-        RunResult::Succeeded => reason::SUCCEEDED,
-        _ => run.reason.as_deref().unwrap_or(reason::FAILED),
+    let next = status.next_run_time.as_ref().map(|time| time.0);
+    let Some(run) = &status.last_run else { return scheduled(status, next, generation, now) };
+    let ahead = match (run.result, next) {
+        (RunResult::Succeeded, _) => String::new(),
+        (_, Some(next)) => format!(" The next run starts at {}.", whole_seconds(next)),
+        (_, None) => " Change spec.trigger to run again.".into(),
     };
-    let cause = Cause { reason, message: &message, generation };
-    match run.result {
-        RunResult::Succeeded => conditions::ready(&mut status.conditions, cause, now),
-        _ => conditions::stalled(&mut status.conditions, cause, now),
+    let message = standing_message(run) + &ahead;
+    let cause = Cause { reason: standing_reason(run), message: &message, generation };
+    match (run.result, next) {
+        (RunResult::Succeeded, _) => conditions::ready(&mut status.conditions, cause, now),
+        (_, Some(_)) => conditions::failed(&mut status.conditions, cause, now),
+        (_, None) => conditions::stalled(&mut status.conditions, cause, now),
     }
     status.phase = Some(run.result.into());
     status.observed_generation = Some(generation);
 }
 
-/// No run is started, on request.
-pub fn suspended(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
-    let message = "No run is started while spec.suspend is true.";
-    let cause = Cause { reason: reason::SUSPENDED, message, generation };
+/// No run has been started, and the first one waits for the schedule.
+fn scheduled(status: &mut SyncJobStatus, next: Option<Timestamp>, generation: i64, now: Timestamp) {
+    let message = next.map_or("The schedule names no time that is ahead.".into(), |next| {
+        format!("The first run starts at {}.", whole_seconds(next))
+    });
+    let cause = Cause { reason: reason::SCHEDULED, message: &message, generation };
     conditions::ready(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Pending);
+    status.observed_generation = Some(generation);
+}
+
+/// No run is started, on request. The last run decides how `Ready` and `Stalled` stand, as it does without that request.
+pub fn suspended(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64, now: Timestamp) {
+    let failed = status.last_run.as_ref().filter(|run| run.result != RunResult::Succeeded);
+    let standing = status.last_run.as_ref().map(|run| format!(" {}", standing_message(run)));
+    let message =
+        format!("No run is started while spec.suspend is true.{}", standing.as_deref().unwrap_or_default());
+    let cause = |reason| Cause { reason, message: &message, generation };
+    conditions::set(
+        &mut status.conditions,
+        conditions::READY,
+        failed.is_none(),
+        cause(reason::SUSPENDED),
+        now,
+    );
+    conditions::remove(&mut status.conditions, conditions::RECONCILING);
+    match failed.filter(|_| !is_scheduled) {
+        Some(run) => {
+            let cause = cause(standing_reason(run));
+            conditions::set(&mut status.conditions, conditions::STALLED, true, cause, now);
+        }
+        None => conditions::remove(&mut status.conditions, conditions::STALLED),
+    }
     status.phase = Some(SyncJobPhase::Suspended);
     status.observed_generation = Some(generation);
     leave_queue(status);
@@ -334,6 +390,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         id: active.id.clone(),
         number: active.number,
         generation: active.generation,
+        spec_hash: active.spec_hash.clone(),
         result: report.result,
         reason: report.reason.as_deref().map(reason_word),
         message: some_text(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
@@ -411,7 +468,14 @@ fn standing_message(run: &Run) -> String {
         1 => " after 1 retry".into(),
         retries => format!(" after {retries} retries"),
     };
-    format!("Run {} did not succeed{tries}.{what} Change spec.trigger to run again.", run.id)
+    format!("Run {} did not succeed{tries}.{what}", run.id)
+}
+
+fn standing_reason(run: &Run) -> &str {
+    match run.result {
+        RunResult::Succeeded => reason::SUCCEEDED,
+        _ => run.reason.as_deref().unwrap_or(reason::FAILED),
+    }
 }
 
 /// What is said of entries whose owners were not kept, as a sentence after another; empty if there are none.

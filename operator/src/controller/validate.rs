@@ -6,9 +6,12 @@ use std::{fmt, time::Duration};
 use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side};
 use thiserror::Error;
 
-use crate::api::{
-    ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, MAX_PARALLELISM, Placement,
-    PodSettings, PointInTime, SyncJobSpec, Transfer, conditions::reason,
+use crate::{
+    api::{
+        ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, MAX_PARALLELISM,
+        Placement, PodSettings, PointInTime, SyncJobSpec, Transfer, conditions::reason,
+    },
+    schedule::{Schedule, ScheduleError},
 };
 
 /// A field that the API has and whose behaviour is still to come, and whether a spec in that namespace asks for
@@ -16,7 +19,7 @@ use crate::api::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 14] = [
+const NOT_SUPPORTED_YET: [Unsupported; 13] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -28,7 +31,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 14] = [
         is_elsewhere(spec.destination.persistent_volume_claim.as_ref(), own)
     }),
     ("destination.create", |spec, _| spec.destination.create.is_some()),
-    ("schedule", |spec, _| spec.schedule.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
     ("snapshots", |spec, _| spec.snapshots.is_some()),
     ("regression", |spec, _| spec.regression.is_some()),
@@ -58,6 +60,9 @@ pub enum ValidationError {
         /// What is wrong with it, and what to write instead.
         problem: String,
     },
+    /// The schedule cannot be followed.
+    #[error("spec.{0}")]
+    Schedule(#[from] ScheduleError),
 }
 
 impl ValidationError {
@@ -65,7 +70,7 @@ impl ValidationError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotSupportedYet { .. } => reason::NOT_SUPPORTED_YET,
-            Self::Invalid { .. } => reason::INVALID_SPEC,
+            Self::Invalid { .. } | Self::Schedule(_) => reason::INVALID_SPEC,
         }
     }
 }
@@ -81,6 +86,8 @@ pub struct ValidatedSyncJob {
     pub source: VolumeFolder,
     /// Where they are to be. Never overlaps with `source`.
     pub destination: VolumeFolder,
+    /// When runs fall due; `None` where only changes ask for them.
+    pub schedule: Option<Schedule>,
     /// Any change asks for one more run.
     pub trigger: Option<String>,
     /// No run is to be started.
@@ -98,8 +105,8 @@ pub struct ValidatedSyncJob {
     pub timeout: Duration,
     /// How often a failed run is tried again.
     pub retries: u32,
-    /// How many finished runs the status keeps.
-    pub history_limit: usize,
+    /// How many runs that ended the status keeps.
+    pub history_limit: KeptRuns,
     /// Settings of the syncer pods.
     pub pods: PodSettings,
 }
@@ -112,6 +119,15 @@ impl ValidatedSyncJob {
             Side::Sink => &self.destination,
         }
     }
+}
+
+/// How many runs that ended a status keeps, those that succeeded and all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptRuns {
+    /// The newest of those that succeeded.
+    pub succeeded: usize,
+    /// The newest of all others.
+    pub failed: usize,
 }
 
 /// A folder of a claim.
@@ -179,6 +195,7 @@ pub fn validate(
         namespace: namespace.into(),
         source,
         destination,
+        schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,
         params: params(spec)?,
@@ -187,7 +204,10 @@ pub fn validate(
         is_local: spec.transfer.placement == Placement::Local,
         timeout: timeout(&spec.limits.timeout)?,
         retries: number("limits.retries", spec.limits.retries)?,
-        history_limit: number("historyLimit", spec.history_limit)?,
+        history_limit: KeptRuns {
+            succeeded: number("historyLimit.succeeded", spec.history_limit.succeeded)?,
+            failed: number("historyLimit.failed", spec.history_limit.failed)?,
+        },
         pods: spec.pods.clone(),
     })
 }

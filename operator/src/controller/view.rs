@@ -11,6 +11,7 @@ use super::{
     destination,
     pairs::Pair,
     plan::{Situation, Step, Turn},
+    spec_hash,
     validate::ValidatedSyncJob,
 };
 use crate::{
@@ -26,6 +27,7 @@ pub(super) struct View<'a> {
     name: String,
     uid: String,
     pub(super) generation: i64,
+    spec_hash: String,
     pub(super) status: &'a SyncJobStatus,
     pub(super) found: &'a Found,
     image: &'a str,
@@ -44,9 +46,10 @@ impl<'a> View<'a> {
         Self {
             namespace: job.namespace().unwrap_or_default(),
             generation: job.metadata.generation.unwrap_or(0),
+            spec_hash: spec_hash::of(&job.spec),
             active_names: status.active_run.as_ref().map(names),
-            name,
             uid,
+            name,
             status,
             found,
             image: &settings.image.name,
@@ -100,7 +103,9 @@ impl<'a> View<'a> {
     ) -> Situation<'a> {
         Situation {
             job: &self.name,
+            uid: &self.uid,
             generation: self.generation,
+            spec_hash: &self.spec_hash,
             status: self.status,
             demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
             claims: self.claims(valid),

@@ -175,7 +175,7 @@ async fn run_one(
         ..job.params.clone()
     };
     let outcome = try_once(job, folders, &params, program, &mut display).await?;
-    status::finish(&mut status, &outcome, job.history_limit, Timestamp::now());
+    status::finish(&mut status, &outcome, Some(job.history_limit), Timestamp::now());
     destination::remember(&mut status, job, None, &outcome.report);
     display.finish(&status);
     Ok((status, outcome.exit))

@@ -1,9 +1,9 @@
 use contract::{Progress, Report, RunResult};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::*;
 use crate::{
-    api::{Run, RunProgress},
+    api::{self, Run, RunProgress},
     controller::{observe::EndState, outcome::Ending},
 };
 
@@ -16,6 +16,7 @@ fn at(second: i64) -> Timestamp {
 fn demand() -> Demand {
     Demand {
         suspend: false,
+        schedule: None,
         trigger: None,
         timeout: Duration::from_secs(600),
         retries: 2,
@@ -33,7 +34,9 @@ fn folder(claim: &str) -> RunFolder {
 fn situation(status: &SyncJobStatus) -> Situation<'_> {
     Situation {
         job: "web",
+        uid: "u",
         generation: GENERATION,
+        spec_hash: "h",
         status,
         demand: Ok(demand()),
         claims: Ok(()),
@@ -220,7 +223,7 @@ fn a_trigger_that_came_with_the_correction_is_answered_by_the_corrected_run() {
     assert_eq!(run.trigger.as_deref(), Some("b"));
 
     status::begin(&mut status, run, at(1));
-    status::finish(&mut status, &Outcome::stopped(Fault::new("m", "m")), 1, at(2));
+    status::finish(&mut status, &Outcome::stopped(Fault::new("m", "m")), None, at(2));
     let over = Situation { generation: GENERATION + 1, demand: triggered, ..situation(&status) };
     assert_eq!(step(&over), Step::Rest);
 }
@@ -550,4 +553,84 @@ fn of_shards_only_a_side_that_has_no_partner_at_all_is_removed() {
     };
     assert!(matches!(some(EndState::Running), Step::Start(Some(_))), "a shard is at work");
     assert!(matches!(some(stuck.clone()), Step::Dismiss(Side::Source, _)));
+fn hourly() -> Demand {
+    let spec = api::Schedule { cron: Some("0 * * * *".into()), ..Default::default() };
+    Demand { schedule: Some(Schedule::new(&spec).unwrap()), ..demand() }
+}
+
+/// The first full hour after `at(0)`, which is 08:00 UTC of some day.
+const HOUR: i64 = 3600;
+
+/// The situation of a job with a schedule, with its step and the time that its status gets.
+fn scheduled(status: &SyncJobStatus, demand: Demand, now: Timestamp) -> (Step, Option<Timestamp>) {
+    let situation = Situation { demand: Ok(demand), now, ..situation(status) };
+    let step = step(&situation);
+    let next = next_run(&situation, &step);
+    (step, next)
+}
+
+#[test]
+fn a_scheduled_job_waits_for_its_time_and_looks_again_then() {
+    let status = SyncJobStatus::default();
+    assert_eq!(scheduled(&status, hourly(), at(0)), (Step::Rest, Some(at(HOUR))));
+    let waiting = Situation { demand: Ok(hourly()), now: at(5), ..situation(&status) };
+    assert_eq!(next(&waiting), (Step::Rest, Some(at(HOUR))));
+    let yearly = api::Schedule { cron: Some("@yearly".into()), ..Default::default() };
+    let yearly = Demand { schedule: Some(Schedule::new(&yearly).unwrap()), ..demand() };
+    let far = Situation { demand: Ok(yearly), ..situation(&status) };
+    assert_eq!(next(&far), (Step::Rest, Some(at(3600))), "somebody may set the clock");
+}
+
+#[test]
+fn what_fell_due_begins_once_and_the_next_time_is_ahead() {
+    let status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..after_run(GENERATION) };
+    let (step, next) = scheduled(&status, hourly(), at(10 * HOUR + 7));
+    assert!(matches!(step, Step::Begin(run) if run.number == 8));
+    assert_eq!(next, Some(at(11 * HOUR)));
+}
+
+#[test]
+fn a_time_that_passes_during_a_run_is_made_up_after_it() {
+    let mut status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..running_since(1) };
+    let running = pair(EndState::Running, EndState::Running);
+    let demand = Demand { timeout: Duration::from_secs(1 << 20), ..hourly() };
+    let under_way = Situation { demand: Ok(demand), pairs: running, now: at(HOUR + 9), ..situation(&status) };
+    assert_eq!((step(&under_way), next_run(&under_way, &Step::Run)), (Step::Run, Some(at(HOUR))));
+    let active = status.active_run.take().unwrap();
+    status.last_run = Some(Run { number: active.number, start_time: Some(Time(at(0))), ..Run::default() });
+    assert!(matches!(scheduled(&status, hourly(), at(HOUR + 20)).0, Step::Begin(_)));
+}
+
+#[test]
+fn with_a_schedule_a_trigger_asks_for_a_run_and_a_change_of_the_spec_does_not() {
+    let status = after_run(GENERATION - 1);
+    assert_eq!(scheduled(&status, hourly(), at(1)).0, Step::Rest);
+    let triggered = Demand { trigger: Some("b".into()), ..hourly() };
+    let (step, next) = scheduled(&status, triggered, at(1));
+    assert!(matches!(step, Step::Begin(_)) && next == Some(at(HOUR)));
+}
+
+#[test]
+fn a_job_that_was_suspended_waits_for_its_next_time() {
+    let mut status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..after_run(GENERATION) };
+    let suspended = Demand { suspend: true, ..hourly() };
+    assert_eq!(scheduled(&status, suspended, at(HOUR / 2)), (Step::Suspend, None));
+    status.next_run_time = None;
+    assert_eq!(scheduled(&status, hourly(), at(5 * HOUR + 1)), (Step::Rest, Some(at(6 * HOUR))));
+}
+
+#[test]
+fn a_change_that_does_not_matter_to_a_run_asks_for_none() {
+    let of = |spec_hash: Option<&str>| {
+        let mut status = after_run(GENERATION - 1);
+        status.last_run.as_mut().unwrap().spec_hash = spec_hash.map(Into::into);
+        step(&situation(&status))
+    };
+    assert_eq!(of(Some("h")), Step::Rest);
+    let Step::Begin(run) = of(Some("other")) else { panic!() };
+    assert_eq!(run.spec_hash.as_deref(), Some("h"));
+    assert!(matches!(of(None), Step::Begin(_)), "an older operator recorded none");
+    let mut upgraded = after_run(GENERATION);
+    upgraded.last_run.as_mut().unwrap().spec_hash = Some("of other fields".into());
+    assert_eq!(step(&situation(&upgraded)), Step::Rest, "nobody changed the spec");
 }

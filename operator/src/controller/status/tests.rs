@@ -3,6 +3,8 @@ use contract::{Failure, Timings, Work};
 use super::*;
 use crate::api::conditions::{INCOMPLETE, READY, RECONCILING, STALLED, is_true};
 
+const KEEP: Option<KeptRuns> = Some(KeptRuns { succeeded: 10, failed: 10 });
+
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_800_000_000_000 + ms).unwrap()
 }
@@ -71,7 +73,7 @@ fn a_run_that_begins_makes_the_job_reconciling_and_its_spec_observed() {
 #[test]
 fn a_success_is_ready_and_its_timings_add_up_to_the_total() {
     let mut status = begun();
-    finish(&mut status, &succeeded(), 10, at(2100));
+    finish(&mut status, &succeeded(), KEEP, at(2100));
     assert!(is_true(&status.conditions, READY) && !is_true(&status.conditions, RECONCILING));
     let t = last(&status).timings;
     assert_eq!((t.queue, t.pod_start, t.total), (0, 1500, 2000));
@@ -123,7 +125,7 @@ fn a_run_is_told_as_a_whole_with_all_its_tries() {
     assert!(
         ready_of(&status).1.starts_with("Run web-1 failed (PeerLost): It broke. It is tried again at 2027-")
     );
-    finish(&mut status, &ran(RunResult::Succeeded, (1500, 2000), work(2, 60)), 10, at(2100));
+    finish(&mut status, &ran(RunResult::Succeeded, (1500, 2000), work(2, 60)), KEEP, at(2100));
     let run = last(&status);
     assert_eq!((run.retries, run.work.files_scanned, run.work.files_created), (1, 9, 9));
     let t = run.timings;
@@ -137,7 +139,7 @@ fn a_run_is_told_as_a_whole_with_all_its_tries() {
 #[test]
 fn the_time_that_a_run_waits_for_a_quota_is_not_its_duration() {
     let mut status = begun();
-    finish(&mut status, &ran(RunResult::Succeeded, (600_000, 600_300), Work::default()), 10, at(600_400));
+    finish(&mut status, &ran(RunResult::Succeeded, (600_000, 600_300), Work::default()), KEEP, at(600_400));
     assert_eq!((last(&status).timings.pod_start, last(&status).timings.total), (600_000, 600_300));
     assert_eq!(status.summary.unwrap().duration.as_deref(), Some("300ms"));
 }
@@ -146,7 +148,7 @@ fn the_time_that_a_run_waits_for_a_quota_is_not_its_duration() {
 fn a_try_that_ran_and_left_no_report_counts_as_run() {
     let mut status = begun();
     running(&mut status, at(1000));
-    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), 10, at(9000));
+    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
     let t = last(&status).timings;
     assert_eq!((t.queue, t.pod_start, t.running(), t.total), (0, 1000, 8000, 9000));
 }
@@ -161,13 +163,13 @@ fn with_failures(count: u64) -> Outcome {
 
 fn next_run(status: &mut SyncJobStatus, outcome: &Outcome) {
     begin(status, new_run("web", 2, 3, None, at(0)), at(0));
-    finish(status, outcome, 10, at(2000));
+    finish(status, outcome, KEEP, at(2000));
 }
 
 #[test]
 fn a_run_that_left_files_out_is_incomplete_and_not_ready_until_one_leaves_none_out() {
     let mut status = begun();
-    finish(&mut status, &with_failures(12), 10, at(2000));
+    finish(&mut status, &with_failures(12), KEEP, at(2000));
     assert!(is_true(&status.conditions, INCOMPLETE) && !is_true(&status.conditions, READY));
     let incomplete = conditions::find(&status.conditions, INCOMPLETE).unwrap();
     assert_eq!(incomplete.reason, "FilesLeftOut");
@@ -190,7 +192,7 @@ fn a_note_is_said_once_and_again_when_it_changes() {
         outcome.report.notes = notes.iter().map(|&note| note.into()).collect();
         outcome
     };
-    finish(&mut status, &noting(&["root", "6 owners"]), 10, at(2000));
+    finish(&mut status, &noting(&["root", "6 owners"]), KEEP, at(2000));
     assert_eq!(last(&status).notes, ["root", "6 owners"]);
     next_run(&mut status, &noting(&["root", "7 owners"]));
     assert_eq!(
@@ -210,7 +212,7 @@ fn owners_that_differ_are_counted_in_the_message_as_long_as_they_do() {
     let mut status = begun();
     let mut outcome = succeeded();
     outcome.report.work.owners_not_kept = 6;
-    finish(&mut status, &outcome, 10, at(2000));
+    finish(&mut status, &outcome, KEEP, at(2000));
     let (_, message) = ready_of(&status);
     assert!(message.contains("6 entries do not have the owner that the source says"), "{message}");
     assert!(message.contains("volferry.dev/privileged-syncers"), "{message}");
@@ -221,7 +223,7 @@ fn owners_that_differ_are_counted_in_the_message_as_long_as_they_do() {
 #[test]
 fn a_run_whose_pods_never_ran_spent_its_time_on_starting_them() {
     let mut status = begun();
-    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), 10, at(9000));
+    finish(&mut status, &Outcome::stopped(Fault::new("TimedOut", "Too late.")), KEEP, at(9000));
     let t = last(&status).timings;
     assert_eq!((t.pod_start, t.total), (9000, 9000));
 }
@@ -234,7 +236,7 @@ fn a_pods_clock_that_is_behind_does_not_make_times_negative() {
     finish(
         &mut status,
         &Outcome { report: early, may_retry: false, exit: contract::ExitCode::Done },
-        10,
+        KEEP,
         at(1000),
     );
     assert_eq!((last(&status).timings.pod_start, last(&status).timings.total), (0, 500));
@@ -245,7 +247,7 @@ fn a_pods_clock_that_is_behind_does_not_make_times_negative() {
 fn a_failure_stalls_and_says_what_to_do() {
     let mut status = begun();
     status.last_success_time = Some(Time(at(-5000)));
-    finish(&mut status, &failed("DeleteLimitExceeded"), 10, at(3000));
+    finish(&mut status, &failed("DeleteLimitExceeded"), KEEP, at(3000));
     assert!(is_true(&status.conditions, STALLED));
     let (reason, message) = ready_of(&status);
     assert_eq!(reason, "DeleteLimitExceeded");
@@ -258,7 +260,7 @@ fn the_history_is_newest_first_and_bounded() {
     let mut status = SyncJobStatus::default();
     for number in 1..=5 {
         begin(&mut status, new_run("web", number, 1, None, at(0)), at(0));
-        finish(&mut status, &succeeded(), 3, at(2000));
+        finish(&mut status, &succeeded(), Some(KeptRuns { succeeded: 3, failed: 1 }), at(2000));
     }
     let ids: Vec<&str> = status.history.iter().map(|entry| entry.id.as_str()).collect();
     assert_eq!(ids, ["web-5", "web-4", "web-3"]);
@@ -268,7 +270,7 @@ fn the_history_is_newest_first_and_bounded() {
 
 fn finish_with_limit_zero(status: &mut SyncJobStatus) {
     begin(status, new_run("web", 6, 1, None, at(0)), at(0));
-    finish(status, &succeeded(), 0, at(2000));
+    finish(status, &succeeded(), Some(KeptRuns { succeeded: 0, failed: 1 }), at(2000));
 }
 
 #[test]
@@ -279,7 +281,7 @@ fn what_a_pod_says_is_bounded() {
     outcome.report.failures =
         vec![Failure { path: "p".into(), operation: "read".into(), error: "e".into() }; 1000];
     outcome.report.notes = (0..1000).map(|n| format!("{n}{}", "x".repeat(10_000))).collect();
-    finish(&mut status, &outcome, 10, at(3000));
+    finish(&mut status, &outcome, KEEP, at(3000));
     assert!(last(&status).notes.len() <= MAX_NOTES && last(&status).notes[0].len() <= MAX_NOTE_BYTES);
     assert_eq!(last(&status).reason.as_deref(), Some("notareason"));
     assert!(last(&status).message.as_ref().unwrap().len() <= MAX_MESSAGE_BYTES);
@@ -289,7 +291,7 @@ fn what_a_pod_says_is_bounded() {
 #[test]
 fn a_suspended_job_is_ready_with_that_reason() {
     let mut status = SyncJobStatus::default();
-    suspended(&mut status, 4, at(0));
+    suspended(&mut status, false, 4, at(0));
     assert!(is_true(&status.conditions, READY));
     assert_eq!(ready_of(&status).0, "Suspended");
 }
@@ -302,7 +304,7 @@ fn the_same_step_taken_twice_writes_nothing() {
         |status, _, now| running(status, now),
         |status, fault, now| blocked(status, &Blocked::Waiting(fault.clone()), 3, now),
         |status, fault, now| refused(status, fault, 3, now),
-        |status, _, now| suspended(status, 3, now),
+        |status, _, now| suspended(status, false, 3, now),
     ];
     for step in steps {
         let mut once = begun();
@@ -333,4 +335,60 @@ fn a_merge_patch_turns_any_value_into_the_other() {
     let expected = json!({"b": {"c": [2], "d": null}, "e": null, "g": {"h": {}}});
     assert_eq!(merge_patch(&old, &new), Some(expected));
     assert_eq!(merge_patch(&old, &old), None);
+}
+
+#[test]
+fn a_scheduled_job_that_failed_is_not_stalled_and_says_when_it_runs_again() {
+    let mut status = begun();
+    status.next_run_time = Some(Time(at(3_600_000)));
+    finish(&mut status, &failed("DeleteLimitExceeded"), KEEP, at(3000));
+    assert!(!is_true(&status.conditions, READY) && !is_true(&status.conditions, STALLED));
+    assert!(conditions::find(&status.conditions, RECONCILING).is_none());
+    let (reason, message) = ready_of(&status);
+    assert_eq!(reason, "DeleteLimitExceeded");
+    assert_eq!(message, "Run web-1 did not succeed. It broke. The next run starts at 2027-01-15T09:00:00Z.");
+}
+
+#[test]
+fn a_job_that_waits_for_its_first_time_is_ready_and_observed() {
+    let next_run_time = Some(Time(at(3_600_000)));
+    let mut status = SyncJobStatus { next_run_time, ..SyncJobStatus::default() };
+    rest(&mut status, 3, at(0));
+    assert!(is_true(&status.conditions, READY));
+    assert_eq!(ready_of(&status), ("Scheduled", "The first run starts at 2027-01-15T09:00:00Z."));
+    assert_eq!((status.observed_generation, status.phase), (Some(3), Some(SyncJobPhase::Pending)));
+}
+
+#[test]
+fn suspending_leaves_ready_and_stalled_as_they_were_and_says_so() {
+    let over = |outcome: &Outcome| {
+        let mut status = begun();
+        finish(&mut status, outcome, KEEP, at(2100));
+        status
+    };
+    let (good, bad) = (over(&succeeded()), over(&failed("GuardRefused")));
+    for (before, is_scheduled, is_stalled) in
+        [(&good, false, false), (&bad, false, true), (&bad, true, false)]
+    {
+        let mut status = before.clone();
+        suspended(&mut status, is_scheduled, 4, at(3000));
+        assert_eq!(is_true(&status.conditions, READY), is_true(&before.conditions, READY));
+        assert_eq!(is_true(&status.conditions, STALLED), is_stalled);
+        let (reason, message) = ready_of(&status);
+        assert!(reason == "Suspended" && message.starts_with("No run is started while"), "{message}");
+        assert!(message.contains("Run web-1"), "{message}");
+    }
+}
+
+#[test]
+fn the_history_keeps_failures_apart_from_successes() {
+    let mut status = SyncJobStatus::default();
+    for (number, outcome) in
+        [succeeded(), failed("a"), succeeded(), failed("b"), succeeded()].iter().enumerate()
+    {
+        begin(&mut status, new_run("web", number as i64 + 1, 1, None, at(0)), at(0));
+        finish(&mut status, outcome, Some(KeptRuns { succeeded: 2, failed: 1 }), at(2000));
+    }
+    let ids: Vec<&str> = status.history.iter().map(|entry| entry.id.as_str()).collect();
+    assert_eq!(ids, ["web-5", "web-4", "web-3"]);
 }

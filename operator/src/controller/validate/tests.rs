@@ -35,7 +35,10 @@ fn the_least_spec_gets_the_documented_defaults() {
     let job = judged(&json!({})).unwrap();
     assert_eq!((&job.source.claim, &job.destination.claim), (&claim("a"), &claim("b")));
     assert_eq!((job.source.folder.as_str(), job.timeout.as_secs(), job.retries), ("/", 6 * 3600, 3));
-    assert_eq!((job.history_limit, job.params), (10, RunParams::default()));
+    assert_eq!(
+        (job.history_limit, job.params),
+        (KeptRuns { succeeded: 10, failed: 5 }, RunParams::default())
+    );
 }
 
 #[test]
@@ -43,7 +46,7 @@ fn what_works_is_carried_over() {
     let job = judged(&json!({
         "source": {"path": "/in", "persistentVolumeClaim": {"namespace": "prod"}},
         "destination": {"path": "/out/x"},
-        "trigger": "t", "suspend": true, "historyLimit": 3,
+        "trigger": "t", "suspend": true, "historyLimit": {"succeeded": 3},
         "files": {"delete": true, "deleteLimit": {"percent": 7}, "include": ["i"], "exclude": ["-e"]},
         "limits": {"timeout": "1h30m", "retries": 0},
         "transfer": {"placement": "Network"},
@@ -51,7 +54,7 @@ fn what_works_is_carried_over() {
     }))
     .unwrap();
     assert_eq!((job.source.folder.as_str(), job.destination.folder.as_str()), ("/in", "/out/x"));
-    assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit), (Some("t"), true, 3));
+    assert_eq!((job.trigger.as_deref(), job.suspend, job.history_limit.succeeded), (Some("t"), true, 3));
     assert_eq!((job.timeout.as_secs(), job.retries), (5400, 0));
     assert_eq!(job.params.to_args(), ["--delete", "--delete-limit=7", "--include=i", "--exclude=-e"]);
     assert_eq!(job.pods.priority_class_name.as_deref(), Some("high"));
@@ -96,7 +99,6 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
             json!({"destination": {"persistentVolumeClaim": {"namespace": "other"}}}),
         ),
         ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
-        ("schedule", json!({"schedule": {"cron": "0 3 * * *"}})),
         ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
         ("snapshots", json!({"snapshots": {}})),
         ("regression", json!({"regression": {}})),
@@ -158,7 +160,10 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
         ("limits.timeout", json!({"limits": {"timeout": "-1h"}})),
         ("limits.retries", json!({"limits": {"retries": -1}})),
         ("files.deleteLimit.percent", json!({"files": {"deleteLimit": {"percent": 300}}})),
-        ("historyLimit", json!({"historyLimit": -1})),
+        ("historyLimit.failed", json!({"historyLimit": {"failed": -1}})),
+        ("schedule.cron", json!({"schedule": {"cron": "0 0 31 2 *"}})),
+        ("schedule.timeZone", json!({"schedule": {"cron": "@daily", "timeZone": "Europe/Atlantis"}})),
+        ("schedule.interval", json!({"schedule": {"interval": "0s"}})),
         ("files.minSize", json!({"files": {"minSize": "big"}})),
         ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
         ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),

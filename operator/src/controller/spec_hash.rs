@@ -1,0 +1,73 @@
+//! What of a spec matters to a run, as one word, so that changes of all else ask for no run. Pure.
+
+use crate::api::SyncJobSpec;
+
+/// The hash of the fields that decide how a run goes and what comes of it: 16 hexadecimal digits.
+///
+/// It differs between versions of the operator that know other fields, so it is compared only where the spec's generation
+/// changed, too.
+pub fn of(spec: &SyncJobSpec) -> String {
+    let mut spec = spec.clone();
+    spec.schedule = None;
+    spec.trigger = None;
+    spec.suspend = false;
+    spec.concurrency_policy = Default::default();
+    spec.regression = None;
+    spec.deletion_policy = Default::default();
+    spec.history_limit = Default::default();
+    spec.pods.labels.clear();
+    spec.pods.annotations.clear();
+    // The keys of an object are in one order: those of structs in their own, those of maps sorted.
+    let text = serde_json::to_vec(&spec).unwrap_or_default();
+    blake3::hash(&text).to_hex()[..16].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn hash_with(change: &Value) -> String {
+        let mut spec = json!({
+            "source": {"persistentVolumeClaim": {"claimName": "a"}},
+            "destination": {"persistentVolumeClaim": {"claimName": "b"}},
+        });
+        let fields = change.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(fields);
+        of(&serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn what_does_not_matter_to_a_run_does_not_change_the_hash() {
+        let plain = hash_with(&json!({}));
+        for change in [
+            json!({"suspend": true}),
+            json!({"trigger": "x"}),
+            json!({"schedule": {"interval": "1h"}}),
+            json!({"historyLimit": {"succeeded": 1}}),
+            json!({"concurrencyPolicy": "Replace"}),
+            json!({"deletionPolicy": "Delete"}),
+            json!({"regression": {}}),
+            json!({"pods": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}),
+        ] {
+            assert_eq!(hash_with(&change), plain, "{change}");
+        }
+    }
+
+    #[test]
+    fn what_matters_to_a_run_changes_the_hash() {
+        let changes = [
+            json!({}),
+            json!({"files": {"exclude": ["*.tmp"]}}),
+            json!({"source": {"persistentVolumeClaim": {"claimName": "c"}}}),
+            json!({"source": {"persistentVolumeClaim": {"claimName": "a"}, "path": "/x"}}),
+            json!({"limits": {"timeout": "1h"}}),
+            json!({"parallelism": 2}),
+            json!({"transfer": {"placement": "Local"}}),
+            json!({"pods": {"nodeSelector": {"disk": "fast"}}}),
+        ];
+        let hashes: std::collections::BTreeSet<String> = changes.iter().map(hash_with).collect();
+        assert_eq!(hashes.len(), changes.len());
+    }
+}
