@@ -46,7 +46,7 @@ async fn an_interval_runs_again_and_again_but_not_while_suspended() {
         stage.until("web", "it runs again", is_idle_after(before + 1)).await
     };
     tokio::select! {
-        done = script => done.unwrap(),
+        done = script => drop(done.unwrap()),
         error = playing => panic!("{error:?}"),
     }
 }
