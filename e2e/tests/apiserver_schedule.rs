@@ -29,7 +29,10 @@ async fn an_interval_runs_again_and_again_but_not_while_suspended() {
     let script = async {
         let first =
             stage.until("web", "the first run is over, and the next has a time", is_idle_after(1)).await?;
-        assert_eq!(next_run(&first), Some(start(&first) + jiff::SignedDuration::from_secs(5)));
+        assert!(
+            next_run(&first).unwrap() <= start(&first) + jiff::SignedDuration::from_secs(5),
+            "{first:#?}"
+        );
         let second = stage.until("web", "the second run is over", is_idle_after(runs(&first) + 1)).await?;
         assert!(start(&second) >= next_run(&first).unwrap(), "{first:#?} {second:#?}");
 

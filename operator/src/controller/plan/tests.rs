@@ -553,6 +553,8 @@ fn of_shards_only_a_side_that_has_no_partner_at_all_is_removed() {
     };
     assert!(matches!(some(EndState::Running), Step::Start(Some(_))), "a shard is at work");
     assert!(matches!(some(stuck.clone()), Step::Dismiss(Side::Source, _)));
+}
+
 fn hourly() -> Demand {
     let spec = api::Schedule { cron: Some("0 * * * *".into()), ..Default::default() };
     Demand { schedule: Some(Schedule::new(&spec).unwrap()), ..demand() }
