@@ -58,7 +58,7 @@ fn ended(result: RunResult) -> SyncJobStatus {
     let reason = (result != RunResult::Succeeded).then(|| "NoSpace".into());
     let report = Report { result, reason, message: "said".into(), ..Report::default() };
     let outcome = Outcome { report, may_retry: false, exit: ExitCode::Failed };
-    status::finish(&mut status, &outcome, 1, Timestamp::UNIX_EPOCH);
+    status::finish(&mut status, &outcome, None, Timestamp::UNIX_EPOCH);
     status
 }
 
@@ -88,7 +88,7 @@ fn the_conditions_decide_over_a_job_that_it_has_seen() {
         assert!(message.contains("said"), "{message}");
     }
     let mut suspended = SyncJobStatus::default();
-    status::suspended(&mut suspended, 1, Timestamp::UNIX_EPOCH);
+    status::suspended(&mut suspended, false, 1, Timestamp::UNIX_EPOCH);
     assert_eq!(health(Some(suspended)).0, "Suspended");
     let mut stalled = SyncJobStatus::default();
     status::refused(&mut stalled, &Fault::new("ClaimNotFound", "no claim"), 1, Timestamp::UNIX_EPOCH);
