@@ -168,7 +168,7 @@ mod tests {
 
     /// Dials over a path; returns how many packets each socket sent.
     fn dial_over(passes: fn(usize, usize) -> bool, junk: &'static [u8]) -> Vec<usize> {
-        let pair = IdentityPair::generate().unwrap();
+        let pair = IdentityPair::generate("job").unwrap();
         let port = Port::listen("127.0.0.1:0".parse().unwrap(), &pair.sink).unwrap();
         let (front, listener) = (UdpSocket::bind("127.0.0.1:0").unwrap(), port.local_addr().unwrap());
         let address = front.local_addr().unwrap().to_string();
