@@ -18,7 +18,7 @@ fn next_run(job: &DynamicObject) -> Option<Timestamp> {
 }
 
 fn start(job: &DynamicObject) -> Timestamp {
-    syncjob::text(job, "/lastRun/startTime").parse().unwrap()
+    syncjob::text(job, "/lastRun/startTime").parse().expect("a run has a start")
 }
 
 #[tokio::test]
