@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::json;
 
 use crate::{
@@ -42,9 +45,7 @@ impl Volume {
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         });
         claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
-        let bound = wait::until(&claims, claim, "the claim is bound", PATIENCE, |claim| {
-            claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
-        });
+        let bound = wait::until(&claims, claim, "the claim is bound", PATIENCE, is_bound);
         let name =
             bound.await?.spec.and_then(|spec| spec.volume_name).context("a bound claim has a volume")?;
         let volume = Api::<PersistentVolume>::all(sandbox.client.clone()).get(&name).await?;
@@ -52,6 +53,37 @@ impl Volume {
         let path = source.host_path.map(|it| it.path).or(source.local.map(|it| it.path));
         let path = path.context("the claim's volume is not a folder of a node")?;
         Ok(Self { claim: claim.into(), node: node.into(), path })
+    }
+
+    /// Makes a claim of a `local` volume on that node, all of which the kubelet gives to a pod's `fsGroup`. It does not do so with the
+    /// provisioner's volumes. [`delete_local`](Self::delete_local) removes the volume.
+    pub async fn create_local(sandbox: &Sandbox, claim: &str, node: &str) -> Result<Self> {
+        let name = local_name(sandbox, claim);
+        let path = format!("/var/lib/{name}");
+        run_on(node, ["mkdir", "-p", &path], &[])?;
+        let storage = json!({"storage": "1Gi"});
+        let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let volume = json!({"metadata": {"name": name}, "spec": {
+            "capacity": storage, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "", "local": {"path": path},
+            "claimRef": {"namespace": sandbox.namespace, "name": claim},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+        }});
+        let volumes = Api::<PersistentVolume>::all(sandbox.client.clone());
+        volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await?;
+        let manifest = json!({"metadata": {"name": claim}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "storageClassName": "", "volumeName": name, "resources": {"requests": storage}}});
+        let claims: Api<PersistentVolumeClaim> = sandbox.api();
+        claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
+        wait::until(&claims, claim, "the claim is bound", PATIENCE, is_bound).await?;
+        Ok(Self { claim: claim.into(), node: node.into(), path })
+    }
+
+    /// Removes the volume of a claim that [`create_local`](Self::create_local) made; its namespace takes the claim along.
+    pub async fn delete_local(sandbox: &Sandbox, claim: &str) -> Result<()> {
+        let volumes = Api::<PersistentVolume>::all(sandbox.client.clone());
+        volumes.delete(&local_name(sandbox, claim), &DeleteParams::default()).await?;
+        Ok(())
     }
 
     /// Runs a script on the node, in the volume's folder.
@@ -85,6 +117,14 @@ impl Volume {
             self.shell("[ ! -d .volferry/staging ] || find .volferry/staging -mindepth 1 -printf '%P\\n'")?;
         Ok(String::from_utf8_lossy(&names).lines().map(Into::into).collect())
     }
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+}
+
+fn local_name(sandbox: &Sandbox, claim: &str) -> String {
+    format!("{}-{claim}", sandbox.namespace)
 }
 
 /// Runs a command on a node, with `input` on its standard input, and returns its output.

@@ -1,0 +1,30 @@
+//! A syncer pod that is deleted with its grace period, as a drain does it, in the middle of a large file: the next try goes on
+//! from what has arrived.
+
+use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
+use kube::{ResourceExt as _, api::DeleteParams};
+
+const LARGE: &str = "head -c 200000000 /dev/urandom > large";
+
+#[tokio::test]
+async fn a_drained_sink_leaves_what_has_arrived_to_the_next_try() {
+    let sandbox = Sandbox::new("drained").await;
+    let from = sandbox.volume("from", 0).await.unwrap();
+    let to = sandbox.volume("to", 1).await.unwrap();
+    from.shell_as_syncer(LARGE).unwrap();
+    sandbox.sync("copy", tree::slowly()).await.unwrap();
+    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    let pod = sandbox.running_pod("copy", "sink").await.unwrap();
+    let pods = sandbox.api::<k8s_openapi::api::core::v1::Pod>();
+    pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+
+    let retried = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
+    sandbox.until("copy", "the run is to be tried again", retried).await.unwrap();
+    assert_eq!(to.staged_files().unwrap().len(), 1, "what has arrived is kept");
+    let done = sandbox.until_is("copy", "Ready").await.unwrap();
+    assert_eq!(syncjob::status(&done, "/lastRun/retries"), 1);
+    let reused = syncjob::status(&done, "/lastRun/work/bytesReused").as_u64().unwrap();
+    assert!(reused > 0, "the second try goes on from the first: {done:#?}");
+    assert_same(&from.list().unwrap(), &to.list().unwrap());
+    assert_eq!(to.staged_files().unwrap(), [""; 0], "a finished run leaves nothing half done");
+}
