@@ -164,6 +164,7 @@ impl Metrics {
             ("created", work.files_created),
             ("updated", work.files_updated),
             ("deleted", work.files_deleted),
+            ("delete_kept_back", work.deletes_kept_back),
             ("failed", work.files_failed),
         ] {
             self.files.get_or_create(&kind(name)).inc_by(files);

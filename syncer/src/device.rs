@@ -298,7 +298,7 @@ pub fn tree(len: u64) -> Tree {
 
 /// What a run counts of a device: it is one file.
 pub fn totals(len: u64) -> Totals {
-    Totals { entries: 1, bytes: len, skipped: 0 }
+    Totals { entries: 1, bytes: len, ..Totals::default() }
 }
 
 #[cfg(test)]

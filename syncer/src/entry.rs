@@ -128,10 +128,27 @@ impl<'a> Entry<'a> {
 /// Appends the metadata of a single entry, such as the root directory's.
 pub fn put_meta(out: &mut Vec<u8>, meta: &Meta) {
     put_varint(out, u64::from(meta.mode));
-    put_signed(out, meta.mtime.seconds);
-    put_varint(out, u64::from(meta.mtime.nanos));
+    put_time(out, meta.mtime);
     put_varint(out, u64::from(meta.owner.uid));
     put_varint(out, u64::from(meta.owner.gid));
+}
+
+/// Appends a time.
+pub fn put_time(out: &mut Vec<u8>, time: Time) {
+    put_signed(out, time.seconds);
+    put_varint(out, u64::from(time.nanos));
+}
+
+/// Reads what [`put_time`] wrote.
+///
+/// # Errors
+/// When it is no time.
+pub fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
+    let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
+    match time.nanos {
+        0..=999_999_999 => Ok(time),
+        _ => Err(DecodeError::Invalid("a time is out of range")),
+    }
 }
 
 /// Reads what [`put_meta`] wrote.
@@ -140,10 +157,10 @@ pub fn put_meta(out: &mut Vec<u8>, meta: &Meta) {
 /// When a field is out of its range.
 pub fn read_meta(reader: &mut Reader<'_>) -> Result<Meta, DecodeError> {
     let mode = reader.varint()?;
-    let mtime = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
+    let mtime = read_time(reader)?;
     let owner = Owner { uid: reader.varint32()?, gid: reader.varint32()? };
-    if mode > 0o7777 || mtime.nanos > 999_999_999 {
-        return Err(DecodeError::Invalid("a mode or a time is out of range"));
+    if mode > 0o7777 {
+        return Err(DecodeError::Invalid("a mode is out of range"));
     }
     Ok(Meta { mode: mode as u16, mtime, owner })
 }

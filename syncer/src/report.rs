@@ -112,6 +112,9 @@ pub struct Counters {
     pub bytes_changed: AtomicU64,
     pub bytes_reused: AtomicU64,
     pub owners_not_kept: AtomicU64,
+    pub deletes_kept_back: AtomicU64,
+    /// How many entries had failed when deletes were kept back.
+    pub kept_back_for: AtomicU64,
     /// Files that turned out to have nothing of what they were taken for a copy of.
     pub wrong_guesses: AtomicU64,
 }
@@ -123,12 +126,19 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
+    /// Counts deletes that are kept back because `failed` entries of the whole run did.
+    pub fn keep_back(&self, deletes: u64, failed: u64) {
+        self.deletes_kept_back.fetch_add(deletes, Relaxed);
+        self.kept_back_for.store(failed, Relaxed);
+    }
+
     /// The counts so far, in the form of a report. What only the source or the network knows is left at 0.
     pub fn work(&self) -> Work {
         Work {
             files_created: self.created.load(Relaxed),
             files_updated: self.updated.load(Relaxed),
             files_deleted: self.deleted.load(Relaxed),
+            deletes_kept_back: self.deletes_kept_back.load(Relaxed),
             bytes_changed: self.bytes_changed.load(Relaxed),
             bytes_reused: self.bytes_reused.load(Relaxed),
             owners_not_kept: self.owners_not_kept.load(Relaxed),

@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 use thiserror::Error;
@@ -119,6 +119,38 @@ impl Root {
             result => result,
         };
         trusted.map_err(|error| refused("open", path, error))?.descend(place, true)
+    }
+
+    /// Opens the folder in which [`Root::prepare`] would make the first folder of `place`, which is missing.
+    ///
+    /// # Errors
+    /// As [`Root::prepare`], also where this process may not make a folder there.
+    pub fn above_missing(place: &Place) -> Result<Self, RootError> {
+        let path = &place.trusted;
+        let at = match Self::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                Self::open(parent).map_err(|error| refused("open", parent, error))?
+            }
+            result => result.map_err(|error| refused("open", path, error))?.nearest(place)?,
+        };
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        let may = rustix::fs::accessat(&at.fd, c".", access, AtFlags::EACCESS);
+        may.map_err(|error| refused("make", &place.path(), error.into())).map(|()| at)
+    }
+
+    /// Opens the last folder on the way to `place` that is there.
+    fn nearest(self, place: &Place) -> Result<Self, RootError> {
+        let mut at = self.fd;
+        for name in place.below.names() {
+            match open_beneath(&at, name, OFlags::PATH) {
+                Ok(next) => at = next,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(refused("open", &place.path(), error)),
+            }
+        }
+        Ok(Self { fd: at })
     }
 
     /// Opens the folder below this one name by name, so that whatever stands in the way can be named.

@@ -1,4 +1,4 @@
-use contract::{Compare, Ownership, WriteMode};
+use contract::{Compare, DeleteTiming, Ownership, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,11 @@ use super::rules;
 pub struct Files {
     /// Remove from the destination what the source does not have.
     pub delete: bool,
+    /// When that is done. After: when all content is there. Before: before any content is written, which makes room for it.
+    pub delete_timing: DeleteTiming,
+    /// Remove it also after something could not be read, listed or written. Without this, such a run deletes nothing, so that nothing is
+    /// lost that what failed was to replace; the next run without a failure deletes.
+    pub delete_anyway: bool,
     /// The guard on `delete`.
     pub delete_limit: DeleteLimit,
     /// gitignore patterns; when there are any, only what they match is synced.

@@ -12,8 +12,9 @@ use super::{
 use crate::{api::conditions::reason, fault::Fault};
 
 /// The fields that are for files and folders, by the engine's flags for them.
-const FIELDS: [(&str, &str); 14] = [
+const FIELDS: [(&str, &str); 15] = [
     ("--delete", "files.delete"),
+    ("--delete-anyway", "files.deleteAnyway"),
     ("--delete-limit", "files.deleteLimit"),
     ("--include", "files.include"),
     ("--exclude", "files.exclude"),
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn what_is_for_files_is_refused_by_its_field() {
         let everything = json!({
-            "delete": true, "deleteLimit": {"percent": 1}, "include": ["a"], "exclude": ["b"], "ignoreFiles": true,
+            "delete": true, "deleteAnyway": true, "deleteLimit": {"percent": 1}, "include": ["a"], "exclude": ["b"], "ignoreFiles": true,
             "minSize": "1", "maxSize": "2",
             "preserve": {"ownership": "Never", "permissions": false, "times": false, "xattrs": false, "acls": false,
                 "hardLinks": false, "specials": false, "sparse": false},

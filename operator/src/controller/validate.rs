@@ -295,6 +295,8 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         dry_run: false,
         verify: false,
         delete: files.delete,
+        delete_timing: if files.delete { files.delete_timing } else { Default::default() },
+        delete_anyway: files.delete && files.delete_anyway,
         delete_limit: DeleteLimit(number("files.deleteLimit.percent", files.delete_limit.percent)?),
         force: false,
         include: files.include.clone(),

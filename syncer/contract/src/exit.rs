@@ -15,7 +15,7 @@ pub enum ExitCode {
     Usage = 2,
     /// The run went through, but some files failed, or differ when they are read back; the report names the first of them.
     Partial = 3,
-    /// A guard refused the run: too many deletes, a source that looks emptied, or another destination than expected. Nothing was changed.
+    /// A guard refused the run: too many deletes, a source that looks emptied, or another destination than expected, or no room. Nothing was changed.
     Guard = 4,
     /// The peer or the network was lost. As after a run that was stopped, the next one goes on from the files that are there, and from the
     /// parts of large files that had arrived.

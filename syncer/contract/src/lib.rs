@@ -13,8 +13,8 @@ mod volume;
 pub use exit::ExitCode;
 pub use identity::{Fingerprint, Identity, IdentityError, IdentityPair};
 pub use params::{
-    Compare, Compression, DeleteLimit, Demands, MAX_CONNECTIONS, Ownership, ParseParamError, Preserve,
-    RunParams, Shard, WriteMode, parse_bytes,
+    Compare, Compression, DeleteLimit, DeleteTiming, Demands, MAX_CONNECTIONS, Ownership, ParseParamError,
+    Preserve, RunParams, Shard, WriteMode, parse_bytes,
 };
 pub use report::{
     Action, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates, Report,

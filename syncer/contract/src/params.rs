@@ -53,6 +53,16 @@ pub enum WriteMode {
     InPlace,
 }
 
+/// When deletes are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum DeleteTiming {
+    /// When all content is there.
+    #[default]
+    After,
+    /// Before any content is written, which makes room for it.
+    Before,
+}
+
 /// How data is compressed on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Compression {
@@ -200,6 +210,12 @@ pub struct RunParams {
     pub verify: bool,
     /// Remove what the source does not have.
     pub delete: bool,
+    /// When that is done.
+    #[serde(default)]
+    pub delete_timing: DeleteTiming,
+    /// Remove it also when something could not be read, listed or written.
+    #[serde(default)]
+    pub delete_anyway: bool,
     /// The guard on `delete`.
     pub delete_limit: DeleteLimit,
     /// Override the guards.
@@ -242,8 +258,9 @@ pub struct RunParams {
 /// A flag that says something of files, folders or metadata, of which a block device has none.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 17] = [
+const OF_TREES: [OfTrees; 18] = [
     ("--delete", |params| params.delete),
+    ("--delete-anyway", |params| params.delete_anyway),
     ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
     ("--force", |params| params.force),
     ("--include", |params| !params.include.is_empty()),
@@ -276,7 +293,10 @@ impl RunParams {
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
         flag(self.dry_run, "--dry-run");
         flag(self.verify, "--verify");
-        flag(self.delete, "--delete");
+        let before = self.delete_timing == DeleteTiming::Before;
+        flag(self.delete && !before, "--delete");
+        flag(self.delete && before, "--delete=before");
+        flag(self.delete_anyway, "--delete-anyway");
         flag(self.force, "--force");
         flag(self.ignore_files, "--ignore-files");
         flag(!self.preserve.permissions, "--no-permissions");
@@ -337,6 +357,7 @@ macro_rules! words {
     };
 }
 
+words!(DeleteTiming, "`before` or `after`", "before" => Before, "after" => After);
 words!(Compare, "`metadata` or `content`", "metadata" => Metadata, "content" => Content);
 words!(Ownership, "`auto`, `always` or `never`", "auto" => Auto, "always" => Always, "never" => Never);
 words!(WriteMode, "`atomic` or `in-place`", "atomic" => Atomic, "in-place" => InPlace);
@@ -460,6 +481,7 @@ mod tests {
         };
         let asking = [
             RunParams { delete: true, ..RunParams::default() },
+            RunParams { delete_anyway: true, ..RunParams::default() },
             RunParams { delete_limit: DeleteLimit(1), ..RunParams::default() },
             RunParams { force: true, ..RunParams::default() },
             RunParams { include: vec!["a".into()], ..RunParams::default() },

@@ -104,6 +104,8 @@ pub struct Work {
     pub files_updated: u64,
     /// Entries removed from the destination.
     pub files_deleted: u64,
+    /// Entries that were to be removed from the destination and stay, because something else failed.
+    pub deletes_kept_back: u64,
     /// Entries that could not be synced.
     pub files_failed: u64,
     /// Entries of kinds that are never synced (sockets).
@@ -128,6 +130,7 @@ impl Work {
             files_created,
             files_updated,
             files_deleted,
+            deletes_kept_back,
             files_failed,
             files_skipped,
             owners_not_kept,
@@ -140,6 +143,7 @@ impl Work {
         *files_created = files_created.saturating_add(other.files_created);
         *files_updated = files_updated.saturating_add(other.files_updated);
         *files_deleted = files_deleted.saturating_add(other.files_deleted);
+        *deletes_kept_back = deletes_kept_back.saturating_add(other.deletes_kept_back);
         *files_failed = files_failed.saturating_add(other.files_failed);
         *files_skipped = files_skipped.saturating_add(other.files_skipped);
         *owners_not_kept = owners_not_kept.saturating_add(other.owners_not_kept);
@@ -283,6 +287,9 @@ impl Report {
             sum.notes.extend(new);
         }
         sum.failures.truncate(MAX_FAILURES);
+        if sum.result == RunResult::PartiallyFailed {
+            sum.tell_failures(sum.work.files_failed);
+        }
         sum.fill_rates();
         sum
     }
@@ -298,6 +305,26 @@ impl Report {
         }
     }
 
+    /// Makes the run one that has [`RunResult::PartiallyFailed`], and says in the message what failed, and how many deletes were kept back
+    /// because so many entries had failed by then.
+    pub fn tell_failures(&mut self, failed_before_deletes: u64) {
+        self.result = RunResult::PartiallyFailed;
+        self.reason = Some("SomeFilesFailed".into());
+        let failed = match self.work.deletes_kept_back {
+            0 => format!("{} failed", self.work.files_failed),
+            deletes => {
+                let (deletes, files) = (counted(deletes, "delete"), counted(failed_before_deletes, "file"));
+                format!("{deletes} kept back because {files} failed")
+            }
+        };
+        self.message = match self.failures.first() {
+            Some(Failure { path, operation, error }) => {
+                format!("{failed}, first {path}: {operation}: {error}")
+            }
+            None => failed,
+        };
+    }
+
     /// Sets [`Rates`] from `work` and `timings`.
     pub fn fill_rates(&mut self) {
         let seconds = (self.timings.total.max(1)) as f64 / 1000.0;
@@ -311,6 +338,11 @@ impl Report {
             },
         };
     }
+}
+
+/// `1 file`, `2 files`.
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// The phase that a running end is in.

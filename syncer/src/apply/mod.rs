@@ -36,7 +36,7 @@ use std::{
 
 use contract::{Ownership, Preserve, Shard, VolumeId};
 use rustix::{
-    fs::{Mode, OFlags, RenameFlags},
+    fs::{AtFlags, Mode, OFlags, RenameFlags},
     io::Errno,
     process::{getegid, geteuid},
 };
@@ -220,6 +220,21 @@ impl Candidate {
     /// The root, for scanning.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Tries whether this process may write where a run writes first, without writing.
+    ///
+    /// # Errors
+    /// [`ApplyError::Own`], as a run would end.
+    pub fn check_writable(&self) -> Result<(), ApplyError> {
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        let may = |path: &str| rustix::fs::accessat(&self.root, path, access, AtFlags::EACCESS);
+        let own = [".volferry", ".volferry/staging"].into_iter().try_for_each(may);
+        let tried = match own {
+            Err(Errno::NOENT) => may("."),
+            result => result,
+        };
+        tried.map_err(|errno| ApplyError::Own { path: self.path.clone(), source: errno.into() })
     }
 
     /// What it is known by, if it was a destination before.
@@ -554,6 +569,12 @@ impl Destination {
             ..redo
         };
         over.publish(&self.own, staged, &redo)
+    }
+
+    /// Makes visible, as `name` in `dir`, what was published under the name `aside` in staging.
+    pub fn publish_aside(&self, aside: &str, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        self.own.check()?;
+        Ok(rustix::fs::renameat(self.own.staging(), aside, dir, name)?)
     }
 
     /// Gives up a staged file.

@@ -28,8 +28,8 @@ const BOARD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stamp of the epoch, digest of the run's name, number of shards.
 const HEAD_BYTES: usize = 16 + 16 + 4;
-/// A stage, and the digest of the paths that had failed when the trees were compared.
-const SEAT_BYTES: usize = 1 + 8;
+/// A stage, the digest of the paths that had failed when the trees were compared, and the number of failures.
+const SEAT_BYTES: usize = 1 + 8 + 8;
 /// A digest of a directory's path, and its shard.
 const DEALT_BYTES: usize = 8 + 4;
 
@@ -47,18 +47,21 @@ pub enum Stage {
     Dealt,
     /// The content of all its files is there.
     Moved,
-    /// Its links are made, its deletes done, and all of it is durable; of the first shard: its links are made and its deletes done.
+    /// Its links are made, and it is known what it failed to do.
+    Linked,
+    /// Its deletes are done, and all of it is durable; of the first shard: its deletes are done.
     Applied,
     /// The metadata of the directories is set, and all of it is durable; of the first shard only.
     Committed,
 }
 
-const STAGES: [Stage; 7] = [
+const STAGES: [Stage; 8] = [
     Stage::Absent,
     Stage::Joined,
     Stage::Planned,
     Stage::Dealt,
     Stage::Moved,
+    Stage::Linked,
     Stage::Applied,
     Stage::Committed,
 ];
@@ -70,6 +73,8 @@ pub struct Seat {
     pub stage: Stage,
     /// A digest of the paths that had failed when it had compared the trees; 0 where none had.
     pub failures: u64,
+    /// How many entries had failed then, and from [`Stage::Linked`] on, when its links were made.
+    pub failed: u64,
 }
 
 /// What one shard sees of the others.
@@ -208,6 +213,7 @@ impl Meeting<'_> {
         for seat in &board.seats {
             bytes.push(seat.stage as u8);
             bytes.extend(seat.failures.to_le_bytes());
+            bytes.extend(seat.failed.to_le_bytes());
         }
         copy::write_all(self.0.board.as_fd(), &bytes, 0)
     }
@@ -223,9 +229,14 @@ impl Team {
         self.shard
     }
 
-    /// Tells the others that this shard has compared the trees, and which paths have failed.
-    pub fn has_planned(&self, failures: u64) -> io::Result<()> {
-        self.update(|seat| *seat = Seat { stage: Stage::Planned, failures })
+    /// Tells the others that this shard has compared the trees, the digest of the paths that have failed, and how many these are.
+    pub fn has_planned(&self, failures: u64, failed: u64) -> io::Result<()> {
+        self.update(|seat| *seat = Seat { stage: Stage::Planned, failures, failed })
+    }
+
+    /// Tells the others that this shard has made its links, and how many entries have failed.
+    pub fn has_linked(&self, failed: u64) -> io::Result<()> {
+        self.update(|seat| *seat = Seat { stage: Stage::Linked, failed, ..*seat })
     }
 
     /// Tells the others that this shard is at `stage`. What it said of its failures stays, for those who look later.
@@ -326,9 +337,11 @@ fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 }
 
 fn read_seat(bytes: &[u8]) -> Option<Seat> {
-    let (stage, failures) = bytes.split_first()?;
+    let (stage, words) = bytes.split_first()?;
+    let (failures, failed) = words.split_first_chunk()?;
     let stage = *STAGES.get(usize::from(*stage))?;
-    Some(Seat { stage, failures: u64::from_le_bytes(failures.try_into().ok()?) })
+    let failed = u64::from_le_bytes(failed.try_into().ok()?);
+    Some(Seat { stage, failures: u64::from_le_bytes(*failures), failed })
 }
 
 #[cfg(test)]
@@ -374,11 +387,11 @@ mod tests {
         let first = sit(&own, 0, "run").unwrap();
         assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: Some(1) });
         let second = sit(&own, 1, "run").unwrap();
-        first.has_planned(0).unwrap();
+        first.has_planned(0, 0).unwrap();
         assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: None });
-        second.has_planned(3).unwrap();
+        second.has_planned(3, 1).unwrap();
         let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
-        assert_eq!(seats[1], Seat { stage: Stage::Planned, failures: 3 });
+        assert_eq!(seats[1], Seat { stage: Stage::Planned, failures: 3, failed: 1 });
         second.reach(Stage::Moved).unwrap();
         drop(second);
         let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };

@@ -5,7 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::{
-    Compare, Compression, DeleteLimit, Demands, Ownership, Preserve, RunParams, Shard, VolumeId, WriteMode,
+    Compare, Compression, DeleteLimit, DeleteTiming, Demands, Ownership, Preserve, RunParams, Shard,
+    VolumeId, WriteMode,
 };
 
 use super::snapshot::flags::SnapshotCommand;
@@ -239,9 +240,21 @@ pub(super) struct ParamFlags {
     #[arg(long)]
     verify: bool,
 
-    /// Remove what the source does not have
+    /// Remove what the source does not have: when all else is there, or `before`, which makes room
+    ///
+    /// A folder that something else replaces stays until that has arrived, in either case.
+    #[arg(
+        long,
+        value_name = "before|after",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "after"
+    )]
+    delete: Option<DeleteTiming>,
+
+    /// Remove it also after something could not be read, listed or written, which else keeps all deletes back
     #[arg(long)]
-    delete: bool,
+    delete_anyway: bool,
 
     /// Refuse a run that would remove more than this share of the destination's entries
     #[arg(long, value_name = "PERCENT", default_value = "50")]
@@ -251,7 +264,7 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "ID")]
     expect_volume: Option<VolumeId>,
 
-    /// Override the guards: an emptied source, too many deletes, another destination than expected
+    /// Override the guards: an emptied source, too many deletes, another destination than expected, no room
     #[arg(long)]
     force: bool,
 
@@ -443,7 +456,9 @@ impl From<ParamFlags> for RunParams {
             run: flags.run,
             dry_run: flags.dry_run,
             verify: flags.verify,
-            delete: flags.delete,
+            delete: flags.delete.is_some(),
+            delete_timing: flags.delete.unwrap_or_default(),
+            delete_anyway: flags.delete_anyway,
             delete_limit: flags.delete_limit,
             force: flags.force,
             include: flags.include,
@@ -573,7 +588,7 @@ mod tests {
     prop_compose! {
         fn any_params()(
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
-            (dry_run, verify) in any::<(bool, bool)>(),
+            (dry_run, verify, delete_anyway, before) in any::<(bool, bool, bool, bool)>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
             (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
@@ -586,6 +601,8 @@ mod tests {
                 dry_run,
                 verify,
                 delete,
+                delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
+                delete_anyway,
                 delete_limit: DeleteLimit(delete_limit),
                 force,
                 include,

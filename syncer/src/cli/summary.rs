@@ -20,6 +20,7 @@ pub(super) fn trouble(report: &Report) -> String {
     let mut text = String::new();
     match report.result {
         RunResult::Succeeded => return text,
+        RunResult::PartiallyFailed if report.work.files_failed == 0 => {}
         RunResult::PartiallyFailed => {
             add(&mut text, "error", &format!("{} failed", counted(report.work.files_failed, "file")));
         }

@@ -47,7 +47,8 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::NLINK)
     .union(StatxFlags::MTIME)
     .union(StatxFlags::CTIME)
-    .union(StatxFlags::SIZE);
+    .union(StatxFlags::SIZE)
+    .union(StatxFlags::BLOCKS);
 
 /// The number of a directory in its [`Tree`]; the root is 0.
 pub type DirId = u32;
@@ -72,6 +73,14 @@ pub struct Dir {
     pub inode: u64,
     /// The stamp of each entry, where a scan takes stamps; else empty. See [`ScanOptions::stamps`].
     pub stamps: Box<[u64]>,
+}
+
+impl Dir {
+    /// The names of the directories in it, with their numbers.
+    pub fn children(&self) -> impl Iterator<Item = (&[u8], DirId)> {
+        let dirs = self.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        dirs.map(|entry| entry.name).zip(self.first_child..)
+    }
 }
 
 /// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
@@ -115,6 +124,15 @@ impl Tree {
     }
 }
 
+/// The longest block of a file system, in bytes.
+pub const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
+
+/// Whether a file of `size` bytes has holes, by its `blocks` of 512 bytes.
+pub fn has_holes(size: u64, blocks: u64) -> bool {
+    const PAGE: u64 = 4096;
+    size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
+}
+
 /// Sums over a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
@@ -124,6 +142,10 @@ pub struct Totals {
     pub bytes: u64,
     /// Sockets, which are never synced.
     pub skipped: u64,
+    /// Bytes of files that have holes, each rounded up to [`LARGEST_BLOCK_BYTES`].
+    pub sparse: u64,
+    /// The latest modification of any entry, the root among them.
+    pub newest: Time,
 }
 
 /// What decides how a scan looks at a tree.
@@ -182,6 +204,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     monitor.check()?;
     let mut tree = assemble(parts)?;
     tree.root_meta = root_meta;
+    tree.totals.newest = tree.totals.newest.max(root_meta.mtime);
     tree.root_attrs = root_attrs?;
     Ok(tree)
 }
@@ -205,6 +228,8 @@ fn assemble(parts: Vec<Part>) -> io::Result<Tree> {
         tree.totals.bytes += part.totals.bytes;
         tree.totals.skipped += part.totals.skipped;
         tree.owners.merge(part.owners);
+        tree.totals.sparse = tree.totals.sparse.saturating_add(part.totals.sparse);
+        tree.totals.newest = tree.totals.newest.max(part.totals.newest);
         shared.extend(part.shared);
         for (id, dir) in part.dirs {
             tree.dirs[id as usize] = dir;
@@ -447,17 +472,19 @@ impl Walk<'_> {
                 continue;
             }
             match self.entry(work, fd, name, rules, attrs, &mut scratch) {
-                Ok(Found::Entry(entry, identity, stamp)) => {
+                Ok(Found::Entry(entry, identity, beside)) => {
                     if let Some((device, inode)) = identity {
                         let place = Place { dir: work.id, index: builder.len() };
                         part.shared.push(Shared { device, inode, place });
                     }
                     if let Kind::File { size } = entry.kind {
                         part.totals.bytes += size;
+                        part.totals.sparse = part.totals.sparse.saturating_add(beside.sparse);
                     }
                     owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
+                    part.totals.newest = part.totals.newest.max(entry.meta.mtime);
                     if self.options.stamps.is_some() {
-                        stamps.push(stamp);
+                        stamps.push(beside.stamp);
                     }
                     builder.push(&entry)?;
                 }
@@ -537,7 +564,11 @@ impl Walk<'_> {
         });
         let stamp = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
         let stamp = stamp.map_or(0, |before| stamp_of(&stat, before));
-        Ok(Found::Entry(entry, identity, stamp))
+        let sparse = match has_holes(stat.stx_size, stat.stx_blocks) {
+            true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
+            false => 0,
+        };
+        Ok(Found::Entry(entry, identity, Beside { stamp, sparse }))
     }
 
     fn is_doubtful(&self, stat: &Statx) -> bool {
@@ -601,11 +632,19 @@ fn own_folder(root: &Root) -> Option<u64> {
     Some(stat.st_ino)
 }
 
+/// What a listing does not say of a file.
+struct Beside {
+    /// See [`ScanOptions::stamps`]; 0 where none are taken.
+    stamp: u64,
+    /// What it adds to [`Totals::sparse`].
+    sparse: u64,
+}
+
 enum Found<'a> {
     /// Volferry's own folder.
     Own,
-    /// An entry; device and inode of one that may be a hard link of another; and its stamp.
-    Entry(Entry<'a>, Option<(u64, u64)>, u64),
+    /// An entry; device and inode of one that may be a hard link of another; and what else is known of a file.
+    Entry(Entry<'a>, Option<(u64, u64)>, Beside),
     Socket,
     Excluded,
     Gone,

@@ -37,6 +37,9 @@ pub(super) trait SourceTree {
     fn next(&mut self) -> Result<Listed, SessionError>;
 }
 
+/// What is done with an entry in the place of a directory.
+const REPLACED: Step = Step::Replace { was_dir: true };
+
 /// What to do in one directory.
 #[derive(Debug)]
 pub(super) struct PlannedDir {
@@ -55,28 +58,57 @@ pub(super) struct PlannedDir {
 }
 
 impl PlannedDir {
+    /// What is done with which of the source's entries.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (Step, Entry<'_>)> {
+        let mut steps = self.plan.steps.iter().peekable();
+        let listing = (0..).zip(&self.listing);
+        listing.filter_map(move |(index, entry)| {
+            let (_, step) = steps.next_if(|(at, _)| *at == index)?;
+            Some((*step, entry))
+        })
+    }
+
     /// The names of the sink's directories that something of another kind replaces.
     pub(super) fn replaced_dirs(&self) -> HashSet<&[u8]> {
-        let steps = self.plan.steps.iter();
-        let mut steps = steps.filter(|(_, step)| *step == Step::Replace { was_dir: true }).peekable();
-        if steps.peek().is_none() {
-            return HashSet::new();
+        match self.replaces_dirs() {
+            true => self.steps().filter(|(step, _)| *step == REPLACED).map(|(_, entry)| entry.name).collect(),
+            false => HashSet::new(),
         }
-        let listing = (0..).zip(&self.listing);
-        listing
-            .filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some())
-            .map(|(_, entry)| entry.name)
+    }
+
+    /// The sink's directories that something of another kind replaces.
+    pub(super) fn replaced_in<'p>(&'p self, sink: &'p Tree) -> impl Iterator<Item = (&'p [u8], DirId)> {
+        let replaced = self.replaced_dirs();
+        let there = self.sink.filter(|_| !replaced.is_empty()).map(|id| &sink.dirs[id as usize]);
+        there.into_iter().flat_map(Dir::children).filter(move |(name, _)| replaced.contains(name))
+    }
+
+    /// The sink's directories that are deleted, or that something of another kind replaces.
+    pub(super) fn gone_dirs<'p>(&'p self, sink: &'p Tree) -> Vec<(&'p [u8], DirId)> {
+        let Some(id) = self.sink.filter(|_| !self.plan.deletes.is_empty() || self.replaces_dirs()) else {
+            return Vec::new();
+        };
+        let (there, replaced) = (&sink.dirs[id as usize], self.replaced_dirs());
+        let dirs = (0..).zip(&there.listing).filter(|(_, entry)| entry.kind == Kind::Dir);
+        let goes =
+            |index: u32, name| self.plan.deletes.binary_search(&index).is_ok() || replaced.contains(name);
+        dirs.zip(there.first_child..)
+            .filter(|((index, entry), _)| goes(*index, entry.name))
+            .map(|((_, entry), id)| (entry.name, id))
             .collect()
     }
 
     /// The files whose content arrives in parts.
     pub(super) fn large_files(&self) -> impl Iterator<Item = RelPath> + '_ {
-        let mut steps = self.plan.steps.iter().filter(|(_, step)| *step != Step::Meta).peekable();
-        let listing = (0..).zip(&self.listing);
-        let needed = listing.filter(move |(index, _)| steps.next_if(|(at, _)| at == index).is_some());
         let is_large =
             |entry: &Entry<'_>| matches!(entry.kind, Kind::File { size } if size > MAX_PACKED_BYTES);
-        needed.filter(move |(_, entry)| is_large(entry)).map(|(_, entry)| path_in(&self.path, entry.name))
+        let needed = self.steps().filter(move |(step, entry)| *step != Step::Meta && is_large(entry));
+        needed.map(|(_, entry)| path_in(&self.path, entry.name))
+    }
+
+    /// Whether something of another kind replaces a directory of the sink.
+    pub(super) fn replaces_dirs(&self) -> bool {
+        self.plan.steps.iter().any(|(_, step)| *step == REPLACED)
     }
 }
 
@@ -95,6 +127,21 @@ pub(super) struct Compared {
 
 /// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its listing.
 pub(super) type Kept = HashSet<(DirId, u32)>;
+
+/// Whether a directory of the sink is empty, or would be when a run that may `delete` has deleted what it may.
+pub(super) fn is_emptied(sink: &Tree, kept: &Kept, id: DirId, delete: bool) -> bool {
+    let mut left = vec![id];
+    while let Some(id) = left.pop() {
+        let dir = &sink.dirs[id as usize];
+        let is_known = !dir.leaves_out && dir.listing.is_complete();
+        let goes = |index| delete && (kept.is_empty() || !kept.contains(&(id, index)));
+        if !is_known || !(0..dir.listing.len() as u32).all(goes) {
+            return false;
+        }
+        left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+    }
+    true
+}
 
 /// A directory that has to be looked into.
 struct Visit {

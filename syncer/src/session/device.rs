@@ -188,7 +188,7 @@ fn need(dir: &Arc<Target>, index: u32, Part { start, len }: Part, replaces: bool
     let path = RelPath::root().join(&name).unwrap_or_default();
     let (meta, attrs) = (Meta::default(), AttrsBuf::default());
     let old = replaces.then_some(Old::version(path, len));
-    Need { dir: Arc::clone(dir), index, name, meta, size: len, attrs, replaces, old }
+    Need { dir: Arc::clone(dir), index, name, meta, size: len, attrs, replaces, old, aside: None }
 }
 
 /// What of a device differs, by the part.

@@ -5,16 +5,23 @@ use std::{
     io,
     iter::Peekable,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
+
+use contract::{DeleteTiming, RunParams};
+use rustix::io::Errno;
 
 use super::{
     SessionError,
     adopted::Adopted,
     alike::{Alike, NewFile, few},
-    compare::{Compared, Kept, PlannedDir},
+    compare::{Compared, Kept, PlannedDir, is_emptied},
     copies::{Copies, Wanted},
     filling::Filling,
+    guard::{below_replaced, deletes_in, entries_below},
     moves::Moved,
 };
 use crate::{
@@ -85,6 +92,26 @@ pub(super) struct Need {
     pub replaces: bool,
     /// A file of the destination that may have some of its content: its older version, or what looks like a copy of it.
     pub old: Option<Old>,
+    /// Where it waits in staging, if it replaces a folder.
+    pub aside: Option<Arc<Aside>>,
+}
+
+/// The place in staging of an entry that replaces a folder: the folder stays until the entry has arrived and deletes may begin.
+#[derive(Debug)]
+pub(super) struct Aside {
+    /// Its name in staging.
+    pub name: String,
+    /// Whether it has arrived there.
+    pub arrived: AtomicBool,
+}
+
+/// An entry that replaces a folder.
+struct PutOff {
+    dir: Arc<Target>,
+    name: Box<[u8]>,
+    /// The folder's number at the sink.
+    folder: DirId,
+    aside: Arc<Aside>,
 }
 
 /// A file of the destination.
@@ -150,7 +177,7 @@ pub(super) struct Executor<'a> {
     moves: &'a HashMap<RelPath, Moved>,
     /// What stays of the directories that go.
     kept: &'a Kept,
-    delete: bool,
+    params: &'a RunParams,
     /// Which of the planned directories have their files done here; all where several processes do not share the run.
     share: Option<Vec<bool>>,
     copies: Copies<'a>,
@@ -166,6 +193,12 @@ pub(super) struct Executor<'a> {
     last_attrs: AttrsBuf,
     /// Hard links, made when all content is there.
     links: Vec<HardLink>,
+    /// What replaces folders.
+    put_off: Vec<PutOff>,
+    /// How many of those folders stay, because their deletes were kept back.
+    staying: u64,
+    /// Whether deletes were kept back.
+    kept_back: bool,
 }
 
 /// Which of a directory's entries something is done with.
@@ -194,6 +227,8 @@ struct HardLink {
     name: Box<[u8]>,
     to: RelPath,
     replaces: bool,
+    /// Where it waits in staging, if it replaces a folder.
+    aside: Option<Arc<Aside>>,
 }
 
 /// A directory whose own metadata is set when all that is in it is there.
@@ -207,21 +242,29 @@ struct Unfinished {
 }
 
 impl<'a> Executor<'a> {
-    pub(super) fn new(context: Context<'a>, sink: &'a Tree, compared: &'a Compared, delete: bool) -> Self {
+    pub(super) fn new(
+        context: Context<'a>,
+        sink: &'a Tree,
+        compared: &'a Compared,
+        params: &'a RunParams,
+    ) -> Self {
         Self {
             context,
             sink,
             moves: &compared.moves,
             kept: &compared.kept,
-            delete,
+            params,
             copies: Copies::new(sink),
             late: Vec::new(),
-            adopted: Adopted::new(context, sink, compared, delete),
+            adopted: Adopted::new(context, sink, compared, params.delete),
             share: None,
             unfinished: Vec::new(),
             expected: HashSet::new(),
             last_attrs: AttrsBuf::default(),
             links: Vec::new(),
+            put_off: Vec::new(),
+            staying: 0,
+            kept_back: false,
         }
     }
 
@@ -312,26 +355,36 @@ impl<'a> Executor<'a> {
         fetch.finish(std::mem::take(&mut self.late))
     }
 
-    fn make_links(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
+    /// Makes hard links to files that are at their places; the others follow in [`Self::link_to_replaced`].
+    pub(super) fn make_links(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         if self.links.is_empty() {
             return Ok(());
         }
+        let destination = self.context.destination;
         let (mut from, mut to) = (LastPath::default(), LastPath::default());
-        let keeps_owners = self.context.destination.settings().owners;
+        let keeps_owners = destination.settings().owners;
         let mut leaders = Leaders::new(planned, self.sink);
+        let replaced = paths_of_replaced(planned);
         for link in std::mem::take(&mut self.links) {
             self.check()?;
-            let root = self.context.destination.root();
+            if replaced.contains(&link.to) {
+                continue;
+            }
             let made =
                 link.to.split_last().ok_or(io::ErrorKind::InvalidInput.into()).and_then(|(dir, target)| {
-                    let (from, to) = (from.open(root, &dir)?, to.open(root, &link.dir.path)?);
-                    self.context.destination.check_known(to, Some(link.dir.inode))?;
+                    let from = from.open(destination.root(), &dir)?;
                     let owner = keeps_owners.then(|| leaders.owner(&dir, target)).flatten();
-                    self.context.destination.link(from, target, owner, to, &link.name)
+                    let Some(aside) = &link.aside else {
+                        let to = to.open(destination.root(), &link.dir.path)?;
+                        destination.check_known(to, Some(link.dir.inode))?;
+                        return destination.link(from, target, owner, to, &link.name);
+                    };
+                    destination.link(from, target, owner, destination.own().staging(), aside.name.as_bytes())
                 });
-            match made {
-                Ok(()) => self.context.counters.count(link.replaces),
-                Err(error) => {
+            match (made, &link.aside) {
+                (Ok(()), Some(aside)) => aside.arrived.store(true, Relaxed),
+                (Ok(()), None) => self.context.counters.count(link.replaces),
+                (Err(error), _) => {
                     self.context.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
                 }
             }
@@ -339,15 +392,147 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Makes hard links, and deletes.
-    pub(super) fn link_and_delete(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
-        self.make_links(planned)?;
+    /// Deletes what the source does not have, before there is any content, unless `failed` entries of the whole run keep that back.
+    pub(super) fn delete_first(&mut self, planned: &[PlannedDir], failed: u64) -> Result<(), SessionError> {
+        if self.keeps_back(failed) {
+            let deletes = planned.iter().map(|dir| self.deletes_alone(dir)).sum();
+            self.context.counters.keep_back(deletes, failed);
+            return Ok(());
+        }
+        let destination = self.context.destination;
+        let mut unlocked = Vec::new();
+        for dir in planned.iter().filter(|dir| dir.sink.is_some() && dir.plan.changes_entries()) {
+            self.check()?;
+            destination.still_held()?;
+            let inode = self.inode_of(dir);
+            let fd = destination.known_dir(&dir.path, inode);
+            match fd.and_then(|fd| destination.unlock_dir(fd.as_fd())) {
+                Ok(mode) => unlocked.push((&dir.path, inode, mode)),
+                // It fails again, and is named, when it is entered.
+                Err(_) => continue,
+            }
+            self.delete_in(dir);
+        }
+        for (path, inode, mode) in unlocked.into_iter().rev() {
+            let locked =
+                destination.known_dir(path, inode).and_then(|fd| destination.lock_dir(fd.as_fd(), mode));
+            if let Err(error) = locked {
+                self.context.failures.add(path, "set metadata", &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many entries go that nothing replaces.
+    fn deletes_alone(&self, dir: &PlannedDir) -> u64 {
+        deletes_in(dir, self.sink, self.kept) - below_replaced(dir, self.sink, self.kept)
+    }
+
+    /// Whether `failed` entries keep deletes back.
+    fn keeps_back(&self, failed: u64) -> bool {
+        failed > 0 && !self.params.delete_anyway
+    }
+
+    /// Puts what replaces folders in its place, and deletes, unless `failed` entries of the whole run keep that back.
+    pub(super) fn replace_and_delete(
+        &mut self,
+        planned: &[PlannedDir],
+        failed: u64,
+    ) -> Result<(), SessionError> {
+        let keeps_back = self.keeps_back(failed);
+        let was_first = self.params.delete_timing == DeleteTiming::Before;
+        if keeps_back {
+            self.kept_back = true;
+            let deletes = self.mine(planned).map(|dir| match was_first {
+                true => below_replaced(dir, self.sink, self.kept),
+                false => deletes_in(dir, self.sink, self.kept),
+            });
+            let deletes = deletes.sum();
+            self.context.counters.keep_back(deletes, failed);
+        }
+        for put_off in std::mem::take(&mut self.put_off) {
+            self.check()?;
+            self.context.destination.still_held()?;
+            self.replace_folder(&put_off, keeps_back);
+        }
+        if keeps_back || was_first {
+            return Ok(());
+        }
         for dir in self.mine(planned) {
             self.context.destination.still_held()?;
             self.delete_in(dir);
             self.check()?;
         }
         Ok(())
+    }
+
+    /// Makes the hard links of the whole plan to files that replace folders, when those are at their places.
+    pub(super) fn link_to_replaced(&self, planned: &[PlannedDir]) -> Result<(), SessionError> {
+        let replaced = paths_of_replaced(planned);
+        if replaced.is_empty() || self.kept_back {
+            return Ok(());
+        }
+        let mut leaders = Leaders::new(planned, self.sink);
+        for dir in planned {
+            for (step, entry) in dir.steps() {
+                let Kind::HardLink { to } = entry.kind else { continue };
+                let to = RelPath::parse(to).unwrap_or_default();
+                if !replaced.contains(&to) {
+                    continue;
+                }
+                self.check()?;
+                match self.link_late(dir, step, &entry, &to, &mut leaders) {
+                    Ok(()) => self.context.counters.count(step != Step::Create),
+                    Err(error) => {
+                        self.context.failures.add(&path_in(&dir.path, entry.name), "link", &error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn link_late(
+        &self,
+        dir: &PlannedDir,
+        step: Step,
+        entry: &Entry<'_>,
+        to: &RelPath,
+        leaders: &mut Leaders<'_>,
+    ) -> io::Result<()> {
+        let destination = self.context.destination;
+        let fd = destination.known_dir(&dir.path, self.inode_of(dir))?;
+        if step == (Step::Replace { was_dir: true })
+            && let Some(folder) = self.sink_child(dir, entry.name)
+        {
+            self.empty_folder(fd.as_fd(), entry.name, folder, &path_in(&dir.path, entry.name))?;
+        }
+        let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let owner = leaders.owner(&from, target);
+        destination.link(destination.dir(&from)?.as_fd(), target, owner, fd.as_fd(), entry.name)
+    }
+
+    /// Puts one entry in the place of a folder. A folder that deletes are kept back in stays, unless it is empty.
+    fn replace_folder(&mut self, put_off: &PutOff, keeps_back: bool) {
+        let PutOff { dir, name, folder, aside } = put_off;
+        if !aside.arrived.load(Relaxed) {
+            return;
+        }
+        if keeps_back && entries_below(self.sink, *folder, self.kept) > 0 {
+            self.staying += 1;
+            return;
+        }
+        let path = path_in(&dir.path, name);
+        let destination = self.context.destination;
+        let replaced = destination.known_dir(&dir.path, Some(dir.inode)).and_then(|fd| {
+            self.empty_folder(fd.as_fd(), name, *folder, &path)?;
+            destination.publish_aside(&aside.name, fd.as_fd(), name)
+        });
+        match replaced {
+            Ok(()) => self.context.counters.count(true),
+            Err(_) if self.context.monitor.cancelled() => {}
+            Err(error) => self.context.failures.add(&path, "make way", &error),
+        }
     }
 
     /// Sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
@@ -379,6 +564,12 @@ impl<'a> Executor<'a> {
             }
         }
         notes.extend(self.adopted.note());
+        if self.staying > 0 {
+            let staying = self.staying;
+            notes.push(format!(
+                "{staying} folders stay that something else is to replace: their deletes were kept back"
+            ));
+        }
         notes.extend(self.context.destination.not_kept());
         self.context.destination.still_held()?;
         Ok(notes)
@@ -420,6 +611,13 @@ impl<'a> Executor<'a> {
             }
             self.check()?;
             let attrs = self.keep(entry.attrs);
+            let aside = match step {
+                Step::Replace { was_dir: true } => match self.put_off(dir, &target, &entry) {
+                    Some(aside) => Some(aside),
+                    None => continue,
+                },
+                _ => None,
+            };
             let need = |size, old| Need {
                 dir: Arc::clone(&target),
                 index,
@@ -429,6 +627,7 @@ impl<'a> Executor<'a> {
                 size,
                 replaces: step != Step::Create,
                 old,
+                aside: aside.clone(),
             };
             match (step, entry.kind) {
                 (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) => {
@@ -448,14 +647,16 @@ impl<'a> Executor<'a> {
                     let seen = there.as_mut().and_then(|there| file_in(there, entry.name));
                     self.set_meta(dir, opened.as_fd(), &entry, seen.map(|(_, mtime)| mtime));
                 }
-                _ if self.apply(dir, opened.as_fd(), &entry, step) => {}
-                (_, Kind::File { size }) => needs.push(need(size, None)),
-                (_, Kind::HardLink { to }) => {
+                (Step::Replace { was_dir: true }, Kind::File { size }) => needs.push(need(size, None)),
+                (_, Kind::HardLink { to }) if step != Step::Meta => {
                     let (dir, name) = (Arc::clone(&target), entry.name.into());
                     let to = RelPath::parse(to).unwrap_or_default();
-                    self.links.push(HardLink { dir, name, to, replaces: step != Step::Create });
+                    self.links.push(HardLink { dir, name, to, replaces: step != Step::Create, aside });
                 }
-                _ => {}
+                _ => match aside {
+                    Some(aside) => self.make_aside(dir, &entry, &aside),
+                    None => self.apply(dir, opened.as_fd(), &entry, step),
+                },
             }
             if needs.len() >= NEEDS_AT_ONCE {
                 fetch(std::mem::take(&mut needs))?;
@@ -511,14 +712,41 @@ impl<'a> Executor<'a> {
         self.last_attrs.clone()
     }
 
-    /// Does what takes no other file's content; false where that is all that is missing.
-    fn apply(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) -> bool {
+    /// Gives an entry that replaces a folder a place to wait at. `None` where the folder cannot be emptied, which is a failure.
+    fn put_off(&mut self, dir: &PlannedDir, target: &Arc<Target>, entry: &Entry<'_>) -> Option<Arc<Aside>> {
+        let folder = self.sink_child(dir, entry.name)?;
+        if !is_emptied(self.sink, self.kept, folder, self.params.delete) {
+            let error = io::Error::from(Errno::NOTEMPTY);
+            self.context.failures.add(&path_in(&dir.path, entry.name), "make way", &error);
+            return None;
+        }
+        let name = self.context.destination.own().fresh_name();
+        let aside = Arc::new(Aside { name, arrived: AtomicBool::new(false) });
+        let (dir, name) = (Arc::clone(target), entry.name.into());
+        self.put_off.push(PutOff { dir, name, folder, aside: Arc::clone(&aside) });
+        Some(aside)
+    }
+
+    /// Makes a symbolic link, a pipe or a device that replaces a folder.
+    fn make_aside(&self, dir: &PlannedDir, entry: &Entry<'_>, aside: &Aside) {
+        let destination = self.context.destination;
+        let made = destination
+            .make_node(destination.own().staging(), &Entry { name: aside.name.as_bytes(), ..*entry });
+        match made {
+            Ok(()) => aside.arrived.store(true, Relaxed),
+            Err(error) => self.context.failures.add(&path_in(&dir.path, entry.name), "make node", &error),
+        }
+    }
+
+    /// Does what takes no other file's content.
+    fn apply(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) {
         let path = path_in(&dir.path, entry.name);
-        if let Step::Replace { was_dir } = step
-            && let Err(error) = self.make_way(dir, fd, entry, was_dir, &path)
+        // A directory takes the place of a file only after the file is gone; anything else is replaced in one rename.
+        if let (Step::Replace { .. }, Kind::Dir) = (step, entry.kind)
+            && let Err(error) = self.context.destination.remove_file(fd, entry.name)
         {
             self.context.failures.add(&path, "make way", &error);
-            return true;
+            return;
         }
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {
@@ -538,14 +766,12 @@ impl<'a> Executor<'a> {
                     self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
                 })
             }
-            (_, Kind::File { .. } | Kind::HardLink { .. }) => return false,
             _ => self.context.destination.make_node(fd, entry),
         };
         match done {
             Ok(()) => self.context.counters.count(step != Step::Create),
             Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
         }
-        true
     }
 
     fn move_dir(&self, moved: &Moved, to: &RelPath) -> io::Result<u64> {
@@ -554,33 +780,18 @@ impl<'a> Executor<'a> {
         Ok(inode)
     }
 
-    /// Clears a place that something of another kind holds. A directory takes the place of a file only after the file is gone, and a
-    /// file that of a directory only after all in it is gone; anything else is replaced in one rename.
-    fn make_way(
-        &self,
-        dir: &PlannedDir,
-        fd: BorrowedFd<'_>,
-        entry: &Entry<'_>,
-        was_dir: bool,
-        path: &RelPath,
-    ) -> io::Result<()> {
-        if !was_dir {
-            return match entry.kind {
-                Kind::Dir => self.context.destination.remove_file(fd, entry.name),
-                _ => Ok(()),
-            };
-        }
-        match self.sink_child(dir, entry.name).filter(|_| self.delete) {
-            Some(id) => self.delete_dir(fd, entry.name, id, path),
-            None => self.context.destination.remove_dir(fd, entry.name),
+    /// Removes a folder that something else replaces, with what is in it.
+    fn empty_folder(&self, fd: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
+        match self.params.delete {
+            true => self.delete_dir(fd, name, id, path),
+            false => self.context.destination.remove_dir(fd, name),
         }
     }
 
     /// The number of the sink's directory of this name.
     fn sink_child(&self, dir: &PlannedDir, name: &[u8]) -> Option<DirId> {
         let there = &self.sink.dirs[dir.sink? as usize];
-        let mut dirs = there.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-        Some(there.first_child + dirs.position(|entry| entry.name == name)? as u32)
+        there.children().find(|(child, _)| *child == name).map(|(_, id)| id)
     }
 
     fn delete_in(&self, dir: &PlannedDir) {
@@ -651,8 +862,19 @@ impl<'a> Executor<'a> {
     }
 }
 
+/// The paths of the files that replace folders.
+fn paths_of_replaced(planned: &[PlannedDir]) -> HashSet<RelPath> {
+    let replaced = planned.iter().filter(|dir| dir.replaces_dirs()).flat_map(|dir| {
+        let steps = dir.steps().filter(|(step, entry)| {
+            *step == Step::Replace { was_dir: true } && matches!(entry.kind, Kind::File { .. })
+        });
+        steps.map(|(_, entry)| path_in(&dir.path, entry.name))
+    });
+    replaced.collect()
+}
+
 /// The length and the time of the file of this name in what is left of a listing, which is gone through up to it.
-fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
+pub(super) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
     while there.next_if(|entry| entry.name < name).is_some() {}
     let entry = there.next_if(|entry| entry.name == name)?;
     match entry.kind {

@@ -1,16 +1,21 @@
 //! Refuses a run that would empty a volume, or write to another one than it is meant for, before anything is touched.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use contract::{RunParams, VolumeId};
 
 use super::{
     SessionError,
     compare::{Compared, Kept, PlannedDir},
+    execute::path_in,
+    room::Room,
 };
 use crate::{
-    entry::Kind,
+    entry::{Entry, Kind},
+    path::OWN_DIR,
+    plan::Step,
     scan::{DirId, Totals, Tree},
+    wire::TreeHead,
 };
 
 /// Checks that the destination at `path`, whose id is `found`, is the expected one.
@@ -69,11 +74,120 @@ impl Refused {
     }
 }
 
-/// Checks the deletes of a plan against the limits. Returns what was overridden.
+/// Checks a plan before anything is changed. `room` is what is known of the destination's file system, `failed` how many entries could not
+/// be read or listed. Returns what was overridden, and what else is to be noted.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with what to do.
 pub(super) fn check(
+    params: &RunParams,
+    head: &TreeHead,
+    sink: &Tree,
+    planned: &Compared,
+    room: Option<Room>,
+    failed: u64,
+) -> Result<Vec<String>, SessionError> {
+    let deletes = failed == 0 || params.delete_anyway;
+    let refused = [
+        other_job(params, sink, planned),
+        wrong_direction(params, head, sink, planned),
+        no_room(params, head, sink, planned, room.filter(|_| !planned.dirs.is_empty()), deletes),
+    ];
+    let mut notes = Vec::new();
+    if head.last_run.is_some() {
+        notes.push("the source has a folder .volferry: it is itself a destination of runs".to_owned());
+    }
+    notes.extend(check_deletes(params, &head.totals, sink, planned)?);
+    for refused in refused.into_iter().flatten() {
+        notes.extend(refused.unless(params.force)?);
+    }
+    Ok(notes)
+}
+
+/// A folder below the root that has a folder of Volferry's own is another job's destination.
+fn other_job(params: &RunParams, sink: &Tree, planned: &Compared) -> Option<Refused> {
+    let path = planned.dirs.iter().filter(|_| params.delete).find_map(|dir| {
+        let (name, _) = dir.gone_dirs(sink).into_iter().find(|(name, id)| has_own_dir(sink, name, *id))?;
+        Some(if name == OWN_DIR { dir.path.clone() } else { path_in(&dir.path, name) })
+    })?;
+    Some(Refused {
+        reason: "OtherJobsDestination",
+        problem: format!(
+            "the run would delete or replace the folder {path}, or what Volferry keeps in it, and another job writes there: it holds a \
+             folder .volferry"
+        ),
+        remedy: "choose another destination, exclude the folder, or remove its .volferry if no job uses it any more",
+    })
+}
+
+/// Whether a directory that goes is Volferry's own folder of a destination, or holds one.
+fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
+    let mut left = vec![id];
+    let mut found = name == OWN_DIR;
+    while let Some(id) = left.pop().filter(|_| !found) {
+        for (name, child) in sink.dirs[id as usize].children() {
+            found |= name == OWN_DIR;
+            left.push(child);
+        }
+    }
+    found
+}
+
+/// A source that is a destination itself has nothing newer than its last run, but for what somebody changed there. So files that are newer
+/// than all of that were made where the run would delete or replace them.
+fn wrong_direction(params: &RunParams, head: &TreeHead, sink: &Tree, planned: &Compared) -> Option<Refused> {
+    let newest = head.last_run.filter(|_| params.delete)?.max(head.totals.newest);
+    let is_newer = |entry: &Entry<'_>| matches!(entry.kind, Kind::File { .. }) && entry.meta.mtime > newest;
+    let newer: usize = planned.dirs.iter().map(|dir| newer_files(dir, sink, &planned.kept, is_newer)).sum();
+    (newer > 0).then(|| Refused {
+        reason: "WrongDirection",
+        problem: format!(
+            "the source is itself a destination of runs, and {newer} files that the run would delete or replace are newer than \
+             anything in it"
+        ),
+        remedy: "see that source and destination are not the wrong way round",
+    })
+}
+
+/// How many files that are newer a plan deletes or replaces.
+fn newer_files(dir: &PlannedDir, sink: &Tree, kept: &Kept, is_newer: impl Fn(&Entry<'_>) -> bool) -> usize {
+    let Some(id) = dir.sink else { return 0 };
+    let there = &sink.dirs[id as usize].listing;
+    let replaced: HashSet<&[u8]> =
+        dir.steps().filter(|(step, _)| *step != Step::Meta).map(|(_, entry)| entry.name).collect();
+    let deleted = (0..).zip(there).filter(|(index, entry)| {
+        let goes = dir.plan.deletes.binary_search(index).is_ok() || replaced.contains(entry.name);
+        goes && is_newer(entry)
+    });
+    let mut newer = deleted.count();
+    let mut left: Vec<DirId> = dir.gone_dirs(sink).into_iter().map(|(_, id)| id).collect();
+    while let Some(id) = left.pop() {
+        let below = &sink.dirs[id as usize];
+        let goes = (0..).zip(&below.listing).filter(|(index, _)| !kept.contains(&(id, *index)));
+        newer += goes.filter(|(_, entry)| is_newer(entry)).count();
+        left.extend(below.children().map(|(_, child)| child));
+    }
+    newer
+}
+
+fn no_room(
+    params: &RunParams,
+    head: &TreeHead,
+    sink: &Tree,
+    planned: &Compared,
+    room: Option<Room>,
+    deletes: bool,
+) -> Option<Refused> {
+    let (needed, free) = room?.lacks(params, &head.totals, sink, planned, deletes)?;
+    Some(Refused {
+        reason: "NotEnoughSpace",
+        problem: format!("the run needs at least {needed} bytes at the destination, and {free} are free"),
+        remedy: "make room, or have deletes make it with --delete=before",
+    })
+}
+
+/// Checks the deletes of a plan against the limits. Returns what was overridden.
+fn check_deletes(
     params: &RunParams,
     source: &Totals,
     sink: &Tree,
@@ -119,7 +233,7 @@ pub(super) fn check(
 }
 
 /// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
-fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &Kept) -> u64 {
+pub(super) fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &Kept) -> u64 {
     let Some(id) = dir.sink else { return 0 };
     let replaced = dir.replaced_dirs();
     let mut deletes = dir.plan.deletes.iter().peekable();
@@ -137,8 +251,13 @@ fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &Kept) -> u64 {
     count
 }
 
+/// Entries that are below a directory where the source has something else.
+pub(super) fn below_replaced(dir: &PlannedDir, sink: &Tree, kept: &Kept) -> u64 {
+    dir.replaced_in(sink).map(|(_, id)| entries_below(sink, id, kept)).sum()
+}
+
 /// How many entries are in a directory of the sink and below, without those that stay.
-fn entries_below(tree: &Tree, id: DirId, kept: &Kept) -> u64 {
+pub(super) fn entries_below(tree: &Tree, id: DirId, kept: &Kept) -> u64 {
     let mut count = 0;
     let mut left = vec![id];
     while let Some(id) = left.pop() {
@@ -165,12 +284,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        attrs::Attrs,
-        entry::{Entry, Meta},
-        listing::ListingBuilder,
-        path::RelPath,
-        plan::{DirPlan, Step},
-        scan::Dir,
+        attrs::Attrs, entry::Meta, listing::ListingBuilder, path::RelPath, plan::DirPlan, scan::Dir,
     };
 
     fn sink() -> Tree {
@@ -234,7 +348,7 @@ mod tests {
         let params = RunParams { delete: true, ..params.clone() };
         let source = Totals { entries, ..Totals::default() };
         let planned = Compared { dirs: vec![planned], kept, ..Compared::default() };
-        reason(check(&params, &source, &sink(), &planned))
+        reason(super::check_deletes(&params, &source, &sink(), &planned))
     }
 
     fn reason(result: Result<Vec<String>, SessionError>) -> Result<usize, &'static str> {

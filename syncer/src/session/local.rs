@@ -15,8 +15,10 @@ use super::{
     reading::Reading,
     rehearse::{Looked, Rehearsal},
     rewrite::{Zeros, differences},
+    room::Room,
     shards::Crew,
     sink::{self, Applying, Planned, make_report, open_destination, scan_tree},
+    source::last_run,
     verify::Verifier,
     writing::{Store, Writing},
 };
@@ -56,7 +58,7 @@ pub(super) fn run(
     let root = Root::enter(from).map_err(SessionError::Source)?;
     refuse_overlap(from, to)?;
     let reading = Reading::hold(&root, from)?;
-    let (destination, mut notes) = Target::open(to, params)?;
+    let (destination, mut notes) = Target::open(to, params, Some(&root))?;
     notes.extend(reading.note.clone());
     let doubt = destination.doubtful_since();
     let failures = Failures::default();
@@ -76,6 +78,7 @@ pub(super) fn run(
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
         owners: tree.owners.most_frequent(),
+        last_run: last_run(&root),
         source: SourceDone::default(),
     };
     let tree = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
@@ -147,7 +150,8 @@ pub(super) fn bring<T: SourceTree>(
     }
     let context = Context { destination: &destination, failures, counters: &counters, monitor };
     let crew = Crew::new(&destination, monitor, None);
-    let applying = Applying { context, params, head: &head, plan: &plan, crew: crew.as_ref() };
+    let room = origin.root().ok().and_then(|source| Room::of(destination.root(), Some(source)));
+    let applying = Applying { context, params, head: &head, plan: &plan, crew: crew.as_ref(), room };
     let applied = applying.apply(watch, &mut |executor| {
         copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     });
@@ -179,11 +183,18 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Also returns what is to be noted in the report.
-    pub(super) fn open(place: &Place, params: &RunParams) -> Result<(Self, Vec<String>), SessionError> {
+    /// Opens the destination of a run from the tree at `source`, or from a snapshot, of which nobody knows how much room it needs. Also returns
+    /// what is to be noted in the report.
+    pub(super) fn open(
+        place: &Place,
+        params: &RunParams,
+        source: Option<&Root>,
+    ) -> Result<(Self, Vec<String>), SessionError> {
         let settings = Settings::resolve(&params.preserve)?;
         if params.dry_run {
-            return Looked::at(place, params, settings).map(|(looked, notes)| (Self::Look(looked), notes));
+            let (mut looked, notes) = Looked::at(place, params, settings, source)?;
+            looked.room = looked.room.filter(|_| source.is_some());
+            return Ok((Self::Look(looked), notes));
         }
         open_destination(place, params, settings)
             .map(|(opened, notes)| (Self::Change(Box::new(opened)), notes))

@@ -27,6 +27,7 @@ mod rehearse;
 mod remote;
 mod restore;
 mod rewrite;
+mod room;
 mod shards;
 mod sink;
 mod sketch;

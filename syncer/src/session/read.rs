@@ -18,7 +18,7 @@ use crate::{
     entry::{Meta, Owner, Time},
     path::RelPath,
     root::Root,
-    scan::DirId,
+    scan::{self, DirId},
     slice::Slice,
 };
 
@@ -290,8 +290,7 @@ pub(super) fn regular(fd: impl AsFd) -> io::Result<Stat> {
 
 /// Whether so little is allocated for a file that it may have holes.
 pub(super) fn has_holes(stat: &Stat) -> bool {
-    const PAGE: u64 = 4096;
-    stat.st_size as u64 > PAGE && stat.st_blocks as u64 * 512 + PAGE <= stat.st_size as u64
+    scan::has_holes(stat.st_size as u64, stat.st_blocks as u64)
 }
 
 /// The metadata of an open file; the mode is left out where the listing leaves it out.

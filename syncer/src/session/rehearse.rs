@@ -1,20 +1,23 @@
 //! A dry run: the same scan, comparison and guards as a run has, and then every action is told instead of done.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{collections::HashSet, io, sync::atomic::Ordering::Relaxed};
 
-use contract::{Action, EntryKind, PlannedAction, RunParams, VolumeId};
+use contract::{Action, DeleteTiming, EntryKind, PlannedAction, RunParams, VolumeId};
+
+use rustix::io::Errno;
 
 use super::{
     SessionError,
-    compare::{Compared, PlannedDir},
+    compare::{Compared, PlannedDir, is_emptied},
     execute::{path_in, same_meta},
     guard,
     moves::Moved,
+    room::Room,
     sink::{Planned, count_owners},
     verify,
 };
 use crate::{
-    apply::{Candidate, Settings, visible_attrs},
+    apply::{ApplyError, Candidate, Settings, visible_attrs},
     entry::{Entry, Kind},
     path::RelPath,
     plan::Step,
@@ -33,6 +36,8 @@ pub(super) struct Looked {
     candidate: Option<Candidate>,
     /// What would be set. Whether the file system takes extended attributes is not tried.
     pub settings: Settings,
+    /// What is known of the file system, also of one where the destination would be made.
+    pub room: Option<Room>,
     /// What the destination is known by.
     pub volume: Option<VolumeId>,
 }
@@ -43,6 +48,7 @@ impl Looked {
         place: &Place,
         params: &RunParams,
         mut settings: Settings,
+        source: Option<&Root>,
     ) -> Result<(Self, Vec<String>), SessionError> {
         let candidate = Candidate::look(place)?;
         let volume = match &candidate {
@@ -50,8 +56,15 @@ impl Looked {
             None => None,
         };
         let notes = guard::check_volume(params, &place.path(), volume)?;
+        let room = match &candidate {
+            Some(candidate) => {
+                candidate.check_writable()?;
+                Room::of(candidate.root(), source)
+            }
+            None => Room::of(&Root::above_missing(place).map_err(ApplyError::Open)?, source),
+        };
         settings.attrs = settings.attrs.and(visible_attrs());
-        Ok((Self { candidate, settings, volume }, notes))
+        Ok((Self { candidate, settings, room, volume }, notes))
     }
 
     /// For scanning.
@@ -81,7 +94,7 @@ impl Rehearsal<'_> {
         let Planned { compared, sink } = plan;
         if !self.tells() {
             self.failures.forget();
-            return guard::check(self.params, &self.head.totals, sink, compared);
+            return self.judge(plan, 0);
         }
         count_owners(self.looked.settings, self.head, sink, self.counters);
         let mut teller = Teller { counters: self.counters, told: Vec::new(), tell };
@@ -90,19 +103,63 @@ impl Rehearsal<'_> {
         } else if !same_root(self.head, sink, self.looked.settings) {
             teller.push(Action::SetMetadata, EntryKind::Folder, &RelPath::root(), 0)?;
         }
+        let known = self.failures.count();
+        self.fail_replaced(plan);
+        let failed = self.failures.count();
+        let keeps_back = failed > 0 && !self.params.delete_anyway;
+        // What is deleted first is not kept back by what fails later.
+        let deletes_first = self.params.delete_timing == DeleteTiming::Before && known == 0;
         for dir in &compared.dirs {
-            teller.steps(dir, compared)?;
+            teller.steps(dir, compared, &self.staying(dir, plan, keeps_back))?;
         }
-        for dir in &compared.dirs {
-            teller.deletes(dir, compared, sink, self.params.delete)?;
+        if keeps_back {
+            let deletes = |dir| match deletes_first {
+                true => guard::below_replaced(dir, sink, &compared.kept),
+                false => guard::deletes_in(dir, sink, &compared.kept),
+            };
+            self.counters.keep_back(compared.dirs.iter().map(deletes).sum(), failed);
+        }
+        for dir in compared.dirs.iter().filter(|_| !keeps_back || deletes_first) {
+            teller.deletes(dir, compared, sink, self.params.delete && !keeps_back)?;
         }
         teller.flush()?;
-        let mut notes = guard::check(self.params, &self.head.totals, sink, compared)?;
+        let mut notes = self.judge(plan, known)?;
         if self.params.verify {
             let differences = verify::report(compared, sink, self.failures);
             notes.extend(verify::notes(None, self.head.totals.entries, differences, changed));
         }
         Ok(notes)
+    }
+
+    /// Has the guards judge the plan, with so many entries that could not be listed or read.
+    fn judge(&self, Planned { compared, sink }: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
+        guard::check(self.params, self.head, sink, compared, self.looked.room, known)
+    }
+
+    /// Takes as failures the folders that something else cannot replace, because not all in them may be deleted.
+    fn fail_replaced(&self, Planned { compared, sink }: &Planned) {
+        for dir in &compared.dirs {
+            for (name, id) in dir.replaced_in(sink) {
+                if !is_emptied(sink, &compared.kept, id, self.params.delete) {
+                    let error = io::Error::from(Errno::NOTEMPTY);
+                    self.failures.add(&path_in(&dir.path, name), "make way", &error);
+                }
+            }
+        }
+    }
+
+    /// The names of the folders that something else would replace and that would stay.
+    fn staying<'p>(
+        &self,
+        dir: &'p PlannedDir,
+        Planned { compared, sink }: &'p Planned,
+        keeps_back: bool,
+    ) -> HashSet<&'p [u8]> {
+        let stays = |id| {
+            let is_kept = keeps_back && guard::entries_below(sink, id, &compared.kept) > 0;
+            is_kept || !is_emptied(sink, &compared.kept, id, self.params.delete)
+        };
+        dir.replaced_in(sink).filter(|(_, id)| stays(*id)).map(|(name, _)| name).collect()
     }
 
     /// What is counted of what was scanned.
@@ -160,10 +217,14 @@ impl Teller<'_> {
         }
     }
 
-    fn steps(&mut self, dir: &PlannedDir, compared: &Compared) -> Result<(), TransportError> {
-        let mut steps = dir.plan.steps.iter().peekable();
-        for (index, entry) in (0..).zip(&dir.listing) {
-            let Some((_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
+    /// `staying` folders are not replaced.
+    fn steps(
+        &mut self,
+        dir: &PlannedDir,
+        compared: &Compared,
+        staying: &HashSet<&[u8]>,
+    ) -> Result<(), TransportError> {
+        for (step, entry) in dir.steps().filter(|(_, entry)| !staying.contains(entry.name)) {
             let action = match step {
                 Step::Create => Action::Create,
                 Step::Replace { .. } => Action::Replace,
@@ -171,7 +232,7 @@ impl Teller<'_> {
                 Step::Meta => Action::SetMetadata,
             };
             let bytes = match entry.kind {
-                Kind::File { size } if *step != Step::Meta => size,
+                Kind::File { size } if step != Step::Meta => size,
                 _ => 0,
             };
             let path = path_in(&dir.path, entry.name);

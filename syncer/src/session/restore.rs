@@ -82,7 +82,7 @@ pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
 impl Restore<'_> {
     pub(super) fn run(&self, params: &RunParams, watch: &mut Stopwatch<'_>) -> Result<Report, SessionError> {
         watch.enter(Phase::Scan);
-        let (target, notes) = Target::open(&self.to, params)?;
+        let (target, notes) = Target::open(&self.to, params, None)?;
         let failures = Failures::default();
         let path = self.to.path();
         let sink = match target.root() {
@@ -102,17 +102,19 @@ impl Restore<'_> {
     /// Where only a path is restored, the root stays as it is.
     fn head(&self, sink: &Tree) -> Result<TreeHead, SnapshotError> {
         let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = self.snapshot;
-        let totals = Totals { entries: *entries, bytes: *bytes, skipped: 0 };
+        let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
         let (source, owners) = (SourceDone::default(), Owners::default());
         if self.path.is_root() {
             let (root_meta, root_attrs) = (*root_meta, root_attrs.clone());
-            return Ok(TreeHead { root_meta, root_attrs, digest: tree.digest, totals, owners, source });
+            let digest = tree.digest;
+            return Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run: None, owners, source });
         }
         if browse::at(self.store, self.snapshot, &self.path)?.is_none() {
             return Err(SnapshotError::NoPath { id: *id, path: self.path.to_string() });
         }
         let (root_meta, root_attrs) = (sink.root_meta, sink.root_attrs.clone());
-        Ok(TreeHead { root_meta, root_attrs, digest: TreeDigest::default(), totals, owners, source })
+        let digest = TreeDigest::default();
+        Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run: None, owners, source })
     }
 
     /// Checks every object that is needed, so that nothing is changed for a snapshot that is not whole. Returns a note that says how much is to be written.

@@ -2,7 +2,8 @@
 //!
 //! Every sink compares the whole trees, before any of them changes anything, so all come to the same plan and the same verdict of the
 //! guards. Then the first makes and moves the directories, and deals out the planned ones by what is to be done in them. Each does the
-//! files, links and deletes of its directories; no delete before all content is there, since it may come from a file that goes. When all
+//! files, links and deletes of its directories; no delete before all content is there, since it may come from a file that goes, and none
+//! when any of them could not do something. When all
 //! are done, the first sets the metadata of the directories, whose times nobody moves any more. To verify, each reads back a part of the tree of its own, when the first is
 //! done as well.
 
@@ -59,16 +60,16 @@ impl<'a> Crew<'a> {
     }
 
     /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard has as well are
-    /// its to report.
-    pub(super) fn assemble(&self, failures: &Failures) -> Result<(), SessionError> {
+    /// its to report. Returns the most that any of them had.
+    pub(super) fn assemble(&self, failures: &Failures) -> Result<u64, SessionError> {
         self.destination.still_held()?;
-        self.team.has_planned(failures.paths()).map_err(SessionError::Team)?;
+        self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::Team)?;
         let seats = self.wait(Stage::Planned, true)?;
         let is_leader = self.destination.own().leads();
         if !is_leader && seats.first().map(|seat| seat.failures) == Some(failures.paths()) {
             failures.forget();
         }
-        Ok(())
+        Ok(seats.iter().map(|seat| seat.failed).max().unwrap_or(0))
     }
 
     /// Deals the directories out, of which none is missing any more. Returns which are this shard's own.
@@ -105,6 +106,14 @@ impl<'a> Crew<'a> {
     pub(super) fn await_content(&self) -> Result<(), SessionError> {
         self.reach(Stage::Moved)?;
         self.wait(Stage::Moved, true).map(drop)
+    }
+
+    /// Waits until all links are made, of which, with all else, this shard failed to do `failed`. Returns how many all of them failed to do.
+    pub(super) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
+        self.destination.still_held()?;
+        self.team.has_linked(failed).map_err(SessionError::Team)?;
+        let seats = self.wait(Stage::Linked, true)?;
+        Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
     }
 
     /// Waits until all others are done.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use contract::{
-    Compare, Demands, Phase, PlannedAction, Report, RunParams, RunResult, Side, VolumeId, Work, WriteMode,
+    Compare, DeleteTiming, Demands, Phase, PlannedAction, Report, RunParams, Side, VolumeId, Work, WriteMode,
 };
 
 use super::{
@@ -20,6 +20,7 @@ use super::{
     read::Origin,
     rehearse::{Looked, Rehearsal},
     remote, rfc3339,
+    room::Room,
     shards::{Crew, to_transfer},
     verify::Verifier,
 };
@@ -107,19 +108,20 @@ pub(super) fn run(
     };
     let mut done = head.source.clone();
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
-    let applying = Applying { context, params: &params, head: &head, plan: &plan, crew: crew.as_ref() };
+    let room = Room::of(destination.root(), None);
+    let applying = Applying { context, params: &params, head: &head, plan: &plan, crew: crew.as_ref(), room };
     let applied = applying.apply(watch, &mut |executor| {
         let unlike = executor.unlike_any(&plan.compared.dirs);
         executor.make_from(alike::look(destination.root(), &plan.sink, unlike, control, context.monitor)?);
         if remote::run(context.into(), peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
+            failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new(), 0);
         }
         Ok(())
     });
     let totals = own_totals(&destination, &head);
     watch.did(work_of(&totals, &counters));
     notes.extend(applied?);
-    failures.merge(done.failed.saturating_sub(head.source.failed), Vec::new(), 0);
     if params.verify {
         watch.enter(Phase::Plan);
         let verifier = Verifier {
@@ -173,7 +175,14 @@ pub(super) fn open_destination(
     mut settings: Settings,
 ) -> Result<(Destination, Vec<String>), SessionError> {
     settings.in_place = params.write == WriteMode::InPlace;
-    let candidate = Candidate::open(place)?;
+    // A folder is made only if the run may go there, and looked at again for what came meanwhile.
+    let candidate = match Candidate::look(place)? {
+        Some(candidate) => candidate,
+        None => {
+            guard::check_volume(params, &place.path(), None)?;
+            Candidate::open(place)?
+        }
+    };
     let mut notes = guard::check_volume(params, &place.path(), candidate.volume()?)?;
     let shard = params.shard.filter(|shard| shard.count > 1);
     if shard.is_some_and(|shard| !shard.is_valid()) {
@@ -197,7 +206,7 @@ fn rehearse(
     let failures = Failures::default();
     let mut settings = Settings::resolve(&params.preserve)?;
     settings.attrs = settings.attrs.and(*visible);
-    let (looked, mut notes) = Looked::at(place, params, settings)?;
+    let (looked, mut notes) = Looked::at(place, params, settings, None)?;
     let sink = match looked.root() {
         Some(root) => scan_tree(&place.path(), root, params, Side::Sink, None, &failures, watch.monitor())?,
         None => Tree::empty(),
@@ -244,6 +253,8 @@ pub(super) struct Applying<'a> {
     pub plan: &'a Planned,
     /// Where several processes share the run.
     pub crew: Option<&'a Crew<'a>>,
+    /// What is known of the destination's file system.
+    pub room: Option<Room>,
 }
 
 /// What moves the content.
@@ -269,28 +280,30 @@ impl Applying<'_> {
         watch: &mut Stopwatch<'_>,
         transfer: &mut Transfer<'_>,
     ) -> Result<Vec<String>, SessionError> {
-        let Self { context, params, head, plan, crew } = *self;
+        let Self { context, params, head, plan, crew, room } = *self;
         let Planned { compared, sink } = plan;
-        let mut notes = guard::check(params, &head.totals, sink, compared)?;
+        let failed = context.failures.count();
+        let mut notes = guard::check(params, head, sink, compared, room, failed)?;
         let leads = context.destination.own().leads();
         if leads {
             count_owners(context.destination.settings(), head, sink, context.counters);
         }
-        let mut executor = Executor::new(context, sink, compared, params.delete);
+        let mut executor = Executor::new(context, sink, compared, params);
         if leads {
             executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
         }
         for root in compared.dirs.iter().filter(|dir| dir.path.is_root()) {
             context.destination.check_names(root.listing.iter().map(|entry| entry.name))?;
         }
-        if let Some(crew) = crew {
-            crew.assemble(context.failures)?;
-        }
+        let failed = crew.map_or(Ok(failed), |crew| crew.assemble(context.failures))?;
         if leads {
             context.destination.drop_leftovers(compared.dirs.iter().flat_map(PlannedDir::large_files));
         }
         if !compared.dirs.is_empty() {
             context.destination.begin()?;
+        }
+        if leads && params.delete_timing == DeleteTiming::Before {
+            executor.delete_first(&compared.dirs, failed)?;
         }
         if let Some(crew) = crew {
             watch.enter(Phase::Transfer);
@@ -315,13 +328,19 @@ impl Applying<'_> {
         if let Some(crew) = crew {
             crew.await_content()?;
         }
-        executor.link_and_delete(&compared.dirs)?;
+        executor.make_links(&compared.dirs)?;
+        let failed = context.failures.count();
+        let failed = crew.map_or(Ok(failed), |crew| crew.await_links(failed))?;
+        executor.replace_and_delete(&compared.dirs, failed)?;
         if let Some(crew) = crew.filter(|_| leads) {
             crew.await_others()?;
         }
+        if leads {
+            executor.link_to_replaced(&compared.dirs)?;
+        }
         notes.extend(executor.finish()?);
         watch.enter(Phase::Commit);
-        let is_whole = context.failures.count() == 0;
+        let is_whole = failed + context.failures.count() == 0;
         context.destination.commit(is_whole, context.monitor).map_err(|error| {
             match context.monitor.cancelled() {
                 true => TransportError::Canceled.into(),
@@ -460,15 +479,8 @@ pub(super) fn make_report(
         notes: once_each(notes),
         ..Report::default()
     };
-    if failed > 0 {
-        report.result = RunResult::PartiallyFailed;
-        report.reason = Some("SomeFilesFailed".into());
-        report.message = match report.failures.first() {
-            Some(first) => {
-                format!("{failed} failed, first {}: {}: {}", first.path, first.operation, first.error)
-            }
-            None => format!("{failed} failed"),
-        };
+    if failed + report.work.deletes_kept_back > 0 {
+        report.tell_failures(counters.kept_back_for.load(Relaxed));
     }
     report
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use contract::{Phase, Report, RunParams, Side};
+use rustix::fs::AtFlags;
 
 use super::{
     SessionError,
@@ -17,6 +18,8 @@ use super::{
 };
 use crate::{
     apply::visible_attrs,
+    entry::Time,
+    path::OWN_DIR,
     report::{Failures, Stopwatch},
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
@@ -52,12 +55,23 @@ pub(super) fn run(
         root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
+        last_run: last_run(&root),
         owners: tree.owners.most_frequent(),
         source: done(&failures, watch),
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);
     serve(Origin::Tree(&root), &tree, peer, params, watch)
+}
+
+/// When a run last wrote to the tree of a source that is a destination itself: its own folder changes at the beginning and the end of one.
+pub(super) fn last_run(root: &Root) -> Option<Time> {
+    let changed = |path: &[u8]| {
+        let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(Time::modified(&stat))
+    };
+    let folder = changed(OWN_DIR)?;
+    Some(changed(b".volferry/epoch").map_or(folder, |epoch| epoch.max(folder)))
 }
 
 /// Answers the sink until it sends the report.

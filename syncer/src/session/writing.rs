@@ -22,7 +22,7 @@ use crate::{
 
 /// Files of at least this length, both before and after, are written in place where a run asks for that. Smaller ones are replaced: that
 /// is quicker than two trips to the disk.
-const MIN_IN_PLACE_BYTES: u64 = 1 << 20;
+pub(super) const MIN_IN_PLACE_BYTES: u64 = 1 << 20;
 
 /// Where files go.
 #[derive(Debug, Clone, Copy)]
@@ -132,12 +132,18 @@ impl<'a> Writing<'a> {
     ) -> io::Result<()> {
         let changed = match self.store {
             Store::Tree(tree) => {
-                let dir = match need.dir.hidden(tree) {
-                    Some(hidden) => hidden.fd(),
-                    None => open(tree, need, dir)?,
-                };
-                tree.publish(staged, dir, &need.name, meta, attrs)?;
-                self.counters.count(need.replaces);
+                match (&need.aside, need.dir.hidden(tree)) {
+                    (Some(aside), _) => {
+                        let staging = tree.own().staging();
+                        tree.publish(staged, staging, aside.name.as_bytes(), meta, attrs)?;
+                        aside.arrived.store(true, Relaxed);
+                    }
+                    (None, Some(hidden)) => tree.publish(staged, hidden.fd(), &need.name, meta, attrs)?,
+                    (None, None) => tree.publish(staged, open(tree, need, dir)?, &need.name, meta, attrs)?,
+                }
+                if need.aside.is_none() {
+                    self.counters.count(need.replaces);
+                }
                 self.monitor.add_files(1);
                 len
             }

@@ -20,7 +20,7 @@ pub use message::{
 
 /// The protocol that this program speaks. Two ends of one job agree on the name of [`protocol_of`] the job; those that only
 /// agree on this one are of different jobs.
-pub const PROTOCOL: &[u8] = b"volferry/4";
+pub const PROTOCOL: &[u8] = b"volferry/5";
 
 /// Names the protocol between the two ends of `job` (ALPN). Whoever listens to the handshake learns nothing of the job's own name.
 pub fn protocol_of(job: &str) -> Vec<u8> {

@@ -233,6 +233,7 @@ pub fn tree() -> Message {
         digest: TreeDigest { entries: [7; 16], ..TreeDigest::default() },
         totals: Totals::default(),
         owners: Default::default(),
+        last_run: None,
         source: SourceDone::default(),
     }))
 }

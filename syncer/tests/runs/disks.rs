@@ -61,7 +61,7 @@ fn assert_named(pair: &Pair, old: &Path, report: &Report, error: &str) {
 fn run_out_of_room(pair: &Pair, error: &str, make_room: impl FnOnce()) {
     let old = pair.dir().join("old");
     run(Command::new("cp").arg("-a").args([&pair.destination, &old])).unwrap();
-    let out = pair.run(&["--delete"]);
+    let out = pair.run(&["--delete", "--force"]);
     out.assert_exit(ExitCode::Partial);
     let report = out.report();
     assert!(

@@ -136,3 +136,76 @@ fn what_is_below_a_directory_that_becomes_a_file_counts() {
         pair.assert_copy("after a forced run");
     }
 }
+
+#[test]
+fn a_folder_that_another_job_writes_to_is_not_deleted_or_replaced() {
+    for way in Way::ALL {
+        let pair = ten_files(way);
+        fs::create_dir_all(pair.destination.join("theirs/deep/.volferry")).unwrap();
+        tree::file(&pair.destination.join("theirs/deep/file"), b"content");
+        let refused = |what| {
+            let run = pair.refuse(&["--delete"], ExitCode::Guard, "OtherJobsDestination");
+            let message = &run.ends().next().unwrap().report().message;
+            assert!(message.contains("theirs"), "{way:?}, {what}: {message}");
+        };
+        refused("the folder goes");
+        tree::file(&pair.source.join("theirs"), b"a file here");
+        refused("a file replaces the folder");
+        fs::remove_file(pair.source.join("theirs")).unwrap();
+        fs::create_dir_all(pair.source.join("theirs/deep")).unwrap();
+        refused("the folder stays without what Volferry keeps in it");
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        let run = pair.run(&["--delete", "--force"]);
+        run.assert_exit(ExitCode::Done);
+        assert!(
+            run.report().notes.iter().any(|note| note.contains("another job")),
+            "{:?}",
+            run.report().notes
+        );
+        pair.assert_copy("after a forced run");
+    }
+}
+
+#[test]
+fn a_copy_is_not_synced_back_onto_newer_files() {
+    for way in Way::ALL {
+        let mut pair = ten_files(way);
+        pair.sync("once more");
+        let third = pair.dir().join("third");
+        std::mem::swap(&mut pair.source, &mut pair.destination);
+        let theirs = pair.destination.clone();
+        let noted =
+            |report: &contract::Report| report.notes.iter().any(|note| note.contains("itself a destination"));
+        // A copy of a copy has nothing that is newer than its source, whatever goes.
+        pair.destination = third;
+        assert!(noted(pair.run(&["--delete"]).report()), "{way:?}");
+        fs::remove_file(pair.source.join("9")).unwrap();
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, 1, "{way:?}");
+        // The wrong way round.
+        pair.destination = theirs;
+        tree::file(&pair.destination.join("newer"), b"made since");
+        tree::file(&pair.destination.join("5"), b"changed since");
+        let run = pair.refuse(&["--delete", "--dry-run"], ExitCode::Guard, "WrongDirection");
+        assert!(run.ends().all(|end| end.report().message.contains("2 files")), "{run:?}");
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Guard);
+        assert!(run.ends().all(|end| end.reason() == "WrongDirection"), "{run:?}");
+        assert!(pair.destination.join("newer").exists());
+        pair.run(&["--delete", "--force"]).assert_exit(ExitCode::Done);
+        assert!(!pair.destination.join("newer").exists());
+    }
+}
+
+#[test]
+fn a_missing_destination_that_is_not_the_expected_one_is_not_made() {
+    for way in Way::ALL {
+        let mut pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        pair.destination = pair.dir().join("missing");
+        let run = pair.run(&["--expect-volume=00000000000000000000000000000001"]);
+        run.assert_exit(ExitCode::Guard);
+        assert!(!pair.destination.exists(), "{way:?}");
+    }
+}

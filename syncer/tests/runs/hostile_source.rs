@@ -292,7 +292,7 @@ fn a_peer_of_another_protocol_is_turned_away_and_the_wait_goes_on() {
     put(&pair.source.join("file"), b"content");
     let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
     let address = sink.listening();
-    for protocol in [&b"volferry/1"[..], b"volferry/3", b"h3"] {
+    for protocol in [&b"volferry/1"[..], b"volferry/4", b"h3"] {
         assert!(Hostile::try_dial(address, &pair.key("source"), protocol).is_err());
     }
     pair.start_send(&["--connect", &address.to_string()], &[]).wait().assert_exit(ExitCode::Done);

@@ -13,6 +13,7 @@ use crate::common::{
     oracle::{Snapshot, UNTOUCHED},
     pair::{Pair, Run, Way, text},
     process::program,
+    scratch,
     tree::{self, Shape},
 };
 
@@ -204,5 +205,28 @@ fn a_folder_that_holds_what_is_not_part_of_the_run_is_not_told_to_go() {
         real.assert_exit(ExitCode::Done);
         assert_eq!(run.report().work.files_deleted, real.report().work.files_deleted, "{way:?}");
         assert!(pair.destination.join("gone/kept.tmp").exists(), "{way:?}");
+    }
+}
+
+#[test]
+fn a_dry_run_ends_as_a_run_does_where_the_destination_cannot_be_written_to() {
+    for mut pair in Pair::each_unprivileged() {
+        tree::file(&pair.source.join("file"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        let alike = |pair: &Pair| {
+            let foretold = pair.run(&["--dry-run"]);
+            let run = pair.run(&[]);
+            for run in [&foretold, &run] {
+                run.assert_exit(ExitCode::Failed);
+            }
+            let message = |run: &Run| run.ends().next().unwrap().report().message.clone();
+            assert_eq!(message(&foretold), message(&run), "{:?}", pair.way);
+        };
+        tree::set_mode(&pair.destination, 0o555);
+        alike(&pair);
+        tree::set_mode(&pair.destination, 0o755);
+        pair.run(&["--dry-run"]).assert_exit(ExitCode::Done);
+        pair.destination = pair.dir().join("missing/too");
+        alike(&pair);
     }
 }

@@ -139,7 +139,7 @@ fn one_of_everything_is_copied_by_shards_whatever_changes() {
 fn shards_without_privileges_keep_directories_that_only_their_owner_may_look_into() {
     let pair = Pair::unprivileged(Way::Local);
     tree::gallery(&pair.source, Shape::Unprivileged);
-    crate::common::scratch::give_to_nobody(&pair.source);
+    scratch::give_to_nobody(&pair.source);
     for turn in ["first", "second"] {
         let shards = run_shards(&pair, turn, &["--delete"]);
         shards.iter().for_each(|shard| shard.assert_exit(ExitCode::Done));
@@ -298,6 +298,40 @@ fn what_shards_find_to_differ_one_of_them_tells() {
         let shards = run_shards(&pair, "verified", &["--delete", "--verify"]);
         let failed: Vec<u64> = shards.iter().map(|shard| shard.report().work.files_failed).collect();
         assert_eq!(failed.iter().sum::<u64>(), 1, "{way:?}: {failed:?}");
+    }
+}
+
+#[test]
+fn what_one_shard_cannot_read_keeps_the_deletes_of_all_back() {
+    for pair in Pair::each_unprivileged() {
+        tree::many(&pair.source, 300, 700);
+        scratch::give_to_nobody(&pair.source);
+        sync(&pair, "first");
+        let mut gone = 0;
+        for dir in fs::read_dir(&pair.source).unwrap() {
+            let file = fs::read_dir(dir.unwrap().path()).unwrap().next().unwrap().unwrap();
+            fs::remove_file(file.path()).unwrap();
+            gone += 1;
+        }
+        tree::file(&pair.source.join("secret"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        tree::set_mode(&pair.source.join("secret"), 0);
+        let shards = run_shards(&pair, "partial", &["--delete"]);
+        let reports: Vec<Report> = shards.iter().map(|shard| shard.report().clone()).collect();
+        let sum = Report::of_shards(&reports);
+        assert_eq!(
+            (sum.work.deletes_kept_back, sum.work.files_deleted, sum.work.files_failed),
+            (gone, 0, 1),
+            "{:?}",
+            pair.way
+        );
+        assert!(
+            sum.message.starts_with(&format!("{gone} deletes kept back because 1 file failed")),
+            "{}",
+            sum.message
+        );
+        tree::set_mode(&pair.source.join("secret"), 0o644);
+        sync(&pair, "once it can be read");
     }
 }
 

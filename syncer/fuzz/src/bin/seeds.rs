@@ -126,6 +126,7 @@ fn messages() -> Vec<Message> {
         digest: TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [5; 16] },
         totals: Default::default(),
         owners: Owners::new([(Owner { uid: 0, gid: 0 }, 9), (Owner { uid: 1000, gid: 100 }, 7)], 3),
+        last_run: None,
         source: SourceDone::default(),
     };
     let rules = Box::from(*b"*.o\n");

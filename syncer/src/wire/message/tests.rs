@@ -10,7 +10,7 @@ use crate::{
         list::list,
         name::{Name as _, ShortName},
     },
-    entry::{Entry, Kind, Meta, Owner},
+    entry::{Entry, Kind, Meta, Owner, Time},
     hash::{ContentHash, TreeDigest},
     listing::ListingBuilder,
     owners::{MAX_OWNERS, Owners},
@@ -45,7 +45,8 @@ fn sketch() -> Sketch {
 }
 
 fn samples() -> Vec<Message> {
-    let totals = Totals { entries: 1, bytes: u64::MAX, skipped: 3 };
+    let totals =
+        Totals { entries: 1, bytes: u64::MAX, skipped: 3, sparse: 4, newest: Time { seconds: -5, nanos: 6 } };
     let head = TreeHead {
         root_meta: Meta { mode: 0o755, ..Meta::default() },
         root_attrs: Attrs::trusted(b"\x06user.a\x00").into(),
@@ -55,6 +56,7 @@ fn samples() -> Vec<Message> {
             [(Owner { uid: 1000, gid: 0 }, 7), (Owner { uid: u32::MAX, gid: 5 }, u64::MAX)],
             3,
         ),
+        last_run: Some(Time { seconds: 7, nanos: 8 }),
         source: SourceDone::default(),
     };
     let action = PlannedAction {
@@ -228,7 +230,7 @@ fn a_planned_action_is_these_bytes() {
 #[test]
 fn owners_are_told_in_order_and_so_many_at_most() {
     let tree = |owners: &[(u8, u8)]| {
-        let mut body = vec![0; 6 + 48 + 3];
+        let mut body = vec![0; 6 + 48 + 7];
         put_varint(&mut body, owners.len() as u64);
         owners.iter().for_each(|(user, count)| body.extend([*user, 0, *count]));
         body.extend(b"\x09{\"usage\":{},\"failed\":0,\"failures\":[]}");

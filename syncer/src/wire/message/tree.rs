@@ -7,7 +7,7 @@ use super::{LISTED_PART, frame, json, put_json};
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
     codec::{DecodeError, Reader, put_bytes, put_varint},
-    entry::{Meta, Owner, put_meta, read_meta},
+    entry::{Meta, Owner, Time, put_meta, put_time, read_meta, read_time},
     hash::TreeDigest,
     listing::Listing,
     owners::{MAX_OWNERS, Owners},
@@ -44,6 +44,8 @@ pub struct TreeHead {
     pub totals: Totals,
     /// Who owns the entries, as [`Owners::most_frequent`] tells it.
     pub owners: Owners,
+    /// When a run last wrote to the tree, if it is a destination of runs itself.
+    pub last_run: Option<Time>,
     /// What went wrong in the scan, and what it cost.
     pub source: SourceDone,
 }
@@ -129,6 +131,10 @@ pub(super) fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
     put_varint(out, head.totals.entries);
     put_varint(out, head.totals.bytes);
     put_varint(out, head.totals.skipped);
+    put_varint(out, head.totals.sparse);
+    put_time(out, head.totals.newest);
+    put_varint(out, u64::from(head.last_run.is_some()));
+    head.last_run.iter().for_each(|time| put_time(out, *time));
     put_owners(out, &head.owners);
     put_json(out, &head.source);
 }
@@ -167,11 +173,22 @@ pub(super) fn read_tree(body: &[u8]) -> Result<TreeHead, WireError> {
         let root_meta = read_meta(&mut reader)?;
         let root_attrs = Attrs::decode(reader.bytes(MAX_ATTRS_BYTES)?)?.into();
         let digest = read_digest(&mut reader)?;
-        let totals = Totals { entries: reader.varint()?, bytes: reader.varint()?, skipped: reader.varint()? };
-        Ok((root_meta, root_attrs, digest, totals, read_owners(&mut reader)?))
+        let totals = Totals {
+            entries: reader.varint()?,
+            bytes: reader.varint()?,
+            skipped: reader.varint()?,
+            sparse: reader.varint()?,
+            newest: read_time(&mut reader)?,
+        };
+        let last_run = match reader.varint()? {
+            0 => None,
+            1 => Some(read_time(&mut reader)?),
+            _ => return Err(DecodeError::Invalid("there is one time or none")),
+        };
+        Ok((root_meta, root_attrs, digest, totals, last_run, read_owners(&mut reader)?))
     };
-    let (root_meta, root_attrs, digest, totals, owners) = read().map_err(malformed)?;
+    let (root_meta, root_attrs, digest, totals, last_run, owners) = read().map_err(malformed)?;
     let rest = reader.take(reader.remaining()).map_err(malformed)?;
     let source = json("Tree", rest)?;
-    Ok(TreeHead { root_meta, root_attrs, digest, totals, owners, source })
+    Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run, owners, source })
 }

@@ -1,0 +1,168 @@
+//! A run that could not do something deletes nothing, and says so.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, symlink},
+};
+
+use contract::ExitCode;
+
+use crate::common::{
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Way},
+    scratch, tree,
+};
+
+/// A pair in step, whose source then loses four entries (one of them to a file of its folder's name) and gets a file that cannot be read.
+fn with_a_secret(pair: &Pair) {
+    for dir in ["gone", "folder"] {
+        fs::create_dir(pair.source.join(dir)).unwrap();
+        tree::file(&pair.source.join(dir).join("below"), b"content");
+    }
+    tree::file(&pair.source.join("old"), b"content");
+    tree::file(&pair.source.join("updated"), b"content");
+    scratch::give_to_nobody(&pair.source);
+    pair.sync("before");
+    for dir in ["gone", "folder"] {
+        fs::remove_dir_all(pair.source.join(dir)).unwrap();
+    }
+    fs::remove_file(pair.source.join("old")).unwrap();
+    tree::file(&pair.source.join("folder"), b"a file now");
+    tree::file(&pair.source.join("updated"), b"other content");
+    tree::file(&pair.source.join("secret"), b"what replaces old");
+    scratch::give_to_nobody(&pair.source);
+    tree::set_mode(&pair.source.join("secret"), 0);
+}
+
+const DELETE: [&str; 2] = ["--delete", "--delete-limit=100"];
+
+#[test]
+fn a_run_that_could_not_read_a_file_deletes_nothing() {
+    for pair in Pair::each_unprivileged() {
+        with_a_secret(&pair);
+        let run = pair.run(&DELETE);
+        run.assert_exit(ExitCode::Partial);
+        let report = run.report();
+        let counts = (report.work.deletes_kept_back, report.work.files_failed, report.work.files_deleted);
+        assert_eq!(counts, (4, 1, 0), "{:?}: {report:?}", pair.way);
+        let said = "4 deletes kept back because 1 file failed, first secret: ";
+        assert!(report.message.starts_with(said), "{}", report.message);
+        assert_eq!(fs::read(pair.destination.join("updated")).unwrap(), b"other content");
+        for kept in ["old", "gone/below", "folder/below"] {
+            assert_eq!(fs::read(pair.destination.join(kept)).unwrap(), b"content", "{:?}: {kept}", pair.way);
+        }
+        pair.assert_staging_empty();
+
+        let run = pair.run(&[&DELETE[..], &["--delete-anyway"]].concat());
+        run.assert_exit(ExitCode::Partial);
+        let work = run.report().work;
+        assert_eq!((work.deletes_kept_back, work.files_deleted), (0, 4), "{:?}", pair.way);
+        assert_eq!(fs::read(pair.destination.join("folder")).unwrap(), b"a file now");
+
+        tree::set_mode(&pair.source.join("secret"), 0o644);
+        pair.sync("once all can be read");
+    }
+}
+
+#[test]
+fn a_folder_stays_as_long_as_the_file_that_replaces_it_cannot_be_read() {
+    for pair in Pair::each_unprivileged() {
+        with_a_secret(&pair);
+        tree::set_mode(&pair.source.join("folder"), 0);
+        tree::set_mode(&pair.source.join("secret"), 0o644);
+        for flags in [&DELETE[..], &[&DELETE[..], &["--delete-anyway"]].concat()] {
+            pair.run(flags).assert_exit(ExitCode::Partial);
+            assert_eq!(
+                fs::read(pair.destination.join("folder/below")).unwrap(),
+                b"content",
+                "{:?}",
+                pair.way
+            );
+        }
+        assert!(!pair.destination.join("old").exists());
+        tree::set_mode(&pair.source.join("folder"), 0o644);
+        pair.sync("once it can be read");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_keeps_deletes_elsewhere_back_as_a_dry_run_says() {
+    for pair in Pair::each_unprivileged() {
+        with_a_secret(&pair);
+        tree::set_mode(&pair.source.join("secret"), 0o644);
+        fs::create_dir(pair.source.join("closed")).unwrap();
+        scratch::give_to_nobody(&pair.source);
+        tree::set_mode(&pair.source.join("closed"), 0);
+        let before = Snapshot::of(&pair.destination);
+        let foretold = pair.run(&[&DELETE[..], &["--dry-run"]].concat());
+        Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a dry run");
+        let run = pair.run(&DELETE);
+        for run in [&foretold, &run] {
+            run.assert_exit(ExitCode::Partial);
+            let work = run.report().work;
+            let counts = (work.deletes_kept_back, work.files_deleted, work.files_failed);
+            assert_eq!(counts, (4, 0, 1), "{:?}", pair.way);
+        }
+        assert!(pair.destination.join("folder/below").exists());
+        tree::set_mode(&pair.source.join("closed"), 0o755);
+        tree::set_mode(&pair.destination.join("closed"), 0o755);
+        pair.sync("once it can be listed");
+    }
+}
+
+#[test]
+fn whatever_replaces_a_folder_arrives() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for dir in ["file", "large", "link", "pipe", "name", "name of name"] {
+            fs::create_dir_all(pair.source.join(dir).join("deep")).unwrap();
+            tree::file(&pair.source.join(dir).join("deep/file"), b"content");
+        }
+        tree::file(&pair.source.join("there"), b"content");
+        pair.sync("before");
+        for dir in ["file", "large", "link", "pipe", "name", "name of name"] {
+            fs::remove_dir_all(pair.source.join(dir)).unwrap();
+        }
+        tree::file(&pair.source.join("file"), b"a file now");
+        tree::file(&pair.source.join("large"), &vec![7; 3 << 20]);
+        symlink("there", pair.source.join("link")).unwrap();
+        tree::pipe(&pair.source.join("pipe"));
+        fs::hard_link(pair.source.join("there"), pair.source.join("name")).unwrap();
+        fs::hard_link(pair.source.join("file"), pair.source.join("name of name")).unwrap();
+        fs::hard_link(pair.source.join("file"), pair.source.join("third")).unwrap();
+        pair.sync("after");
+        let inode = |name: &str| fs::metadata(pair.destination.join(name)).unwrap().ino();
+        assert_eq!(
+            (inode("name"), inode("name of name"), inode("third")),
+            (inode("there"), inode("file"), inode("file"))
+        );
+    }
+}
+
+#[test]
+fn a_folder_that_may_not_be_emptied_stays_whole_as_a_dry_run_says() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for dir in ["spared", "folder"] {
+            fs::create_dir(pair.destination.join(dir)).unwrap();
+            tree::file(&pair.destination.join(dir).join("file"), b"content");
+            tree::file(&pair.source.join(dir), b"a file here");
+        }
+        tree::file(&pair.destination.join("spared/kept.tmp"), b"content");
+        for (flags, failed) in
+            [(&["--exclude=*.tmp"][..], 2), (&["--exclude=*.tmp", "--delete", "--delete-limit=100"], 1)]
+        {
+            let foretold = pair.run(&[flags, &["--dry-run"]].concat());
+            let run = pair.run(flags);
+            for run in [&foretold, &run] {
+                run.assert_exit(ExitCode::Partial);
+                let report = run.report();
+                assert_eq!(report.work.files_failed, failed, "{way:?}, {flags:?}: {report:?}");
+                assert!(report.failures.iter().all(|failure| failure.operation == "make way"), "{report:?}");
+            }
+            assert_eq!(foretold.report().failures, run.report().failures, "{way:?}");
+            assert!(pair.destination.join("folder/file").exists(), "{way:?}, {flags:?}");
+            assert!(pair.destination.join("spared/file").exists(), "{way:?}, {flags:?}");
+        }
+    }
+}

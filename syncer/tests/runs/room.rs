@@ -1,0 +1,86 @@
+//! A run that the destination has no room for is refused before it changes anything.
+
+use std::fs;
+
+use contract::ExitCode;
+
+use crate::common::{
+    disk::Disk,
+    oracle::{Snapshot, UNTOUCHED},
+    pair::{Pair, Way},
+    rng::Rng,
+    scratch, tree,
+};
+
+const MIB: usize = 1 << 20;
+
+/// A pair whose destination is on a disk of 32 MiB, of which some 25 are free.
+fn on_small_disk(way: Way) -> Option<(Pair, Disk)> {
+    let disk = Disk::new("ext4", 32 << 20, "")?;
+    let mut pair = Pair::new(way);
+    pair.destination = scratch::dir(&disk.path(), "copy");
+    Some((pair, disk))
+}
+
+#[test]
+fn a_run_without_room_is_refused_with_both_figures_and_changes_nothing() {
+    for way in Way::ALL {
+        let Some((pair, _disk)) = on_small_disk(way) else { return };
+        tree::file(&pair.source.join("small"), b"content");
+        pair.sync("before");
+        tree::file(&pair.source.join("large"), &vec![7; 40 * MIB]);
+        tree::file(&pair.source.join("small"), b"other content");
+        let before = Snapshot::of(&pair.destination);
+        for flags in [&["--delete"][..], &["--delete", "--dry-run"]] {
+            let run = pair.refuse(flags, ExitCode::Guard, "NotEnoughSpace");
+            let message = &run.ends().next().unwrap().report().message;
+            let needed = 40 * MIB;
+            assert!(message.contains(&format!("at least {needed} bytes")), "{message}");
+            assert!(message.contains(" are free"), "{message}");
+            Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a refused run");
+        }
+        let forced = pair.run(&["--force"]);
+        forced.assert_exit(ExitCode::Partial);
+        assert!(forced.report().notes.iter().any(|note| note.contains("--force overrode")), "{forced:?}");
+        assert!(!pair.destination.join("large").exists());
+    }
+}
+
+#[test]
+fn what_takes_no_room_is_not_counted() {
+    for way in Way::ALL {
+        let Some((pair, _disk)) = on_small_disk(way) else { return };
+        tree::sparse(&pair.source.join("sparse"), &mut Rng::new(1));
+        fs::File::options().write(true).open(pair.source.join("sparse")).unwrap().set_len(1 << 30).unwrap();
+        tree::file(&pair.source.join("large"), &vec![7; 15 * MIB]);
+        fs::hard_link(pair.source.join("large"), pair.source.join("link")).unwrap();
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.assert_copy("sparse files and hard links");
+        // The file would be staged beside the old one.
+        tree::file(&pair.source.join("new"), &vec![8; 15 * MIB]);
+        fs::rename(pair.source.join("new"), pair.source.join("large")).unwrap();
+        fs::remove_file(pair.source.join("link")).unwrap();
+        fs::remove_file(pair.source.join("sparse")).unwrap();
+        pair.refuse(&["--delete", "--delete-limit=100"], ExitCode::Guard, "NotEnoughSpace");
+        let in_place = pair.run(&["--delete", "--delete-limit=100", "--write=in-place", "--force"]);
+        assert_ne!(in_place.report().reason.as_deref(), Some("NotEnoughSpace"));
+    }
+}
+
+#[test]
+fn deletes_before_all_else_make_room_and_pass_the_guard_first() {
+    for way in Way::ALL {
+        let Some((pair, _disk)) = on_small_disk(way) else { return };
+        fs::create_dir(pair.source.join("gone")).unwrap();
+        tree::file(&pair.source.join("gone/old"), &vec![7; 15 * MIB]);
+        pair.sync("before");
+        fs::remove_dir_all(pair.source.join("gone")).unwrap();
+        tree::file(&pair.source.join("new"), &vec![8; 16 * MIB]);
+        pair.refuse(&["--delete", "--delete-limit=100"], ExitCode::Guard, "NotEnoughSpace");
+        pair.refuse(&["--delete=before"], ExitCode::Guard, "DeleteLimitExceeded");
+        let run = pair.run(&["--delete=before", "--delete-limit=100"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, 2);
+        pair.assert_copy("after deletes that came first");
+    }
+}
