@@ -80,7 +80,7 @@ fn await_stage(destination: &Path, run: &str, index: usize, stage: u8) {
     let run = blake3::hash(run.as_bytes());
     loop {
         let board = fs::read(destination.join(".volferry/shards/board")).unwrap_or_default();
-        let is_there = board.get(36 + 9 * index).is_some_and(|there| *there >= stage);
+        let is_there = board.get(36 + 17 * index).is_some_and(|there| *there >= stage);
         if is_there && board[16..32] == run.as_bytes()[..16] {
             return;
         }
