@@ -646,7 +646,7 @@ mod tests {
         const LINK: &str = "connect connect_timeout identity listen";
         const WIRE: &str = "bandwidth_limit compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume no_delete once";
-        const PARAMS: &str = "compare delete delete_limit dry_run exclude expect_volume force ignore_files include \
+        const PARAMS: &str = "compare delete delete_anyway delete_limit dry_run exclude expect_volume force ignore_files include \
                               max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs ownership shard verify write";
         for (command, flags) in [
