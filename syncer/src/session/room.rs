@@ -57,7 +57,7 @@ impl Room {
         let stat = rustix::fs::fstatfs(root).ok()?;
         let is_local = source.is_some();
         let shares_with_source = source.is_some_and(|source| device(source) == device(root));
-        let sharing = match i64::from(stat.f_type) {
+        let sharing = match stat.f_type {
             EXT4 => Sharing::NotBlocks,
             TMPFS => Sharing::Never,
             XFS if shares_with_source => return None,
@@ -194,7 +194,7 @@ impl<'a> Needed<'a> {
         match self.room.sharing {
             Sharing::NotBlocks if size < self.room.block => {}
             Sharing::Clones if size > MAX_PACKED_BYTES => {
-                self.largest_unlike = self.largest_unlike.max(bytes)
+                self.largest_unlike = self.largest_unlike.max(bytes);
             }
             _ => {
                 self.written = self.written.saturating_add(bytes);
