@@ -294,6 +294,29 @@ fn a_suspended_job_is_skipped_and_named() {
 }
 
 #[test]
+fn folders_that_contain_one_another_are_refused_before_anything_runs() {
+    let stage = Stage::new("exit 0");
+    fs::create_dir(stage.path("in")).unwrap();
+    std::os::unix::fs::symlink(".", stage.path("link")).unwrap();
+    let dir = |name: &str| stage.path(name).to_string_lossy().into_owned();
+    let whole = JOB.replace(", path: /in", "");
+    for (job, source, destination) in [
+        (&whole, dir("in"), dir("in")),
+        (&whole, dir(""), dir("link/in/new")),
+        (&JOB.to_string(), dir(""), dir("in")),
+    ] {
+        fs::write(stage.path("job.yaml"), job).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_volferry-operator"));
+        command.arg("run").arg(stage.path("job.yaml")).arg("--volferry").arg(stage.path("volferry"));
+        command.args(["--volume", &format!("a={source}"), "--volume", &format!("b={destination}")]);
+        let output = command.env("NOTES", stage.path("notes")).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{source} {destination}");
+        assert!(stderr(&output).contains("contain one another"), "{}", stderr(&output));
+        assert!(!stage.path("notes").exists());
+    }
+}
+
+#[test]
 fn nothing_runs_if_one_of_the_documents_is_wrong() {
     let stage = Stage::new("exit 0");
     fs::write(stage.path("job.yaml"), format!("{JOB}---{}", JOB.replace("delete: true", "delete: maybe")))

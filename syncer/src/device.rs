@@ -94,16 +94,18 @@ pub enum Found {
     Nothing,
     /// A block device.
     Device,
-    /// A regular file, which can only be meant as the image of a device.
+    /// A regular file that is the image of a device.
     Image,
+    /// A regular file.
+    File,
     /// Anything else: a folder, if it is of any use.
     Other,
 }
 
 impl Found {
-    /// Looks at `place`. Below its trusted folder no symbolic link is followed, and no device node taken for a device: who writes to a
+    /// Looks at `place`, where a regular file is an image if there are `images`. Below its trusted folder no symbolic link is followed, and no device node taken for a device: who writes to a
     /// volume does not say which of the machine's devices are used.
-    pub fn at(place: &Place) -> Self {
+    pub fn at(place: &Place, images: bool) -> Self {
         let found = match place.below.split_last() {
             None => rustix::fs::stat(&place.trusted).map_err(io::Error::from),
             Some((_, name)) => {
@@ -112,7 +114,8 @@ impl Found {
         };
         match found.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::BlockDevice) if place.below.is_root() => Self::Device,
-            Ok(FileType::RegularFile) => Self::Image,
+            Ok(FileType::RegularFile) if images => Self::Image,
+            Ok(FileType::RegularFile) => Self::File,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Nothing,
             _ => Self::Other,
         }
@@ -127,7 +130,7 @@ impl Found {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Device => "a block device",
-            Self::Image => "a file",
+            Self::Image | Self::File => "a file",
             Self::Nothing | Self::Other => "a folder",
         }
     }
@@ -352,7 +355,9 @@ mod tests {
             (below("none"), Found::Nothing),
             (below("none/image"), Found::Nothing),
         ] {
-            assert_eq!(Found::at(&place), found, "{place:?}");
+            assert_eq!(Found::at(&place, true), found, "{place:?}");
+            let plain = if found == Found::Image { Found::File } else { found };
+            assert_eq!(Found::at(&place, false), plain, "{place:?}");
         }
         assert!(Opened::to_read(&below("link")).is_err());
         let [one, other] = [below("image"), Place::from(&dir.path().join("link"))];

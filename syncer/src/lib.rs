@@ -29,4 +29,5 @@ pub mod slice;
 pub mod snapshot;
 pub mod spool;
 pub mod transport;
+pub mod whereabouts;
 pub mod wire;

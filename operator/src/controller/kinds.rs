@@ -3,7 +3,7 @@
 //! The spec does not say which kind a volume is; its claim does (`volumeMode`). A device goes onto a device, or into a file of a file
 //! system as its image, and back from there.
 
-use contract::Side;
+use contract::{RunParams, Side};
 
 use super::{
     claims::{self, Claim},
@@ -37,7 +37,9 @@ const FIELDS: [(&str, &str); 15] = [
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJob, Fault> {
     let is_block = |side| claims::is_block(claims.iter().find(|claim| claim.side == side)?);
     let (Some(source), Some(sink)) = (is_block(Side::Source), is_block(Side::Sink)) else { return Ok(job) };
+    let params = RunParams { image: source || sink, ..job.params };
     let job = ValidatedSyncJob {
+        params,
         source: VolumeFolder { is_block: source, ..job.source },
         destination: VolumeFolder { is_block: sink, ..job.destination },
         ..job

@@ -312,6 +312,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         connections: connections(&spec.transfer)?,
         shard: None,
         expect_volume: None,
+        image: false,
         demands: Demands::default(),
     })
 }

@@ -9,6 +9,7 @@ mod pair;
 
 use std::{
     io::{self, Write as _},
+    os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -77,6 +78,18 @@ pub enum LocalError {
     /// No folder stands for a claim.
     #[error("no folder stands for the claim {0}: add --volume {0}=DIR")]
     NoVolume(String),
+    /// A run would copy a folder into itself.
+    #[error(
+        "job {job}: the folders {source_dir} and {destination_dir} contain one another: name two that do not, with --volume"
+    )]
+    SameFolder {
+        /// The job's name.
+        job: String,
+        /// Where its source is.
+        source_dir: PathBuf,
+        /// Where its destination is.
+        destination_dir: PathBuf,
+    },
     /// It is not known where `volferry` is.
     #[error("cannot find the program volferry: say where it is with --volferry PATH")]
     NoProgram(#[source] io::Error),
@@ -100,7 +113,9 @@ pub enum LocalError {
 impl LocalError {
     fn exit(&self) -> ExitCode {
         match self {
-            Self::Manifest(_) | Self::NoVolume(_) | Self::NoProgram(_) => ExitCode::Usage,
+            Self::Manifest(_) | Self::NoVolume(_) | Self::NoProgram(_) | Self::SameFolder { .. } => {
+                ExitCode::Usage
+            }
             _ => ExitCode::Failed,
         }
     }
@@ -154,7 +169,43 @@ impl Folders {
             let (_, dir) = named.ok_or_else(|| LocalError::NoVolume(claim.clone()))?;
             Ok::<_, LocalError>(Folder { volume: dir.clone(), path: of.folder.as_str().into() })
         };
-        Ok(Self { source: folder(&job.source)?, destination: folder(&job.destination)? })
+        let folders = Self { source: folder(&job.source)?, destination: folder(&job.destination)? };
+        folders.refuse_overlap(job).map(|()| folders)
+    }
+
+    /// Refuses folders that contain one another, which would nest one level deeper in each run. One that is still to be made is judged
+    /// by the nearest folder above it that is there.
+    fn refuse_overlap(&self, job: &ValidatedSyncJob) -> Result<(), LocalError> {
+        let (Some(source), Some(destination)) = (real_path(&self.source), real_path(&self.destination))
+        else {
+            return Ok(());
+        };
+        match source.starts_with(&destination) || destination.starts_with(&source) {
+            true => Err(LocalError::SameFolder {
+                job: job.name.clone(),
+                source_dir: source,
+                destination_dir: destination,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The path of a folder without symbolic links, as far as it is there.
+fn real_path(folder: &Folder) -> Option<PathBuf> {
+    let path = Path::new(&folder.volume).join(folder.path.trim_start_matches('/'));
+    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let (above, real) = there?;
+    Some(real.join(path.strip_prefix(above).ok()?))
+}
+
+impl Folders {
+    /// Whether an end is a block device, so that a file at the other is the image of one.
+    fn has_device(&self) -> bool {
+        let is_device = |folder: &Folder| {
+            std::fs::metadata(&folder.volume).is_ok_and(|found| found.file_type().is_block_device())
+        };
+        is_device(&self.source) || is_device(&self.destination)
     }
 }
 
@@ -171,6 +222,7 @@ async fn run_one(
     let params = RunParams {
         run: names::run_id(&job.name, 1),
         dry_run: display.is_dry(),
+        image: folders.has_device(),
         expect_volume: destination::expected(&status, job, None),
         ..job.params.clone()
     };

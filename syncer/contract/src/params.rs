@@ -149,6 +149,8 @@ pub struct Demands {
     pub exclude: Vec<String>,
     /// Every other destination is refused.
     pub expect_volume: Option<VolumeId>,
+    /// A regular file is the image of a disk.
+    pub image: bool,
 }
 
 impl Demands {
@@ -163,6 +165,7 @@ impl Demands {
             delete_limit: (params.delete && guarded).then_some(params.delete_limit),
             exclude: params.exclude.clone(),
             expect_volume: params.expect_volume.filter(|_| guarded),
+            image: params.image,
         }
     }
 
@@ -172,6 +175,7 @@ impl Demands {
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
         flag(self.dry_run, "--dry-run");
         flag(self.no_delete, "--no-delete");
+        flag(self.image, "--image");
         let mut value = |name: &str, value: &dyn fmt::Display| args.push(format!("{name}={value}"));
         if !self.run.is_empty() {
             value("--run", &self.run);
@@ -250,6 +254,9 @@ pub struct RunParams {
     /// The destination of the last run: another one is refused.
     #[serde(default)]
     pub expect_volume: Option<VolumeId>,
+    /// A regular file is the image of a disk, of which only what differs is written, in place.
+    #[serde(default)]
+    pub image: bool,
     /// What the owner of the destination demands. No peer can say it, and the source has none.
     #[serde(skip)]
     pub demands: Demands,
@@ -285,7 +292,24 @@ impl RunParams {
         OF_TREES.iter().filter(|(_, asked)| asked(self)).map(|(flag, _)| *flag)
     }
 
-    /// The flags of `volferry send`, `receive` and `sync` that mean these parameters. Values are joined with `=`, so that a
+    /// The flags that these parameters need and that a run of a single file refuses, because they choose among the entries of a folder.
+    pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
+        const OF_FOLDERS: [&str; 10] = [
+            "--delete",
+            "--delete-limit",
+            "--include",
+            "--exclude",
+            "--ignore-files",
+            "--min-size",
+            "--max-size",
+            "--no-hard-links",
+            "--no-specials",
+            "--shard",
+        ];
+        self.flags_of_trees().filter(|flag| OF_FOLDERS.contains(flag))
+    }
+
+    /// The flags of `volferry send` and `sync` that mean these parameters. Values are joined with `=`, so that a
     /// pattern may begin with a dash.
     pub fn to_args(&self) -> Vec<String> {
         let defaults = Self::default();
@@ -293,6 +317,7 @@ impl RunParams {
         let mut flag = |on: bool, name: &str| on.then(|| args.push(name.to_string()));
         flag(self.dry_run, "--dry-run");
         flag(self.verify, "--verify");
+        flag(self.image, "--image");
         let before = self.delete_timing == DeleteTiming::Before;
         flag(self.delete && !before, "--delete");
         flag(self.delete && before, "--delete=before");

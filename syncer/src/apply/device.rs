@@ -50,7 +50,7 @@ impl Device {
     /// # Errors
     /// Where it is too small, or in use.
     pub fn take(place: &Place, len: u64, holes: bool) -> Result<Self, DeviceError> {
-        let (path, found) = (place.path(), Found::at(place));
+        let (path, found) = (place.path(), Found::at(place, true));
         let made_in = match found {
             // As with folders: what is missing is made below a volume's own folder, and nothing on the way to it.
             Found::Nothing if place.below.is_root() => Some(Root::enter(&device::folder_of(place))?),
@@ -60,7 +60,7 @@ impl Device {
         let flags = match found {
             Found::Nothing => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
             Found::Device => OFlags::RDWR | OFlags::EXCL,
-            Found::Image | Found::Other => OFlags::RDWR,
+            Found::Image | Found::File | Found::Other => OFlags::RDWR,
         };
         let mut opened = Opened::open(place, flags, Mode::RUSR | Mode::WUSR)?;
         if opened.is_block() {

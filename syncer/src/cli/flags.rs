@@ -51,7 +51,8 @@ const SYNC_EXAMPLES: &str = "\
 Examples:
   volferry sync /srv/data /mnt/backup/data
   volferry sync --delete --delete-limit 10 --exclude /cache/ /srv/data /mnt/backup/data
-  volferry sync /dev/vg0/data-snapshot /mnt/backup/data.img";
+  volferry sync notes.txt /mnt/backup/
+  volferry sync --image /dev/vg0/data-snapshot /mnt/backup/data.img";
 
 /// Keeps one folder's files in step with another's, on this machine or over an encrypted link.
 #[derive(Debug, Parser)]
@@ -76,8 +77,9 @@ pub(super) enum Command {
     /// Serves runs until it is told to stop by SIGINT or SIGTERM, or one run with --once. An end that listens
     /// prints one line of JSON with its real address on standard output once it does.
     ///
-    /// DST may also be a block device that is not in use, or a file for the image of one, which is made if it
-    /// is not there; SRC is then a block device or an image, too. See `volferry help sync`.
+    /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file
+    /// DST. DST may also be a block device that is not in use, or with --image a file for the image of one, which is
+    /// made if it is not there; SRC is then a block device or an image, too. See `volferry help sync`.
     #[command(override_usage = "volferry receive [OPTIONS] --identity <FILE> \
                                 (--listen <IP:PORT> | --connect <HOST:PORT>) <DST>")]
     #[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -85,7 +87,8 @@ pub(super) enum Command {
 
     /// Send a folder's files to a `volferry receive`: one run
     ///
-    /// SRC may also be a block device or an image of one; DST is then one, too. See `volferry help sync`.
+    /// SRC may also be one file, a block device, or with --image the image of a disk; of the last two, DST is one,
+    /// too. See `volferry help sync`.
     #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
                                 (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
     #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -93,7 +96,10 @@ pub(super) enum Command {
 
     /// Bring one folder of this machine in step with another, with no network
     ///
-    /// Or a block device, or the image of one in a file, with another: of those all content is compared in
+    /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file DST,
+    /// with its owner, mode and times, as a file of a folder would. A symbolic link to a file at DST is replaced.
+    ///
+    /// Or a block device, or with --image the image of one in a file, with another: of those all content is compared in
     /// every run, and only what differs is written, in place. So a run that is cut off leaves a mixture of old
     /// and new, which the next run puts right: where that matters, take a snapshot of DST first, and let SRC be
     /// one, as nothing tells that a device changed while it was read. DST must not be mounted or otherwise in
@@ -240,6 +246,10 @@ pub(super) struct ParamFlags {
     #[arg(long)]
     verify: bool,
 
+    /// Take a regular file for the image of a disk, of which only what differs is written, in place
+    #[arg(long)]
+    image: bool,
+
     /// Remove what the source does not have: when all else is there, or `before`, which makes room
     ///
     /// A folder that something else replaces stays until that has arrived, in either case.
@@ -383,6 +393,10 @@ pub(super) struct DemandFlags {
     #[arg(long)]
     no_delete: bool,
 
+    /// Take DST, where it is a regular file or not there, for the image of a disk
+    #[arg(long, help_heading = "Files")]
+    image: bool,
+
     /// Refuse a run that would remove more than this share of DST's entries
     #[arg(long, value_name = "PERCENT")]
     delete_limit: Option<DeleteLimit>,
@@ -402,8 +416,8 @@ pub(super) struct DemandFlags {
 
 impl From<DemandFlags> for Demands {
     fn from(flags: DemandFlags) -> Self {
-        let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, run } = flags;
-        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume }
+        let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, image, run } = flags;
+        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, image }
     }
 }
 
@@ -456,6 +470,7 @@ impl From<ParamFlags> for RunParams {
             run: flags.run,
             dry_run: flags.dry_run,
             verify: flags.verify,
+            image: flags.image,
             delete: flags.delete.is_some(),
             delete_timing: flags.delete.unwrap_or_default(),
             delete_anyway: flags.delete_anyway,
@@ -588,7 +603,7 @@ mod tests {
     prop_compose! {
         fn any_params()(
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
-            (dry_run, verify, delete_anyway, before) in any::<(bool, bool, bool, bool)>(),
+            (dry_run, verify, image, delete_anyway, before) in any::<(bool, bool, bool, bool, bool)>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
             (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
@@ -600,6 +615,7 @@ mod tests {
                 run,
                 dry_run,
                 verify,
+                image,
                 delete,
                 delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
                 delete_anyway,
@@ -645,8 +661,8 @@ mod tests {
         const OUTPUT: &str = "help log_format progress report run verbose";
         const LINK: &str = "connect connect_timeout identity listen";
         const WIRE: &str = "bandwidth_limit compression connections";
-        const DEMANDS: &str = "delete_limit dry_run exclude expect_volume no_delete once";
-        const PARAMS: &str = "compare delete delete_anyway delete_limit dry_run exclude expect_volume force ignore_files include \
+        const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
+        const PARAMS: &str = "compare delete delete_anyway delete_limit dry_run exclude expect_volume force ignore_files image include \
                               max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs ownership shard verify write";
         for (command, flags) in [

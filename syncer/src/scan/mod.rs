@@ -153,6 +153,8 @@ pub struct Totals {
 pub struct ScanOptions {
     /// What to leave out.
     pub filter: Filter,
+    /// The only entry of the root that is looked at, by its name.
+    pub only: Option<Box<[u8]>>,
     /// Read ignore files, and leave out what they say.
     pub ignore_files: bool,
     /// Leave modes out of the comparison.
@@ -468,7 +470,7 @@ impl Walk<'_> {
         let (mut leaves_out, mut owners) = (false, Owners::default());
         for name in names.iter() {
             self.monitor.check()?;
-            if work.id == ROOT && name.to_bytes() == OWN_DIR {
+            if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
                 continue;
             }
             match self.entry(work, fd, name, rules, attrs, &mut scratch) {
@@ -498,6 +500,11 @@ impl Walk<'_> {
             }
         }
         Ok(Listed { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into() })
+    }
+
+    /// Whether an entry of the root of this name takes part.
+    fn takes(&self, name: &CStr) -> bool {
+        self.options.only.as_ref().is_none_or(|only| **only == *name.to_bytes())
     }
 
     fn entry<'b>(

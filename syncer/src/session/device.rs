@@ -40,20 +40,20 @@ fn check_params(params: &RunParams) -> Result<(), SessionError> {
     }
 }
 
-/// What there is at one end's place. `flag` names a folder below it.
+/// What there is at one end's place, where a regular file is an image if there are `images`. `flag` names a folder below it.
 ///
 /// # Errors
 /// Where a folder below a device, or below a file, is named.
-pub(super) fn look(place: &Place, flag: &'static str) -> Result<Found, SessionError> {
-    if !place.below.is_root() && Found::at(&Place::from(&place.trusted)).is_device() {
+pub(super) fn look(place: &Place, flag: &'static str, images: bool) -> Result<Found, SessionError> {
+    if !place.below.is_root() && Found::at(&Place::from(&place.trusted), images).is_device() {
         return Err(SessionError::NotForDevices { flag });
     }
-    Ok(Found::at(place))
+    Ok(Found::at(place, images))
 }
 
 /// Refuses a destination to which a tree cannot be synced. `source` says what the tree is.
 pub(super) fn refuse_tree(place: &Place, found: Found, source: &str) -> Result<(), SessionError> {
-    match found.is_device() {
+    match found.is_device() || found == Found::File {
         true => Err(SessionError::Kinds(format!(
             "{source} is a folder, and the destination {} is {}: name a folder there, or a block device or an image as the source",
             place.path().display(),
@@ -63,9 +63,25 @@ pub(super) fn refuse_tree(place: &Place, found: Found, source: &str) -> Result<(
     }
 }
 
-/// Refuses a destination to which a device cannot be synced. `source` says what the device is.
-fn refuse_folder(place: &Place, found: Found, source: &str) -> Result<(), SessionError> {
+/// Refuses `--image` for a source that is a folder.
+pub(super) fn refuse_image(place: &Place, found: Found, params: &RunParams) -> Result<(), SessionError> {
+    match found == Found::Other && params.image {
+        true => Err(SessionError::Kinds(format!(
+            "the source {} is a folder, and --image is for the image of a disk: name a file, or leave --image out",
+            place.path().display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a destination to which a device cannot be synced. `source` says what the device is, and `images` that --image was given.
+fn refuse_folder(place: &Place, found: Found, source: &str, images: bool) -> Result<(), SessionError> {
     match found {
+        Found::File | Found::Nothing if !images => Err(SessionError::Kinds(format!(
+            "{source} is a block device or the image of one, and the destination {} is a file or is not there: add --image at this \
+             end if it is to be the image of a disk, or name a block device",
+            place.path().display()
+        ))),
         Found::Other => Err(SessionError::Kinds(format!(
             "{source} is a block device or the image of one, and the destination {} is neither: name a block device or a file there \
              (--destination-path names a file below a folder), or a folder as the source",
@@ -84,7 +100,13 @@ pub(super) fn send(
 ) -> Result<Report, SessionError> {
     check_params(params)?;
     let opened = Opened::to_read(place).map_err(SessionError::SourceDevice)?;
-    let hello = Hello { params: params.clone(), attrs: Classes::NONE, device: Some(opened.len()) };
+    let hello = Hello {
+        params: params.clone(),
+        attrs: Classes::NONE,
+        device: Some(opened.len()),
+        file: None,
+        whereabouts: Default::default(),
+    };
     peer.control.send(&Message::Hello(Box::new(hello)))?;
     watch.enter(Phase::Plan);
     serve(Origin::Device(&opened), &device::tree(opened.len()), peer, params, watch)
@@ -100,7 +122,8 @@ pub(super) fn receive(
     bytes_on_wire: &dyn Fn() -> u64,
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
-    refuse_folder(place, look(place, "--destination-path")?, "the source")?;
+    let images = params.demands.image;
+    refuse_folder(place, look(place, "--destination-path", images)?, "the source", images)?;
     check_params(params)?;
     if !(1..=MAX_BYTES).contains(&len) {
         return Err(TransportError::Nonsense("a device has no bytes, or more than one may have").into());
@@ -136,8 +159,8 @@ pub(super) fn sync(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     watch.enter(Phase::Scan);
-    let found = look(to, "--destination-path")?;
-    refuse_folder(to, found, &format!("the source {}", from.path().display()))?;
+    let found = look(to, "--destination-path", params.image)?;
+    refuse_folder(to, found, &format!("the source {}", from.path().display()), params.image)?;
     check_params(params)?;
     let opened = Opened::to_read(from).map_err(SessionError::SourceDevice)?;
     refuse_itself(&opened, from, to, found)?;
@@ -248,7 +271,7 @@ impl Run<'_> {
         hashes: &mut dyn SourceHashes,
         tell: &mut dyn FnMut(PlannedAction) -> Result<(), TransportError>,
     ) -> Result<Vec<String>, SessionError> {
-        let found = Found::at(self.place);
+        let found = Found::at(self.place, true);
         let (mut notes, mut differences) =
             (Vec::new(), Differences { parts: 1, bytes: self.len, changed: 0 });
         if found.is_device() {

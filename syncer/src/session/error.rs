@@ -34,6 +34,9 @@ pub enum SessionError {
         /// The source's root.
         path: PathBuf,
     },
+    /// The folder that a file is to go to cannot be opened.
+    #[error("cannot use the destination")]
+    Folder(#[source] RootError),
     /// The source's device, or its image, cannot be read.
     #[error("cannot read the source")]
     SourceDevice(#[source] DeviceError),
@@ -50,6 +53,20 @@ pub enum SessionError {
     NotForDevices {
         /// As it is typed.
         flag: &'static str,
+    },
+    /// A flag that chooses among the entries of a folder, for a single file.
+    #[error("{flag} is for folders, and the source is a single file: leave it out")]
+    NotForFiles {
+        /// As it is typed.
+        flag: &'static str,
+    },
+    /// The single file of a run cannot be read.
+    #[error("cannot read the source {path}: {why}")]
+    SourceFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// A tree cannot be read at all.
     #[error("cannot read the tree at {path}")]
@@ -96,11 +113,14 @@ impl SessionError {
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),
+            Self::Folder(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::SourceDevice(_) => (ExitCode::Failed, "DeviceUnreadable"),
             Self::Device(DeviceError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
             Self::Device(DeviceError::TooSmall { .. }) => (ExitCode::Failed, "DestinationTooSmall"),
             Self::Device(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Kinds(_) => (ExitCode::Usage, "KindMismatch"),
+            Self::NotForFiles { .. } => (ExitCode::Usage, "NotForFiles"),
+            Self::SourceFile { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::NotForDevices { .. } => (ExitCode::Usage, "NotForDevices"),
             Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
             Self::Shard(_) => (ExitCode::PeerLost, "ShardLost"),

@@ -273,6 +273,11 @@ impl<'a> Executor<'a> {
         self.unfinished.push(Unfinished { path: path.clone(), inode, meta, attrs: Some(attrs.into()) });
     }
 
+    /// Leaves the root's own metadata as it becomes.
+    pub(super) fn leave_root(&mut self) {
+        self.expected.insert(RelPath::root());
+    }
+
     /// Has the root's own metadata set at the end, where it is not `wanted` already.
     pub(super) fn expect_root(&mut self, wanted: Meta, attrs: Attrs<'_>) {
         let have = self.sink.root_meta;

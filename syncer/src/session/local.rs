@@ -1,6 +1,6 @@
 //! Both trees in one process: the same plan and apply, and content copied from the source's files.
 
-use std::{collections::VecDeque, io, os::fd::AsFd as _, path::Path};
+use std::{collections::VecDeque, io, os::fd::AsFd as _};
 
 use async_channel::{Receiver, Sender};
 use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
@@ -17,6 +17,7 @@ use super::{
     rewrite::{Zeros, differences},
     room::Room,
     shards::Crew,
+    single::{self, Named, Subject, last_name},
     sink::{self, Applying, Planned, make_report, open_destination, scan_tree},
     source::last_run,
     verify::Verifier,
@@ -45,33 +46,41 @@ pub(super) fn run(
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
-    let found = device::look(from, "--source-path")?;
+    let found = device::look(from, "--source-path", params.image)?;
     if found.is_device() {
         return device::sync(from, to, params, watch);
     }
-    let there = device::look(to, "--destination-path")?;
-    device::refuse_tree(to, there, &format!("the source {}", from.path().display()))?;
+    device::refuse_image(from, found, params)?;
+    let from_path = from.path();
+    let source = Subject::of_source(from, found, params)?;
+    let there = device::look(to, "--destination-path", params.image)?;
+    if !source.is_file() {
+        device::refuse_tree(to, there, &format!("the source {}", from_path.display()))?;
+    }
+    let sink_subject = Subject::of_destination(to, source.is_file().then(|| last_name(from)))?;
+    sink_subject.find_folder(to)?;
     watch.enter(Phase::Scan);
     let monitor = watch.monitor();
-    let (from_path, to_path) = (from.path(), to.path());
+    let (from, to) = (&source.place, &sink_subject.place);
     let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
     let root = Root::enter(from).map_err(SessionError::Source)?;
-    refuse_overlap(from, to)?;
+    refuse_overlap(&source, &sink_subject)?;
     let reading = Reading::hold(&root, from)?;
     let (destination, mut notes) = Target::open(to, params, Some(&root))?;
     notes.extend(reading.note.clone());
     let doubt = destination.doubtful_since();
     let failures = Failures::default();
     let (tree, sink) = std::thread::scope(|scope| {
-        let source =
-            scope.spawn(|| scan_tree(&from_path, &root, params, Side::Source, None, &failures, monitor));
+        let scanned =
+            scope.spawn(|| scan_tree(&source, &root, params, Side::Source, None, &failures, monitor));
         let sink = match destination.root() {
-            Some(root) => scan_tree(&to_path, root, params, Side::Sink, doubt, &failures, monitor),
+            Some(root) => scan_tree(&sink_subject, root, params, Side::Sink, doubt, &failures, monitor),
             None => Ok(Tree::empty()),
         };
-        let source = source.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
-        Ok::<_, SessionError>((source?, sink?))
+        let scanned = scanned.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
+        Ok::<_, SessionError>((scanned?, sink?))
     })?;
+    single::check_found(&source, &from_path, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,
         root_attrs: tree.root_attrs.clone(),
@@ -82,8 +91,19 @@ pub(super) fn run(
         source: SourceDone::default(),
     };
     let tree = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
-    let source = AtHand { tree, head, origin: Origin::Tree(&root), ready: &|_, _| Ok(None) };
-    bring(source, Found { target: destination, sink, path: &to_path, notes }, params, &failures, watch)
+    let head = if source.is_file() { sink::of_same_root(head, &sink) } else { head };
+    let origin = match &source.only {
+        Some(name) => Origin::File(&root, name),
+        None => Origin::Tree(&root),
+    };
+    let source = AtHand { tree: Named::new(tree, &sink_subject), head, origin, ready: &|_, _| Ok(None) };
+    bring(
+        source,
+        Found { target: destination, sink, subject: &sink_subject, notes },
+        params,
+        &failures,
+        watch,
+    )
 }
 
 /// A source at hand: its tree, and the way to the content of its files.
@@ -102,7 +122,7 @@ pub(super) type Ready<'a> = dyn Fn(&Compared, Option<&Root>) -> Result<Option<St
 pub(super) struct Found<'a> {
     pub target: Target,
     pub sink: Tree,
-    pub path: &'a Path,
+    pub subject: &'a Subject,
     pub notes: Vec<String>,
 }
 
@@ -115,7 +135,8 @@ pub(super) fn bring<T: SourceTree>(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     let AtHand { tree: mut source, head, origin, ready } = source;
-    let Found { target: destination, sink, path: to_path, mut notes } = found;
+    let Found { target: destination, sink, subject, mut notes } = found;
+    let keeps_root = subject.is_file();
     let monitor = watch.monitor();
     watch.enter(Phase::Plan);
     let (policy, may_move) = (sink::policy(params, destination.settings()), sink::may_move(params));
@@ -151,7 +172,8 @@ pub(super) fn bring<T: SourceTree>(
     let context = Context { destination: &destination, failures, counters: &counters, monitor };
     let crew = Crew::new(&destination, monitor, None);
     let room = origin.root().ok().and_then(|source| Room::of(destination.root(), Some(source)));
-    let applying = Applying { context, params, head: &head, plan: &plan, crew: crew.as_ref(), room };
+    let crew = crew.as_ref();
+    let applying = Applying { context, params, head: &head, plan: &plan, crew, room, keeps_root };
     let applied = applying.apply(watch, &mut |executor| {
         copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))
     });
@@ -164,7 +186,7 @@ pub(super) fn bring<T: SourceTree>(
             params,
             settings: destination.settings(),
             root: destination.root(),
-            path: to_path,
+            subject,
             failures,
             monitor,
         };
@@ -237,9 +259,10 @@ fn report(
     report
 }
 
-/// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet.
-fn refuse_overlap(from: &Place, to: &Place) -> Result<(), SessionError> {
-    let (Some(from), Some(to)) = (from.real_path(), to.real_path()) else { return Ok(()) };
+/// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet. Two files of one folder are
+/// apart if their names are.
+fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> {
+    let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
     let overlap = |what: &str| {
         Err(SessionError::SameTree(format!(
             "the destination {} {what} the source {}: choose folders that do not contain one another",
@@ -248,6 +271,12 @@ fn refuse_overlap(from: &Place, to: &Place) -> Result<(), SessionError> {
         )))
     };
     match () {
+        () if source.is_file() && (from != to || source.only != sink.only) => Ok(()),
+        () if source.is_file() => Err(SessionError::SameTree(format!(
+            "the destination is the source, the file {} of {}: name another destination",
+            String::from_utf8_lossy(source.only.as_deref().unwrap_or_default()),
+            from.display()
+        ))),
         () if from == to => overlap("is"),
         () if to.starts_with(&from) => overlap("lies in"),
         () if from.starts_with(&to) => overlap("contains"),

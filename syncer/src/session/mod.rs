@@ -29,6 +29,7 @@ mod restore;
 mod rewrite;
 mod room;
 mod shards;
+mod single;
 mod sink;
 mod sketch;
 mod source;

@@ -50,6 +50,8 @@ impl LastDir {
 pub(super) enum Origin<'a> {
     /// A tree.
     Tree(&'a Root),
+    /// The file of this name in a folder, whatever it is called at the destination.
+    File(&'a Root, &'a [u8]),
     /// A device, or the image of one; its parts are the files.
     Device(&'a Opened),
     /// A snapshot, whose files' content is in a store.
@@ -78,7 +80,7 @@ impl<'a> Origin<'a> {
     /// When it is a device.
     pub(super) fn root(self) -> io::Result<&'a Root> {
         match self {
-            Self::Tree(root) => Ok(root),
+            Self::Tree(root) | Self::File(root, _) => Ok(root),
             Self::Device(_) | Self::Stored(_) => Err(Errno::NOTDIR.into()),
         }
     }
@@ -98,6 +100,7 @@ impl<'a> Origin<'a> {
     ) -> io::Result<SourceFile> {
         match self {
             Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name),
+            Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own),
             Self::Device(device) => SourceFile::part(device, name),
             Self::Stored(stored) => stored.open(id, name),
         }

@@ -18,6 +18,7 @@ use super::{
     execute::path_in,
     local::{AtHand, Found, Target, bring},
     read::{OfStore, Origin, SourceFile, Stored},
+    single::Subject,
     sink::scan_tree,
 };
 use crate::{
@@ -84,11 +85,11 @@ impl Restore<'_> {
         watch.enter(Phase::Scan);
         let (target, notes) = Target::open(&self.to, params, None)?;
         let failures = Failures::default();
-        let path = self.to.path();
+        let subject = Subject::of_tree(&self.to);
         let sink = match target.root() {
             Some(root) => {
                 let doubt = target.doubtful_since();
-                scan_tree(&path, root, params, Side::Sink, doubt, &failures, watch.monitor())?
+                scan_tree(&subject, root, params, Side::Sink, doubt, &failures, watch.monitor())?
             }
             None => Tree::empty(),
         };
@@ -96,7 +97,7 @@ impl Restore<'_> {
         let head = self.head(&sink)?;
         let ready = |compared: &Compared, root: Option<&Root>| self.check(&tree, compared, root);
         let source = AtHand { tree: &tree, head, origin: Origin::Stored(&tree), ready: &ready };
-        bring(source, Found { target, sink, path: &path, notes }, params, &failures, watch)
+        bring(source, Found { target, sink, subject: &subject, notes }, params, &failures, watch)
     }
 
     /// Where only a path is restored, the root stays as it is.

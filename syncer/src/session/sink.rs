@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    path::Path,
     sync::atomic::Ordering::Relaxed,
 };
 
@@ -22,6 +21,7 @@ use super::{
     remote, rfc3339,
     room::Room,
     shards::{Crew, to_transfer},
+    single::{Named, Subject},
     verify::Verifier,
 };
 use crate::{
@@ -35,6 +35,7 @@ use crate::{
     root::{Place, Root},
     scan::{DirId, ScanOptions, Totals, Tree, scan},
     transport::{Control, Peer, TransportError},
+    whereabouts::Whereabouts,
     wire::{Hello, Listed, Message, SourceDone, TreeHead, Welcome},
 };
 
@@ -70,25 +71,33 @@ pub(super) fn run(
     if let Some(len) = hello.device {
         return device::receive(place, len, peer, &hello.params, watch, bytes_on_wire);
     }
-    device::refuse_tree(place, device::look(place, "--destination-path")?, "the source")?;
+    let found = device::look(place, "--destination-path", demands.image)?;
+    if hello.file.is_none() {
+        device::refuse_tree(place, found, "the source")?;
+    }
+    let subject = Subject::of_destination(place, hello.file.as_deref())?;
+    subject.find_folder(place)?;
+    refuse_overlap(&hello, place)?;
     if hello.params.dry_run {
-        return rehearse(place, peer, &hello, watch, bytes_on_wire);
+        return rehearse(&subject, peer, &hello, watch, bytes_on_wire);
     }
     let Hello { params, attrs: visible, .. } = hello;
     let failures = Failures::default();
     let mut settings = Settings::resolve(&params.preserve)?;
     // What the source cannot see may be there all the same.
     settings.attrs = settings.attrs.and(visible);
-    let (destination, mut notes) = open_destination(place, &params, settings)?;
+    let (destination, mut notes) = open_destination(&subject.place, &params, settings)?;
     let doubt = destination.doubtful_since();
     let sink =
-        scan_tree(&place.path(), destination.root(), &params, Side::Sink, doubt, &failures, watch.monitor())?;
+        scan_tree(&subject, destination.root(), &params, Side::Sink, doubt, &failures, watch.monitor())?;
     if sink.has_attrs() {
         destination.found_attrs();
     }
     let mut source = RemoteTree::new(control);
     let head = source.head()?;
     merge(&failures, &head.source);
+    let head = if subject.is_file() { of_same_root(head, &sink) } else { head };
+    let mut source = Named::new(source, &subject);
 
     watch.enter(Phase::Plan);
     let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
@@ -109,7 +118,8 @@ pub(super) fn run(
     let mut done = head.source.clone();
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
     let room = Room::of(destination.root(), None);
-    let applying = Applying { context, params: &params, head: &head, plan: &plan, crew: crew.as_ref(), room };
+    let (crew, keeps_root) = (crew.as_ref(), subject.is_file());
+    let applying = Applying { context, params: &params, head: &head, plan: &plan, crew, room, keeps_root };
     let applied = applying.apply(watch, &mut |executor| {
         let unlike = executor.unlike_any(&plan.compared.dirs);
         executor.make_from(alike::look(destination.root(), &plan.sink, unlike, control, context.monitor)?);
@@ -128,7 +138,7 @@ pub(super) fn run(
             params: &params,
             settings: destination.settings(),
             root: destination.root(),
-            path: &place.path(),
+            subject: &subject,
             failures: &failures,
             monitor: watch.monitor(),
         };
@@ -142,6 +152,18 @@ pub(super) fn run(
     destination.close();
     control.send(&Message::Report(Box::new(report.clone())))?;
     Ok(report)
+}
+
+/// Refuses a destination that is the source's tree, lies in it or contains it: each run would nest it one level deeper.
+fn refuse_overlap(hello: &Hello, place: &Place) -> Result<(), SessionError> {
+    let here = Whereabouts::of(place, hello.whereabouts.run());
+    match hello.file.is_none() && hello.whereabouts.overlaps(&here) {
+        true => Err(SessionError::SameTree(format!(
+            "the destination {} is the source, lies in it or contains it, on one machine: choose folders that do not contain one another",
+            place.path().display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The run that the source asks for, as far as the owner of the destination lets it.
@@ -196,7 +218,7 @@ pub(super) fn open_destination(
 
 /// Runs the sink's end of a dry run.
 fn rehearse(
-    place: &Place,
+    subject: &Subject,
     peer: &Peer,
     Hello { params, attrs: visible, .. }: &Hello,
     watch: &mut Stopwatch<'_>,
@@ -206,14 +228,16 @@ fn rehearse(
     let failures = Failures::default();
     let mut settings = Settings::resolve(&params.preserve)?;
     settings.attrs = settings.attrs.and(*visible);
-    let (looked, mut notes) = Looked::at(place, params, settings, None)?;
+    let (looked, mut notes) = Looked::at(&subject.place, params, settings, None)?;
     let sink = match looked.root() {
-        Some(root) => scan_tree(&place.path(), root, params, Side::Sink, None, &failures, watch.monitor())?,
+        Some(root) => scan_tree(subject, root, params, Side::Sink, None, &failures, watch.monitor())?,
         None => Tree::empty(),
     };
     let mut source = RemoteTree::new(control);
     let head = source.head()?;
     merge(&failures, &head.source);
+    let head = if subject.is_file() { of_same_root(head, &sink) } else { head };
+    let mut source = Named::new(source, subject);
     watch.enter(Phase::Plan);
     let policy = policy(params, looked.settings);
     let owner = owners_filter(params)?;
@@ -255,6 +279,8 @@ pub(super) struct Applying<'a> {
     pub crew: Option<&'a Crew<'a>>,
     /// What is known of the destination's file system.
     pub room: Option<Room>,
+    /// The root's own metadata is none of the run's business.
+    pub keeps_root: bool,
 }
 
 /// What moves the content.
@@ -280,7 +306,7 @@ impl Applying<'_> {
         watch: &mut Stopwatch<'_>,
         transfer: &mut Transfer<'_>,
     ) -> Result<Vec<String>, SessionError> {
-        let Self { context, params, head, plan, crew, room } = *self;
+        let Self { context, params, head, plan, crew, room, keeps_root } = *self;
         let Planned { compared, sink } = plan;
         let failed = context.failures.count();
         let mut notes = guard::check(params, head, sink, compared, room, failed)?;
@@ -289,7 +315,9 @@ impl Applying<'_> {
             count_owners(context.destination.settings(), head, sink, context.counters);
         }
         let mut executor = Executor::new(context, sink, compared, params);
-        if leads {
+        if keeps_root {
+            executor.leave_root();
+        } else if leads {
             executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
         }
         for root in compared.dirs.iter().filter(|dir| dir.path.is_root()) {
@@ -340,7 +368,8 @@ impl Applying<'_> {
         }
         notes.extend(executor.finish()?);
         watch.enter(Phase::Commit);
-        let is_whole = failed + context.failures.count() == 0;
+        // A run of one file has not looked at the others that may be in doubt.
+        let is_whole = failed + context.failures.count() == 0 && !keeps_root;
         context.destination.commit(is_whole, context.monitor).map_err(|error| {
             match context.monitor.cancelled() {
                 true => TransportError::Canceled.into(),
@@ -410,7 +439,7 @@ pub(super) fn may_move(params: &RunParams) -> bool {
 
 /// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a `doubt` do not count as what they look like.
 pub(super) fn scan_tree(
-    path: &Path,
+    subject: &Subject,
     root: &Root,
     params: &RunParams,
     side: Side,
@@ -420,6 +449,7 @@ pub(super) fn scan_tree(
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
         doubt,
+        only: subject.only.clone(),
         filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
         // The sink is told of the source's with its listings.
         ignore_files: params.ignore_files && side == Side::Source,
@@ -434,8 +464,13 @@ pub(super) fn scan_tree(
     };
     scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
         true => TransportError::Canceled.into(),
-        false => SessionError::Scan { path: path.into(), source },
+        false => SessionError::Scan { path: subject.place.path(), source },
     })
+}
+
+/// The head of a tree whose root is as the sink's: that of a file's folder says nothing of the file.
+pub(super) fn of_same_root(head: TreeHead, sink: &Tree) -> TreeHead {
+    TreeHead { root_meta: sink.root_meta, root_attrs: sink.root_attrs.clone(), ..head }
 }
 
 /// What a process counts of what was scanned: of several that share a run, which have all seen it, only one does.

@@ -13,6 +13,7 @@ use super::{
     paths::{EntriesOf, Paths},
     read::Origin,
     reading::Reading,
+    single::{Subject, check_found, last_name},
     sink::scan_tree,
     sketch::sketch_all,
 };
@@ -24,6 +25,7 @@ use crate::{
     root::{Place, Root},
     scan::{DirId, ROOT, Tree},
     transport::{Control, DataSender, Peer, TransportError},
+    whereabouts::Whereabouts,
     wire::{FileGroup, Hello, Listed, Message, SourceDone, TreeHead, Welcome},
 };
 
@@ -40,15 +42,25 @@ pub(super) fn run(
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
     watch.enter(Phase::Scan);
-    if device::look(place, "--source-path")?.is_device() {
+    let found = device::look(place, "--source-path", params.image)?;
+    if found.is_device() {
         return device::send(place, peer, params, watch);
     }
-    let hello = Hello { params: params.clone(), attrs: visible_attrs(), device: None };
+    device::refuse_image(place, found, params)?;
+    let subject = Subject::of_source(place, found, params)?;
+    let file = subject.is_file().then(|| last_name(place).to_vec());
+    // A file is found by its name where it is told apart, so only a folder says where it is.
+    let whereabouts = match file {
+        Some(_) => Whereabouts::default(),
+        None => Whereabouts::of(place, Whereabouts::nonce()),
+    };
+    let hello = Hello { params: params.clone(), attrs: visible_attrs(), device: None, file, whereabouts };
     control.send(&Message::Hello(Box::new(hello)))?;
     let failures = Failures::default();
-    let root = Root::enter(place).map_err(SessionError::Source)?;
-    let _reading = Reading::hold(&root, place)?;
-    let tree = scan_tree(&place.path(), &root, params, Side::Source, None, &failures, watch.monitor())?;
+    let root = Root::enter(&subject.place).map_err(SessionError::Source)?;
+    let _reading = Reading::hold(&root, &subject.place)?;
+    let tree = scan_tree(&subject, &root, params, Side::Source, None, &failures, watch.monitor())?;
+    check_found(&subject, &place.path(), &tree)?;
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,

@@ -1,7 +1,5 @@
 //! Reads a destination back: scans it anew, compares all of it with the source, contents included, and reports what differs.
 
-use std::path::Path;
-
 use contract::{RunParams, Shard, Side};
 
 use super::{
@@ -11,6 +9,7 @@ use super::{
     execute::path_in,
     read::Origin,
     shards::verifies,
+    single::Subject,
     sink::{owners_filter, policy, scan_tree},
 };
 use crate::{
@@ -27,9 +26,9 @@ use crate::{
 pub(super) struct Verifier<'a> {
     pub params: &'a RunParams,
     pub settings: Settings,
-    /// The destination, and its path for messages.
+    /// The destination.
     pub root: &'a Root,
-    pub path: &'a Path,
+    pub subject: &'a Subject,
     pub failures: &'a Failures,
     pub monitor: &'a Monitor,
 }
@@ -44,7 +43,7 @@ impl Verifier<'_> {
         head: &TreeHead,
     ) -> Result<Vec<String>, SessionError> {
         let sink =
-            scan_tree(self.path, self.root, self.params, Side::Sink, None, self.failures, self.monitor)?;
+            scan_tree(self.subject, self.root, self.params, Side::Sink, None, self.failures, self.monitor)?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
         let mut compared = compare(source, head, &sink, policy, false, &owners_filter(self.params)?)?;
         let shard = self.params.shard.filter(|shard| shard.count > 1);

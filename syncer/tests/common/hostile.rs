@@ -223,7 +223,13 @@ fn hello() -> Message {
 }
 
 pub fn hello_of(device: Option<u64>) -> Message {
-    Message::Hello(Box::new(Hello { params: RunParams::default(), attrs: Classes::NONE, device }))
+    Message::Hello(Box::new(Hello {
+        params: RunParams::default(),
+        attrs: Classes::NONE,
+        device,
+        file: None,
+        whereabouts: Default::default(),
+    }))
 }
 
 /// Makes the head of a tree that is said to be all holes, so that no run is refused for lack of room.

@@ -42,6 +42,8 @@ pub struct Pair {
     pub source_user: User,
     /// Where the runs put temporary files, if that is not where everybody does.
     pub tmpdir: Option<PathBuf>,
+    /// The ends are devices or images of them.
+    pub is_of_devices: bool,
     program: PathBuf,
     dir: TempDir,
 }
@@ -81,7 +83,17 @@ impl Pair {
         let destination = scratch::dir(dir.path(), "destination");
         IdentityPair::generate("job").unwrap().write(&dir.path().join("keys")).unwrap();
         let (user, source_user) = (User::Same, User::Same);
-        Self { source, destination, way, user, source_user, tmpdir: None, program: program(), dir }
+        Self {
+            source,
+            destination,
+            way,
+            user,
+            source_user,
+            tmpdir: None,
+            is_of_devices: false,
+            program: program(),
+            dir,
+        }
     }
 
     /// The folder that all of it is in.
@@ -108,21 +120,26 @@ impl Pair {
     /// Starts a local run.
     pub fn start_sync(&self, flags: &[&str]) -> Running {
         let ends = ["sync", text(&self.source), text(&self.destination), "--progress=json"];
-        self.start(&[&ends, flags].concat())
+        self.start(&[&ends, flags, self.image()].concat())
     }
 
     /// Starts the source's end.
     pub fn start_send(&self, link: &[&str], flags: &[&str]) -> Running {
         let identity = self.key("source");
         let end = ["send", text(&self.source), "--progress=json", "--identity", text(&identity)];
-        self.start_as(self.source_user, &[&end, link, flags].concat())
+        self.start_as(self.source_user, &[&end, link, flags, self.image()].concat())
     }
 
     /// Starts the sink's end.
     pub fn start_receive(&self, link: &[&str]) -> Running {
         let identity = self.key("sink");
         let end = ["receive", text(&self.destination), "--progress=json", "--identity", text(&identity)];
-        self.start(&[&end, link].concat())
+        self.start(&[&end, link, self.image()].concat())
+    }
+
+    /// What says that the ends are images or devices, where the tests' pair is.
+    fn image(&self) -> &'static [&'static str] {
+        if self.is_of_devices { &["--image"] } else { &[] }
     }
 
     /// One run; `flags` are those of `sync` and `send`.

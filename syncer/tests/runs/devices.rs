@@ -50,6 +50,7 @@ impl Stage {
     /// Two ends of these lengths; an image as the destination is not made. `None` where there are no loop devices.
     fn new(way: Way, ends: [End; 2], lens: [u64; 2]) -> Option<Self> {
         let mut pair = Pair::new(way);
+        pair.is_of_devices = true;
         let mut loops = [None, None];
         for (nth, name) in ["from", "to"].into_iter().enumerate() {
             let path = match ends[nth] {
@@ -284,7 +285,10 @@ fn a_source_that_is_mounted_is_read() {
     let line = mounts.lines().find(|line| line.contains(text(&disk.path()))).unwrap();
     let device = line.split(' ').next().unwrap();
     disk::run(Command::new("sync").arg("-f").arg(disk.path())).unwrap();
-    let ended = stage.pair.start(&["sync", device, text(&stage.pair.destination), "--progress=json"]).wait();
+    let ended = stage
+        .pair
+        .start(&["sync", device, text(&stage.pair.destination), "--image", "--progress=json"])
+        .wait();
     ended.assert_exit(ExitCode::Done);
     assert_eq!(length(&stage.pair.destination), 64 * MIB);
     assert!(fs::metadata(device).unwrap().file_type().is_block_device());
@@ -338,9 +342,9 @@ fn a_tree_and_a_device_do_not_go_together() {
         let device = Loop::new(pair.dir(), "disk", MIB);
         let devices = [Some(image), device.as_ref().map(|device| device.device.clone())];
         for device in devices.into_iter().flatten() {
-            (pair.source, pair.destination) = (folder.clone(), device.clone());
+            (pair.source, pair.destination, pair.is_of_devices) = (folder.clone(), device.clone(), false);
             assert_mismatch(&pair, &device);
-            (pair.source, pair.destination) = (device.clone(), destination.clone());
+            (pair.source, pair.destination, pair.is_of_devices) = (device.clone(), destination.clone(), true);
             assert_mismatch(&pair, &destination);
             assert_eq!(fs::read_dir(&destination).unwrap().count(), 0, "{way:?}");
         }
@@ -420,6 +424,7 @@ fn run_below(pair: &Pair, source: &[&str], destination: &[&str]) -> Run {
 fn an_image_may_be_below_a_volume_where_no_link_leads_out() {
     for way in Way::ALL {
         let mut pair = Pair::new(way);
+        pair.is_of_devices = true;
         let content = Rng::new(17).bytes(2 * MIB as usize);
         let from = pair.dir().join("disk");
         write_new(&from, &content);

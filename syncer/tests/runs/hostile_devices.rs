@@ -37,6 +37,7 @@ fn against_sink(is_new: bool, attack: impl FnOnce(&mut Hostile)) -> (Ended, Pair
     let mut running = Running::start(bounded(&[
         "receive",
         text(&pair.destination),
+        "--image",
         "--once",
         "--progress=json",
         "--identity",
@@ -148,6 +149,7 @@ fn a_lie_about_a_devices_content_is_its_failure() {
 /// Runs `attack` as the sink of a `send` of an image of three blocks.
 fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let mut pair = Pair::new(Way::SourceListens);
+    pair.is_of_devices = true;
     put(&pair.source.join("image"), &vec![5; LEN as usize]);
     let folder = pair.source.clone();
     pair.source = folder.join("image");

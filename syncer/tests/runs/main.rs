@@ -46,4 +46,5 @@ mod room;
 mod secrets;
 mod serving;
 mod shards;
+mod single_files;
 mod unprivileged;

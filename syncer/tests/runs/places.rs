@@ -124,3 +124,24 @@ fn a_tree_is_not_synced_into_a_folder_of_itself_that_would_have_to_be_made() {
     run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree"));
     assert_eq!(names(&pair.source.join("in")), ["deep"]);
 }
+
+#[test]
+fn trees_that_contain_one_another_are_refused_also_where_no_end_sees_both() {
+    for way in Way::NETWORK {
+        let mut pair = Pair::new(way);
+        fs::create_dir(pair.source.join("in")).unwrap();
+        tree::file(&pair.source.join("in/file"), b"content");
+        let (outer, inner) = (pair.source.clone(), pair.source.join("in"));
+        for (source, destination) in
+            [(&outer, &outer), (&outer, &inner), (&inner, &outer), (&outer, &inner.join("new"))]
+        {
+            (pair.source, pair.destination) = (source.clone(), destination.clone());
+            for flags in [&[][..], &["-n"]] {
+                let run = pair.run(flags);
+                run.assert_exit(ExitCode::Failed);
+                run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree", "{way:?} {flags:?}"));
+            }
+            assert!(!outer.join(".volferry").exists() && !inner.join(".volferry").exists(), "{way:?}");
+        }
+    }
+}

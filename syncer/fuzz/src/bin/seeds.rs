@@ -140,6 +140,8 @@ fn messages() -> Vec<Message> {
             params: RunParams { exclude: vec!["*.tmp".into()], ..RunParams::default() },
             attrs: Classes::USER,
             device: Some(1 << 40),
+            file: None,
+            whereabouts: Default::default(),
         })),
         Message::Welcome(Welcome { version: "0.1.0".into(), dry_run: false }),
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules }),

@@ -21,6 +21,7 @@ use crate::{
     attrs::Classes,
     codec::{DecodeError, Reader, put_varint},
     scan::DirId,
+    whereabouts::Whereabouts,
 };
 
 /// What the source opens a run with.
@@ -33,6 +34,12 @@ pub struct Hello {
     /// The length in bytes of the device that the source is, if it is no tree.
     #[serde(default)]
     pub device: Option<u64>,
+    /// The name of the file that the source is, if it is no tree and no device: the tree's only entry.
+    #[serde(default)]
+    pub file: Option<Vec<u8>>,
+    /// Where the tree is, so that the sink refuses a destination that contains it or lies in it.
+    #[serde(default)]
+    pub whereabouts: Whereabouts,
 }
 
 /// What the sink opens a run with.

@@ -68,11 +68,19 @@ fn samples() -> Vec<Message> {
     };
     let refusal = Refusal { exit: ExitCode::Guard, reason: "R".into(), message: "m".into() };
     vec![
-        Message::Hello(Box::new(Hello { params: RunParams::default(), attrs: Classes::USER, device: None })),
+        Message::Hello(Box::new(Hello {
+            params: RunParams::default(),
+            attrs: Classes::USER,
+            device: None,
+            file: None,
+            whereabouts: Default::default(),
+        })),
         Message::Hello(Box::new(Hello {
             params: RunParams::default(),
             attrs: Classes::NONE,
             device: Some(1 << 40),
+            file: None,
+            whereabouts: Default::default(),
         })),
         Message::Welcome(Welcome { version: "1".into(), dry_run: false }),
         Message::Listed(listed()),
@@ -162,7 +170,14 @@ fn json_longer_than_the_limit_is_refused_before_it_is_read() {
     let exclude = vec!["x".repeat(100); 12_000];
     let params = RunParams { exclude, ..RunParams::default() };
     let mut frame = Vec::new();
-    Message::Hello(Box::new(Hello { params, attrs: Classes::default(), device: None })).encode(&mut frame);
+    Message::Hello(Box::new(Hello {
+        params,
+        attrs: Classes::default(),
+        device: None,
+        file: None,
+        whereabouts: Default::default(),
+    }))
+    .encode(&mut frame);
     let refused = Message::decode(HELLO, &frame[HEADER_BYTES..]);
     assert!(matches!(refused, Err(WireError::TooLong { max: MAX_JSON_BYTES, .. })), "{refused:?}");
 }
@@ -176,8 +191,14 @@ fn more_patterns_than_the_limit_are_refused() {
             ..RunParams::default()
         };
         let mut frame = Vec::new();
-        Message::Hello(Box::new(Hello { params, attrs: Classes::default(), device: None }))
-            .encode(&mut frame);
+        Message::Hello(Box::new(Hello {
+            params,
+            attrs: Classes::default(),
+            device: None,
+            file: None,
+            whereabouts: Default::default(),
+        }))
+        .encode(&mut frame);
         Message::decode(HELLO, &frame[HEADER_BYTES..])
     };
     assert!(decode(MAX_PATTERNS / 2).is_ok());

@@ -1,0 +1,167 @@
+//! A run over one file. It is a run over the folder that the file is in, of which only this entry takes part; so the file gets all
+//! that a file of a tree gets. The folder itself is left as it is.
+
+use std::{os::unix::ffi::OsStrExt as _, path::Path};
+
+use contract::RunParams;
+
+use super::{SessionError, compare::SourceTree};
+use crate::{
+    device::{Found, folder_of},
+    entry::{Entry, Kind},
+    listing::ListingBuilder,
+    path::{OWN_DIR, RelPath},
+    root::{Place, Root, RootError},
+    scan::{DirId, Tree},
+    transport::TransportError,
+    wire::Listed,
+};
+
+/// What one end of a run is about: a folder, or one entry of it.
+#[derive(Debug, Clone)]
+pub(super) struct Subject {
+    /// The folder.
+    pub place: Place,
+    /// The name of the only entry that takes part.
+    pub only: Option<Box<[u8]>>,
+}
+
+impl Subject {
+    /// The source at `place`. Where it is a file, its folder is found without a symbolic link in the last name: what the user's own
+    /// link leads to is copied.
+    ///
+    /// # Errors
+    /// When the parameters are for folders, or the file cannot be found.
+    pub(super) fn of_source(place: &Place, found: Found, params: &RunParams) -> Result<Self, SessionError> {
+        if found != Found::File {
+            return Ok(Self::of_tree(place));
+        }
+        if let Some(flag) = params.flags_of_folders().next() {
+            return Err(SessionError::NotForFiles { flag });
+        }
+        if !place.below.is_root() {
+            return Ok(Self::of_file(place));
+        }
+        let real = place.trusted.canonicalize().map_err(|source| {
+            SessionError::Source(RootError::System { operation: "find", path: place.path(), source })
+        })?;
+        Ok(Self::of_file(&Place::from(&real)))
+    }
+
+    /// Where a source goes that is a folder, or the file of this `name`: into a folder that is at `place` or is spelled with a slash at
+    /// its end, else onto the file at `place`, which need not be there.
+    ///
+    /// # Errors
+    /// When a file cannot go there.
+    pub(super) fn of_destination(place: &Place, name: Option<&[u8]>) -> Result<Self, SessionError> {
+        let Some(name) = name else { return Ok(Self::of_tree(place)) };
+        let found = Found::at(place, false);
+        let is_spelled_as_folder =
+            place.below.is_root() && place.trusted.as_os_str().as_bytes().ends_with(b"/");
+        let subject = match found {
+            Found::Device | Found::Image => {
+                return Err(SessionError::Kinds(format!(
+                    "the source is a file, and the destination {} is a block device: add --image at the source if the file is the image of \
+                     a disk, or name a folder or a file",
+                    place.path().display()
+                )));
+            }
+            Found::Other => Self { place: place.clone(), only: Some(name.into()) },
+            Found::Nothing if is_spelled_as_folder => Self { place: place.clone(), only: Some(name.into()) },
+            Found::Nothing | Found::File => Self::of_file(place),
+        };
+        subject.checked()
+    }
+
+    /// The whole tree at `place`.
+    pub(super) fn of_tree(place: &Place) -> Self {
+        Self { place: place.clone(), only: None }
+    }
+
+    fn of_file(place: &Place) -> Self {
+        Self { place: folder_of(place), only: Some(last_name(place).into()) }
+    }
+
+    /// Refuses names that no file of a tree can have, and a folder that would have to be made because its name was mistyped.
+    fn checked(self) -> Result<Self, SessionError> {
+        let name = self.only.as_deref().unwrap_or_default();
+        if name == OWN_DIR || RelPath::root().join(name).is_err() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(SessionError::Kinds(format!(
+                "{name:?} cannot be the name of a file of a destination"
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Checks that the folder of a file is there, of which no name is made.
+    pub(super) fn find_folder(&self, place: &Place) -> Result<(), SessionError> {
+        match self.only.is_some() && place.below.is_root() && self.place != *place {
+            true => Root::enter(&self.place).map(drop).map_err(SessionError::Folder),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it is one file.
+    pub(super) fn is_file(&self) -> bool {
+        self.only.is_some()
+    }
+}
+
+/// The last name of a place, as it is written.
+pub(super) fn last_name(place: &Place) -> &[u8] {
+    match place.below.split_last() {
+        Some((_, name)) => name,
+        None => place.trusted.file_name().map_or(b"", |name| name.as_bytes()),
+    }
+}
+
+/// Checks that the scan of a source that is a file found it.
+pub(super) fn check_found(subject: &Subject, path: &Path, tree: &Tree) -> Result<(), SessionError> {
+    let is_file = |entry: Entry<'_>| matches!(entry.kind, Kind::File { .. });
+    let mut entries = tree.dirs.iter().flat_map(|dir| &dir.listing);
+    match !subject.is_file() || entries.next().is_some_and(is_file) {
+        true => Ok(()),
+        false => {
+            let why = "it is not there any more, or its attributes cannot be read".into();
+            Err(SessionError::SourceFile { path: path.into(), why })
+        }
+    }
+}
+
+/// A source's tree whose only entry gets the name that it has at the destination; any other where there is no name.
+pub(super) struct Named<T> {
+    tree: T,
+    name: Option<Box<[u8]>>,
+}
+
+impl<T> Named<T> {
+    pub(super) fn new(tree: T, subject: &Subject) -> Self {
+        Self { tree, name: subject.only.clone() }
+    }
+}
+
+impl<T: SourceTree> SourceTree for Named<T> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.tree.request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        let listed = self.tree.next()?;
+        match &self.name {
+            Some(name) => Ok(renamed(listed, name)?),
+            None => Ok(listed),
+        }
+    }
+}
+
+fn renamed(listed: Listed, name: &[u8]) -> Result<Listed, TransportError> {
+    let mut entries = listed.listing.iter();
+    let only = match (entries.next(), entries.next()) {
+        (Some(entry), None) if matches!(entry.kind, Kind::File { .. }) && listed.rules.is_empty() => entry,
+        _ => return Err(TransportError::Nonsense("one file was announced, and something else came")),
+    };
+    let mut listing = ListingBuilder::default();
+    listing.push(&Entry { name, ..only });
+    Ok(Listed { listing: listing.finish(), ..listed })
+}
