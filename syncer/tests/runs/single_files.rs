@@ -66,7 +66,7 @@ fn a_file_goes_into_a_folder_or_onto_a_name_with_all_that_it_has() {
             if spelled != "other" {
                 assert_eq!(fs::read(folder.join("other")).unwrap(), b"other", "{way:?} {spelled}");
             }
-            let again = pair.run(&[]).report().work.clone();
+            let again = pair.run(&[]).report().work;
             assert_eq!((again.files_scanned, again.files_created, again.files_updated), (1, 0, 0), "{way:?}");
         }
     }
