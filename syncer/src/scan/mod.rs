@@ -17,6 +17,7 @@ use std::{
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags},
     io::Errno,
+    time::{ClockId, clock_gettime},
 };
 
 use crate::{
@@ -96,6 +97,8 @@ pub struct Tree {
     pub totals: Totals,
     /// Who owns the entries that are synced, the root not among them.
     pub owners: Owners,
+    /// When the scan began, in whole seconds since 1970 of the clock that file systems use: what was changed since has this time, or a later one.
+    pub since: i64,
     /// Files with more than one name, where hard links are kept.
     pub groups: Vec<Group>,
 }
@@ -182,6 +185,7 @@ pub struct ScanOptions {
 /// # Errors
 /// When the root itself cannot be read; `ECANCELED` when the monitor was told to stop.
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
+    let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let fd = root.read_dir(&RelPath::root())?;
     let root_meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options);
     let walk = Walk {
@@ -205,7 +209,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     }
     monitor.check()?;
     let mut tree = assemble(parts)?;
-    tree.root_meta = root_meta;
+    (tree.since, tree.root_meta) = (since, root_meta);
     tree.totals.newest = tree.totals.newest.max(root_meta.mtime);
     tree.root_attrs = root_attrs?;
     Ok(tree)

@@ -14,6 +14,7 @@ use rustix::{
 };
 
 use crate::{
+    attrs::{AttrsBuf, Classes, read::of_open},
     device::{Opened, Part},
     entry::{Meta, Owner, Time},
     path::RelPath,
@@ -103,6 +104,32 @@ impl<'a> Origin<'a> {
             Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own),
             Self::Device(device) => SourceFile::part(device, name),
             Self::Stored(stored) => stored.open(id, name),
+        }
+    }
+}
+
+/// What a listing says of files, and how long that holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AsListed {
+    /// Which attributes it has.
+    pub classes: Classes,
+    /// When the scan began, in seconds since 1970.
+    pub since: i64,
+}
+
+impl AsListed {
+    /// The metadata and attributes of an open file, if they may be others than the listing's: a change of any of them since the scan began has moved the
+    /// change time. File systems that keep whole seconds of it are why only those count.
+    pub(super) fn fresh(
+        self,
+        file: impl AsFd,
+        stat: &Stat,
+        listed: &Meta,
+    ) -> io::Result<Option<(Meta, AttrsBuf)>> {
+        let meta = meta_of(stat, listed);
+        match meta != *listed || stat.st_ctime >= self.since {
+            true => Ok(Some((meta, of_open(file.as_fd(), self.classes)?))),
+            false => Ok(None),
         }
     }
 }
@@ -215,6 +242,11 @@ impl SourceFile {
             Of::Itself => meta_of(&self.stat, listed),
             Of::Device(_) | Of::Store(_) => *listed,
         }
+    }
+
+    /// What of it may be other than listed; a part of a device has nothing of the kind.
+    pub(super) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
+        if self.is_part() { Ok(None) } else { as_listed.fresh(&self.fd, &self.stat, listed) }
     }
 
     /// Its modification time.

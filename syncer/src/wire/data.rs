@@ -2,6 +2,7 @@
 
 use super::{Prefix, WireError, begin_frame, end_frame};
 use crate::{
+    attrs::{Attrs, MAX_ATTRS_BYTES},
     buffers,
     codec::{DecodeError, Reader, put_bytes, put_varint},
     delta::chunk::MAX_CHUNK,
@@ -47,9 +48,22 @@ const KEPT_CONTENT_WITH_META: u8 = CONTENT_WITH_META | KEPT;
 
 /// A file's state when its content was read, where that is not what its listing says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fresh {
+pub struct Fresh<'a> {
     /// Mode, time and owner.
     pub meta: Meta,
+    /// Extended attributes.
+    pub attrs: Attrs<'a>,
+}
+
+impl<'a> Fresh<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_meta(out, &self.meta);
+        put_bytes(out, self.attrs.bytes());
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self { meta: read_meta(reader)?, attrs: Attrs::decode(reader.bytes(MAX_ATTRS_BYTES)?)? })
+    }
 }
 
 /// Why the source could not send a file.
@@ -74,7 +88,7 @@ pub struct Packed<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content<'a> {
     /// Metadata that is newer than the listing's.
-    pub fresh: Option<Fresh>,
+    pub fresh: Option<Fresh<'a>>,
     /// What the content begins with, if that is at the sink.
     pub kept: Option<Kept>,
     /// The content after that.
@@ -121,7 +135,7 @@ impl PackBuilder {
     pub fn push<E>(
         &mut self,
         need: u32,
-        fresh: Option<Fresh>,
+        fresh: Option<Fresh<'_>>,
         prefix: Option<Prefix>,
         size: usize,
         fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
@@ -131,7 +145,7 @@ impl PackBuilder {
         let kind_at = self.frame.len();
         self.frame.push(if fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
         if let Some(fresh) = fresh {
-            put_meta(&mut self.frame, &fresh.meta);
+            fresh.put(&mut self.frame);
         }
         put_varint(&mut self.frame, size as u64);
         let content_at = self.frame.len();
@@ -192,8 +206,8 @@ impl<'a> Pack<'a> {
         let content = match reader.byte()? {
             kind @ (CONTENT | KEPT_CONTENT) => Ok(read_content(reader, None, kind & KEPT != 0)?),
             kind @ (CONTENT_WITH_META | KEPT_CONTENT_WITH_META) => {
-                let meta = read_meta(reader)?;
-                Ok(read_content(reader, Some(Fresh { meta }), kind & KEPT != 0)?)
+                let fresh = Fresh::read(reader)?;
+                Ok(read_content(reader, Some(fresh), kind & KEPT != 0)?)
             }
             FAILED => Err(read_failed(reader)?),
             _ => return Err(DecodeError::Invalid("a packed file is neither content nor a failure")),
@@ -223,7 +237,7 @@ fn malformed(source: DecodeError) -> WireError {
 
 fn read_content<'a>(
     reader: &mut Reader<'a>,
-    fresh: Option<Fresh>,
+    fresh: Option<Fresh<'a>>,
     has_kept: bool,
 ) -> Result<Content<'a>, DecodeError> {
     let size = reader.varint()?;
@@ -309,18 +323,18 @@ pub struct End<'a> {
     /// See [`Block::attempt`].
     pub attempt: u32,
     /// What has to have arrived, or why the file could not be sent whole.
-    pub outcome: Result<Whole, Failed<'a>>,
+    pub outcome: Result<Whole<'a>, Failed<'a>>,
 }
 
 /// What a large file is when all of it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Whole {
+pub struct Whole<'a> {
     /// Its length in this attempt.
     pub file_len: u64,
     /// The hash of its content.
     pub hash: ContentHash,
     /// Metadata that is newer than the listing's.
-    pub fresh: Option<Fresh>,
+    pub fresh: Option<Fresh<'a>>,
 }
 
 impl<'a> End<'a> {
@@ -334,7 +348,7 @@ impl<'a> End<'a> {
             Ok(whole) => {
                 frame.push(if whole.fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
                 if let Some(fresh) = whole.fresh {
-                    put_meta(&mut frame, &fresh.meta);
+                    fresh.put(&mut frame);
                 }
                 put_varint(&mut frame, whole.file_len);
                 frame.extend_from_slice(&whole.hash.0);
@@ -354,8 +368,8 @@ impl<'a> End<'a> {
             let outcome = match reader.byte()? {
                 CONTENT => Ok(read_whole(&mut reader, None)?),
                 CONTENT_WITH_META => {
-                    let meta = read_meta(&mut reader)?;
-                    Ok(read_whole(&mut reader, Some(Fresh { meta }))?)
+                    let fresh = Fresh::read(&mut reader)?;
+                    Ok(read_whole(&mut reader, Some(fresh))?)
                 }
                 FAILED => Err(read_failed(&mut reader)?),
                 _ => return Err(DecodeError::Invalid("a file ends neither with a hash nor with a failure")),
@@ -367,7 +381,7 @@ impl<'a> End<'a> {
     }
 }
 
-fn read_whole(reader: &mut Reader<'_>, fresh: Option<Fresh>) -> Result<Whole, DecodeError> {
+fn read_whole<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh<'a>>) -> Result<Whole<'a>, DecodeError> {
     let file_len = reader.varint()?;
     if file_len > i64::MAX as u64 {
         return Err(DecodeError::Overflow);
@@ -391,9 +405,28 @@ mod tests {
         }
     }
 
+    const ATTRS: Attrs<'_> = Attrs::trusted(b"\x06user.a\x05value");
+
+    #[test]
+    fn attributes_that_no_listing_may_have_come_with_no_content() {
+        let forged: [&'static [u8]; 3] =
+            [b"\x06user.b\x00\x06user.a\x00", b"\x0dsecurity.evil\x00", b"\x06user.a\x09short"];
+        for bytes in forged {
+            let fresh = Fresh { meta: Meta::default(), attrs: Attrs::trusted(bytes) };
+            let mut pack = PackBuilder::default();
+            pack.push(7, Some(fresh), None, 5, fill(b"hello")).unwrap();
+            let frame = pack.finish();
+            let (mut files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+            assert!(files.next().unwrap().is_err(), "{bytes:?}");
+            let whole = Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: Some(fresh) };
+            let end = End { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
+            assert!(End::decode(&end[HEADER_BYTES..]).is_err(), "{bytes:?}");
+        }
+    }
+
     #[test]
     fn a_pack_holds_contents_and_failures() {
-        let fresh = Fresh { meta: Meta { mode: 0o600, ..Meta::default() } };
+        let fresh = Fresh { meta: Meta { mode: 0o600, ..Meta::default() }, attrs: ATTRS };
         let mut pack = PackBuilder::default();
         pack.push(7, None, None, 5, fill(b"hello")).unwrap();
         pack.push(8, Some(fresh), None, 0, fill(b"")).unwrap();
@@ -417,7 +450,7 @@ mod tests {
     #[test]
     fn of_a_file_that_has_grown_only_the_rest_is_packed() {
         let name = |bytes| ShortName::of(&blake3::hash(bytes));
-        let fresh = Some(Fresh { meta: Meta::default() });
+        let fresh = Some(Fresh { meta: Meta::default(), attrs: Attrs::default() });
         let mut pack = PackBuilder::default();
         for (fresh, prefix) in
             [(fresh, &b"hel"[..]), (None, b"hello"), (None, b"Hello"), (None, b"hello and more")]
@@ -478,7 +511,7 @@ mod tests {
             Ok(Whole {
                 file_len: 0,
                 hash: ContentHash([2; 32]),
-                fresh: Some(Fresh { meta: Meta::default() }),
+                fresh: Some(Fresh { meta: Meta::default(), attrs: ATTRS }),
             }),
             Err(Failed { operation: "read", error: "e" }),
         ] {

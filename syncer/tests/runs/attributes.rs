@@ -8,6 +8,7 @@ use crate::common::{
     oracle::{Aspects, COPY, Snapshot, UNTOUCHED},
     pair::{Pair, Way},
     process::User,
+    relay::Relay,
     rng::Rng,
     scratch,
     tree::{self, Shape},
@@ -34,6 +35,27 @@ fn assert_kept(flag: &str, aspects: Aspects) {
 #[test]
 fn owners_are_left_alone_where_they_are_not_wanted() {
     assert_kept("--ownership=never", Aspects { owners: false, ..COPY });
+}
+
+#[test]
+fn attributes_that_change_after_the_scan_come_with_the_content_that_they_belong_to() {
+    let pair = Pair::new(Way::SinkListens);
+    // More than the transport takes while the relay holds all: what comes behind it is read later.
+    tree::file(&pair.source.join("first"), &Rng::new(3).bytes(24 << 20));
+    let later = ["later", "later and large", "later without"].map(|name| pair.source.join(name));
+    tree::file(&later[0], b"content");
+    tree::file(&later[1], &Rng::new(4).bytes(1 << 20));
+    tree::file(&later[2], b"content");
+    later[..2].iter().for_each(|file| tree::set_attr(file, "user.state", b"when it was scanned"));
+    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+    let relay = Relay::start(sink.listening(), 1_000_000);
+    let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
+    relay.wait_holding();
+    later.iter().for_each(|file| tree::set_attr(file, "user.state", b"when it was read"));
+    relay.release();
+    [sink.wait(), source.wait()].iter().for_each(|end| end.assert_exit(ExitCode::Done));
+    pair.assert_copy("attributes that changed before their files were read");
+    pair.sync_unchanged("again");
 }
 
 #[test]

@@ -165,7 +165,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let pack = || {
         let mut pack = PackBuilder::default();
         let grown = Prefix { nth: 0, len: 400, name: ShortName::of(&blake3::hash(&[b'x'; 400])) };
-        let fresh = Fresh { meta: meta(0o600) };
+        let attrs = Attrs::decode(b"\x06user.a\x05value").expect("it is one attribute");
+        let fresh = Fresh { meta: meta(0o600), attrs };
         for (need, fresh, prefix) in [(1, None, None), (2, Some(fresh), None), (3, None, Some(grown))] {
             let _ = pack.push(need, fresh, prefix, 900, |frame| {
                 frame.extend_from_slice(&[b'x'; 900]);
@@ -178,7 +179,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let mut block = vec![0; Block::PREFIX_BYTES];
     block.extend_from_slice(&noise(300));
     let whole =
-        Whole { file_len: 300, hash: ContentHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600) }) };
+        Whole { file_len: 300, hash: ContentHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }) };
     let failed = Failed { operation: "read", error: "it kept changing" };
     let place = Place { need: 4, attempt: 0, file_len: 700, offset: 0 };
     let literal = noise(300);

@@ -156,11 +156,11 @@ impl Reading<'_> {
 
     /// The frame that ends the file.
     fn end(self, file: &File) -> io::Result<Vec<u8>> {
+        let fresh = self.opened.fresh(&file.meta, file.as_listed)?;
         if !self.opened.is_unchanged()? {
             return Err(io::Error::other(CHANGED));
         }
-        let meta = self.opened.meta(&file.meta);
-        let fresh = (meta != file.meta).then_some(Fresh { meta });
+        let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
         let (_, root) = self.root.finish();
         let whole = Whole { file_len: self.opened.len(), hash: ContentHash(*root.0.as_bytes()), fresh };
         Ok(End { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())

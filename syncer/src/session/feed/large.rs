@@ -292,23 +292,24 @@ impl Large {
     /// What comes after the last block.
     fn end(&self) -> Ended {
         let mut state = self.lock();
-        let changed = match &self.opened {
-            Ok(opened) => opened.is_unchanged().is_ok_and(|unchanged| !unchanged),
-            Err(_) => false,
-        };
+        let opened = self.opened.as_ref();
+        // What is read of attributes counts if nothing of the file has changed after that.
+        let fresh = opened.map(|opened| opened.fresh(&self.file.meta, self.file.as_listed));
+        let changed = opened.is_ok_and(|opened| opened.is_unchanged().is_ok_and(|unchanged| !unchanged));
         if changed && self.attempt + 1 < MAX_ATTEMPTS {
             return Ended::Changed;
         }
-        let error = match (&self.opened, state.error.take()) {
+        let error = match (&fresh, state.error.take()) {
             (Err(error), _) => Some(error.to_string()),
             (_, Some(error)) => Some(error.to_string()),
             _ if changed => Some(CHANGED.into()),
+            (Ok(Err(error)), _) => Some(error.to_string()),
             _ => None,
         };
-        let outcome = match (&error, state.hashes.finish(), &self.opened) {
-            (None, Some(hash), Ok(opened)) => {
-                let meta = opened.meta(&self.file.meta);
-                let fresh = (meta != self.file.meta).then_some(Fresh { meta });
+        let outcome = match (&error, state.hashes.finish(), &fresh) {
+            (None, Some(hash), Ok(Ok(fresh))) => {
+                let fresh = fresh.as_ref();
+                let fresh = fresh.map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
                 Ok(Whole { file_len: self.len, hash, fresh })
             }
             (error, ..) => Err(Failed { operation: "read", error: error.as_deref().unwrap_or(CHANGED) }),

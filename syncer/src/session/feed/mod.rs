@@ -21,9 +21,10 @@ use contract::RunParams;
 use self::large::Large;
 use super::{
     paths::{EntriesOf, Paths},
-    read::{LastDir, Origin},
+    read::{AsListed, LastDir, Origin},
 };
 use crate::{
+    attrs::Classes,
     delta::{list::ChunkList, name::ShortName},
     entry::{Entry, Kind, Meta},
     monitor::Monitor,
@@ -61,6 +62,7 @@ pub(super) struct Feed<'scope> {
     /// How many bytes all files have.
     total_bytes: u64,
     origin: Origin<'scope>,
+    as_listed: AsListed,
     monitor: &'scope Monitor,
     /// Why the connection ended, if it did.
     fault: &'scope Fault,
@@ -95,6 +97,7 @@ struct File {
     name: Box<[u8]>,
     size: u64,
     meta: Meta,
+    as_listed: AsListed,
     /// What the sink has of a small file.
     prefix: Option<Prefix>,
 }
@@ -125,6 +128,7 @@ impl<'scope> Feed<'scope> {
             paths: Paths::new(tree),
             entries: EntriesOf::new(tree),
             total_bytes: tree.totals.bytes,
+            as_listed: AsListed { classes: Classes::wanted(&params.preserve), since: tree.since },
             origin,
             monitor,
             fault: &peer.fault,
@@ -220,7 +224,7 @@ impl<'scope> Feed<'scope> {
             true => (1, self.total_bytes),
             false => (self.files + 1, self.bytes.saturating_add(size)),
         };
-        Ok(File { need, name: entry.name.into(), size, meta: entry.meta, prefix })
+        Ok(File { need, name: entry.name.into(), size, meta: entry.meta, as_listed: self.as_listed, prefix })
     }
 
     /// Waits until everything was handed to the transport.

@@ -4,9 +4,8 @@ use std::{io, sync::Arc};
 
 use super::{Batch, File, Worker, large::Large};
 use crate::{
-    entry::Meta,
     session::read::{
-        CHANGED, MAX_ATTEMPTS, append_start, has_holes, is_same, meta_of, open_nonblocking, regular, settled,
+        CHANGED, MAX_ATTEMPTS, append_start, has_holes, is_same, open_nonblocking, regular, settled,
     },
     transport::TransportError,
     wire::data::{Fresh, MAX_PACKED_BYTES, PackBuilder},
@@ -37,27 +36,28 @@ impl Worker<'_> {
         let dir = self.dir.open(self.origin.root()?, batch.dir, &batch.path)?;
         let fd = open_nonblocking(dir, &file.name)?;
         let holes = self.holes;
-        let (mut size, mut meta) = (file.size, file.meta);
         for _ in 0..MAX_ATTEMPTS {
+            let before = settled(&fd)?;
+            let size = before.st_size as u64;
             if size > MAX_PACKED_BYTES {
                 return Ok(Read::Large);
             }
-            let fresh = (meta != file.meta).then_some(Fresh { meta });
+            let fresh = file.as_listed.fresh(&fd, &before, &file.meta)?;
+            let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
             let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
-                let before = settled(&fd)?;
                 let is_whole = append_start(&fd, size as usize, frame)?;
-                let stat = regular(&fd)?;
-                match (stat.st_size as u64, meta_of(&stat, &file.meta)) {
-                    _ if holes && has_holes(&stat) => Err(Misread::Sparse),
-                    now if is_whole && now == (size, meta) && is_same(&before, &stat) => Ok(()),
-                    now => Err(Misread::Changed(now)),
+                let after = regular(&fd)?;
+                match is_whole && is_same(&before, &after) {
+                    _ if holes && has_holes(&after) => Err(Misread::Sparse),
+                    true => Ok(()),
+                    false => Err(Misread::Changed),
                 }
             });
             match read {
                 Ok(()) => return Ok(Read::Packed),
                 Err(Misread::Failed(error)) => return Err(error),
                 Err(Misread::Sparse) => return Ok(Read::Large),
-                Err(Misread::Changed(now)) => (size, meta) = now,
+                Err(Misread::Changed) => {}
             }
         }
         Err(io::Error::other(CHANGED))
@@ -74,7 +74,7 @@ enum Read {
 enum Misread {
     Failed(io::Error),
     Sparse,
-    Changed((u64, Meta)),
+    Changed,
 }
 
 impl From<io::Error> for Misread {

@@ -11,12 +11,14 @@ use blake3::{Hash, hazmat::ChainingValue};
 use super::{kept::Kept, old_chunks::OldChunks};
 use crate::{
     apply::Staged,
+    attrs::AttrsBuf,
     delta::list::ListBuilder,
+    entry::Meta,
     hash::{BlockHash, BlockHashes, ContentHash, block_bytes, granule_value, is_one_block},
     session::{execute::Need, writing::Writing},
     transport::TransportError,
     wire::{
-        data::Whole,
+        data::{Fresh, Whole},
         patch::{Patch, Segment},
     },
 };
@@ -41,7 +43,29 @@ pub(super) struct Assembly {
     pub made: Made,
     /// Bytes that were not sent.
     pub reused: u64,
-    pub expected: Option<Whole>,
+    pub expected: Option<Expected>,
+}
+
+/// What a large file is to be when all of it is there.
+pub(super) struct Expected {
+    pub file_len: u64,
+    pub hash: ContentHash,
+    pub meta: Meta,
+    pub attrs: AttrsBuf,
+}
+
+impl Expected {
+    /// As the source says, whose listing counts where it says nothing newer.
+    pub(super) fn new(whole: &Whole<'_>, need: &Need) -> Self {
+        let Whole { file_len, hash, fresh } = *whole;
+        let Fresh { meta, attrs } = fresh.unwrap_or_else(|| as_listed(need));
+        Self { file_len, hash, meta, attrs: attrs.into() }
+    }
+}
+
+/// The metadata and attributes of a file that has not changed since it was listed.
+pub(super) fn as_listed(need: &Need) -> Fresh<'_> {
+    Fresh { meta: need.meta, attrs: need.attrs.as_attrs() }
 }
 
 /// How a file is put together, and what has been.

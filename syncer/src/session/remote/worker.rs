@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    assembly::{Assembly, AtHand, Made, write_patch},
+    assembly::{Assembly, AtHand, Expected, Made, as_listed, write_patch},
     kept::Kept,
     table::{Arriving, Slot, Table},
     worth::Worth,
@@ -20,7 +20,7 @@ use crate::{
     transport::{Frame, Peer, TransportError},
     wire::{
         WireError, compress,
-        data::{self, BLOCK, Block, Content, END, End, Failed, PACK, Pack, Packed},
+        data::{self, BLOCK, Block, Content, END, End, Failed, Fresh, PACK, Pack, Packed},
         patch::{CHUNKS, Chunks, PATCH, Patch, Place},
     },
 };
@@ -117,11 +117,11 @@ impl<'a> Worker<'a> {
     }
 
     fn write(&mut self, need: &Need, content: &Content<'_>, bytes: &[u8]) -> io::Result<()> {
-        let meta = content.fresh.map_or(need.meta, |fresh| fresh.meta);
+        let Fresh { meta, attrs } = content.fresh.unwrap_or_else(|| as_listed(need));
         let (writing, len) = (self.writing, bytes.len() as u64);
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
         staged.write_at(bytes, 0)?;
-        writing.publish(need, &mut self.dir, &staged, &meta, need.attrs.as_attrs(), len)?;
+        writing.publish(need, &mut self.dir, &staged, &meta, attrs, len)?;
         writing.monitor.add_bytes(len);
         Ok(())
     }
@@ -261,7 +261,7 @@ impl<'a> Worker<'a> {
             Ok(whole) => {
                 if let Some((need, assembly)) = self.assembly(end.need, end.attempt, whole.file_len)? {
                     if let Some(mut assembly) = lock_attempt(&assembly, end.attempt) {
-                        assembly.expected = Some(whole);
+                        assembly.expected = Some(Expected::new(&whole, &need));
                     }
                     self.complete(end.need, &need, &assembly);
                 }
@@ -274,22 +274,21 @@ impl<'a> Worker<'a> {
     fn complete(&mut self, number: u32, need: &Need, assembly: &Mutex<Assembly>) {
         let mut assembly = lock(assembly);
         let failed = assembly.staged.is_err();
-        let Some(whole) = assembly.expected else { return };
+        let Some(whole) = assembly.expected.take() else { return };
         let hash = assembly.hash();
         if hash.is_none() && !failed {
+            assembly.expected = Some(whole);
             return;
         }
-        assembly.expected = None;
         let staged = assembly.take();
-        let meta = whole.fresh.map_or(need.meta, |fresh| fresh.meta);
         let published = match staged {
             Ok(staged) if hash != Some(whole.hash) => {
                 self.writing.unstage(&staged);
                 return self.give_up(number, need, "verify", &CORRUPT);
             }
             staged => staged.and_then(|staged| {
-                let attrs = need.attrs.as_attrs();
-                self.writing.publish(need, &mut self.dir, &staged, &meta, attrs, whole.file_len)
+                let attrs = whole.attrs.as_attrs();
+                self.writing.publish(need, &mut self.dir, &staged, &whole.meta, attrs, whole.file_len)
             }),
         };
         match published {
