@@ -199,37 +199,39 @@ fn check_deletes(
     };
     let entries = sink.totals.entries;
     let exceeds = |limit: &u64| deletes * 100 > limit * entries;
-    if let Some(limit) = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds) {
-        let refused = Refused {
-            reason: "DeleteLimitExceeded",
-            problem: format!(
-                "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
-            ),
-            remedy: "raise the limit there if that is what you want; --force at the source does not",
-        };
-        return refused.unless(false);
+    if deletes == 0 {
+        return Ok(Vec::new());
     }
     let limit = u64::from(params.delete_limit.0);
     let refused = match () {
-        () if deletes == 0 => return Ok(Vec::new()),
-        () if source.entries == 0 => Refused {
+        () if source.entries == 0 => Some(Refused {
             reason: "SourceEmpty",
             problem: format!(
                 "the source is empty and the destination has {entries} entries: a volume that was not mounted or was wiped \
                  looks like this"
             ),
             remedy: "if the destination shall be emptied, remove its files yourself",
-        },
-        () if exceeds(&limit) => Refused {
+        }),
+        () if exceeds(&limit) => Some(Refused {
             reason: "DeleteLimitExceeded",
             problem: format!(
                 "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
             ),
             remedy: "raise the limit if that is what you want",
-        },
-        () => return Ok(Vec::new()),
+        }),
+        () => None,
     };
-    refused.unless(params.force)
+    let notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
+    let demanded = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds);
+    let Some(limit) = demanded else { return Ok(notes) };
+    let refused = Refused {
+        reason: "DeleteLimitExceeded",
+        problem: format!(
+            "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
+        ),
+        remedy: "raise the limit there if that is what you want; --force at the source does not",
+    };
+    refused.unless(false)
 }
 
 /// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
