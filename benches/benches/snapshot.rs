@@ -1,0 +1,193 @@
+//! What snapshots cost, in memory: taking, restoring, finding, collecting and checking them.
+//!
+//! The names are those of JVS's own benchmarks, so that the figures can be laid side by side.
+
+#![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    hint::black_box,
+    path::{Path, PathBuf},
+};
+
+use contract::RunParams;
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use syncer::{
+    monitor::Monitor,
+    path::RelPath,
+    report::Failures,
+    root::{Place, Root},
+    session::{Restore, restore},
+    snapshot::{
+        EngineChoice, Roots, Snapshot, SnapshotId, Store, collect, create,
+        publish::Labels,
+        select,
+        store::Writer,
+        verify::{Part, verify},
+    },
+};
+use tempfile::TempDir;
+
+/// What is in a volume: how many files, and how many bytes each has.
+const SHAPES: [(&str, usize, usize); 4] =
+    [("1 KiB", 1, 1 << 10), ("1 MiB", 1, 1 << 20), ("100 files", 100, 29), ("1,000 files", 1000, 29)];
+
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    tempfile::tempdir_in(parent).unwrap()
+}
+
+fn volume(files: usize, len: usize) -> (TempDir, PathBuf) {
+    let dir = scratch();
+    let path = dir.path().join("volume");
+    fs::create_dir(&path).unwrap();
+    for nth in 0..files {
+        let content: Vec<u8> = (0..len).map(|at| (at * 31 + nth * 7) as u8).collect();
+        fs::write(path.join(format!("file{nth:05}")), content).unwrap();
+    }
+    (dir, path)
+}
+
+fn take(path: &Path, tag: &str) -> Snapshot {
+    let labels = Labels { tags: [tag.into()].into(), ..Labels::default() };
+    create::create(&Place::from(path), labels, EngineChoice::Auto, &Failures::default()).unwrap()
+}
+
+fn open(path: &Path) -> (Store, Roots) {
+    let store = Store::open(&Root::open(path).unwrap(), path).unwrap().unwrap();
+    let roots = store.roots().unwrap();
+    (store, roots)
+}
+
+fn bring_back(path: &Path) {
+    let (store, roots) = open(path);
+    let restoring = Restore {
+        store: &store,
+        snapshot: roots.last().unwrap(),
+        to: Place::from(path),
+        path: RelPath::root(),
+    };
+    let params = RunParams { delete: true, force: true, ..RunParams::default() };
+    let outcome = restore(&restoring, &params, &Monitor::default());
+    assert_eq!(outcome.report.work.files_failed, 0);
+}
+
+fn snapshots(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("snapshot");
+    for (name, files, len) in SHAPES {
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched_ref(
+                || volume(files, len),
+                |(_, path)| take(path, "first"),
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    for (name, files, len) in SHAPES {
+        let (_dir, path) = volume(files, len);
+        take(&path, "first");
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        take(&path, "second");
+        group.bench_function(format!("{name}, nothing changed"), |bencher| {
+            bencher.iter(|| take(&path, "again"));
+        });
+    }
+}
+
+fn restores(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("restore");
+    for (name, files, len) in SHAPES {
+        group.bench_function(name, |bencher| {
+            let taken = || {
+                let (dir, path) = volume(files, len);
+                take(&path, "first");
+                for file in
+                    fs::read_dir(&path).unwrap().flatten().filter(|file| file.file_name() != ".volferry")
+                {
+                    fs::remove_file(file.path()).unwrap();
+                }
+                (dir, path)
+            };
+            bencher.iter_batched_ref(taken, |(_, path)| bring_back(path), BatchSize::PerIteration);
+        });
+    }
+    let (_dir, path) = volume(1, 29);
+    take(&path, "first");
+    group.bench_function("to latest, nothing to do", |bencher| bencher.iter(|| bring_back(&path)));
+}
+
+fn lists(criterion: &mut Criterion) {
+    let (_dir, path) = volume(1, 29);
+    for nth in 0..50 {
+        fs::write(path.join("file00000"), format!("{nth}")).unwrap();
+        take(&path, &format!("tag{nth}"));
+    }
+    let root = Root::open(&path).unwrap();
+    let roots = || Store::open(&root, &path).unwrap().unwrap().roots().unwrap();
+    let mut group = criterion.benchmark_group("find");
+    group.bench_function("list 50", |bencher| bencher.iter(|| black_box(roots())));
+    group.bench_function("by tag", |bencher| bencher.iter(|| select::find(&roots(), "tag7").unwrap().id));
+    let held = roots();
+    group.bench_function("by tag, the list at hand", |bencher| {
+        bencher.iter(|| select::find(&held, "tag7").unwrap().id);
+    });
+}
+
+/// A volume with so many snapshots, each of another content.
+fn many(count: usize) -> (TempDir, PathBuf) {
+    let (dir, path) = volume(1, 29);
+    for nth in 0..count {
+        fs::write(path.join("file00000"), format!("{nth}")).unwrap();
+        take(&path, "t");
+    }
+    (dir, path)
+}
+
+fn oldest(roots: &Roots, count: usize) -> BTreeSet<SnapshotId> {
+    roots.snapshots.iter().take(count).map(|snapshot| snapshot.id).collect()
+}
+
+fn collections(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("gc");
+    for (count, gone) in [(10, 0), (100, 0), (100, 50), (1000, 0)] {
+        let (_dir, path) = many(count);
+        group.bench_function(format!("plan over {count}, {gone} to go"), |bencher| {
+            bencher.iter(|| {
+                let (store, roots) = open(&path);
+                collect::plan(&store, &roots, &oldest(&roots, gone)).unwrap()
+            });
+        });
+    }
+    for (count, gone) in [(10, 1), (110, 10)] {
+        group.bench_function(format!("run, {gone} of {count}"), |bencher| {
+            let collected = |(_, path): &mut (TempDir, PathBuf)| {
+                let destination = create::take(&Place::from(&*path)).unwrap();
+                let mut writer = Writer::open(destination.own(), destination.root(), path).unwrap();
+                let plan = collect::plan(&writer.store, &writer.roots, &oldest(&writer.roots, gone)).unwrap();
+                collect::collect(&mut writer, &plan, "bench").unwrap();
+                collect::empty_trash(&writer, None).unwrap();
+            };
+            bencher.iter_batched_ref(|| many(count), collected, BatchSize::PerIteration);
+        });
+    }
+}
+
+fn checks(criterion: &mut Criterion) {
+    let (_dir, path) = volume(10, 1 << 10);
+    take(&path, "first");
+    criterion.bench_function("verify/with payload", |bencher| {
+        bencher.iter(|| {
+            let (store, roots) = open(&path);
+            assert!(!verify(&store, &roots, Part::default()).unwrap().is_damaged());
+        });
+    });
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20).measurement_time(std::time::Duration::from_secs(2));
+    targets = snapshots, restores, lists, collections, checks
+}
+criterion_main!(benches);
