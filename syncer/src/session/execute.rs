@@ -867,11 +867,11 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// The paths of the files that replace folders.
+/// The paths of the entries that replace folders and that hard links may lead to.
 fn paths_of_replaced(planned: &[PlannedDir]) -> HashSet<RelPath> {
     let replaced = planned.iter().filter(|dir| dir.replaces_dirs()).flat_map(|dir| {
         let steps = dir.steps().filter(|(step, entry)| {
-            *step == Step::Replace { was_dir: true } && matches!(entry.kind, Kind::File { .. })
+            *step == Step::Replace { was_dir: true } && !matches!(entry.kind, Kind::HardLink { .. })
         });
         steps.map(|(_, entry)| path_in(&dir.path, entry.name))
     });
