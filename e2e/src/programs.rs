@@ -1,13 +1,14 @@
 //! Where the programs are that the tests start.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The root of the repository.
+/// Returns the root of the repository that the running test belongs to. Cargo says which when it starts a test: a path
+/// compiled in would be that of another checkout where two share a target folder.
 pub fn repository() -> PathBuf {
-    let member = Path::new(env!("CARGO_MANIFEST_DIR"));
-    member.parent().unwrap_or(member).into()
+    let member = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    member.join("..")
 }
 
 /// A program that `e2e/cluster/build` makes. An error says how to make it.

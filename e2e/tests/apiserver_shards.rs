@@ -103,7 +103,11 @@ async fn a_shard_with_failed_files_leaves_the_others_to_their_work() {
     assert_eq!(syncjob::text(&over, "/phase"), "PartiallyFailed");
     let work: Work = syncjob::part(&over, "/lastRun/work").unwrap();
     assert_eq!((work.files_created, work.files_failed), (6, 1));
-    assert!(syncjob::message(&over, "Stalled").contains("Shard 2 of 3: 1 file failed"), "{over:#?}");
+    assert!(
+        syncjob::message(&over, "Stalled").contains("Shard 2 of 3: 1 file failed"),
+        "{:#}",
+        over.data["status"]
+    );
 }
 
 #[tokio::test]

@@ -65,7 +65,8 @@ fn pod(job: &k8s_openapi::api::batch::v1::Job) -> &k8s_openapi::api::core::v1::P
 
 /// Compares with `resources/golden/<name>.yaml`. With `UPDATE_GOLDEN` set, writes it instead.
 fn assert_golden(name: &str, objects: &[Value]) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/resources/golden/{name}.yaml"));
+    let file = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap())
+        .join(format!("src/resources/golden/{name}.yaml"));
     let text = serde_saphyr::to_string_multiple(objects).unwrap();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&file, &text).unwrap();
