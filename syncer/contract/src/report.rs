@@ -311,7 +311,7 @@ impl Report {
         self.result = RunResult::PartiallyFailed;
         self.reason = Some("SomeFilesFailed".into());
         let failed = match self.work.deletes_kept_back {
-            0 => format!("{} failed", self.work.files_failed),
+            0 => format!("{} failed", counted(self.work.files_failed, "file")),
             deletes => {
                 let (deletes, files) = (counted(deletes, "delete"), counted(failed_before_deletes, "file"));
                 format!("{deletes} kept back because {files} failed")
