@@ -73,11 +73,15 @@ impl AgentArgs {
         (self.shards > 1).then_some(Shard { index: self.index, count: self.shards })
     }
 
-    /// The arguments of `volferry` that are this shard's alone.
+    /// Returns the arguments of `volferry` that are this shard's alone. `volferry receive` has none: its source tells it
+    /// the shard.
     fn shard_args(&self) -> Result<Vec<OsString>, AgentError> {
         let Some(shard) = self.shard() else { return Ok(Vec::new()) };
         if !shard.is_valid() {
             return Err(AgentError::NoSuchShard(shard));
+        }
+        if self.command.get(1).is_some_and(|subcommand| subcommand == "receive") {
+            return Ok(Vec::new());
         }
         let mut args = vec![OsString::from(format!("--shard={shard}"))];
         if !self.sinks.is_empty() {
@@ -277,6 +281,16 @@ mod tests {
         assert!(args.shard_args().is_err());
         args.index = 3;
         assert!(args.shard_args().is_err());
+    }
+
+    #[test]
+    fn a_receiving_shard_learns_from_its_source_which_it_is() {
+        let mut args = args(std::path::Path::new("/"), "");
+        args.shards = 2;
+        for (subcommand, expected) in [("receive", 0), ("send", 1), ("sync", 1)] {
+            args.command = ["volferry", subcommand].map(OsString::from).into();
+            assert_eq!(args.shard_args().unwrap().len(), expected, "{subcommand}");
+        }
     }
 
     #[tokio::test]
