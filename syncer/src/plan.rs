@@ -174,6 +174,12 @@ impl DirPlan {
         }
     }
 
+    /// What is done with the source's entry at this place.
+    pub fn step(&self, index: u32) -> Option<Step> {
+        let at = self.steps.binary_search_by_key(&index, |(at, _)| *at).ok()?;
+        Some(self.steps[at].1)
+    }
+
     /// Whether the directory's own entries change, and with them its modification time.
     pub fn changes_entries(&self) -> bool {
         !(self.deletes.is_empty() && self.moved.is_empty())

@@ -2,12 +2,14 @@
 //! link that someone swaps in during a run, leads out of the root.
 
 use std::{
+    collections::HashMap,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
+    sync::{OnceLock, PoisonError, RwLock},
 };
 
 use rustix::{
@@ -92,13 +94,43 @@ pub enum RootError {
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
+    elsewhere: Elsewhere,
+}
+
+/// Folders that are filled in another place before they come to their own.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    /// The directory that all of them are in.
+    base: OnceLock<OwnedFd>,
+    /// Their names there, by their paths below the root.
+    names: RwLock<HashMap<Box<[u8]>, String>>,
+}
+
+impl Elsewhere {
+    /// Finds where `path` is: the directory to begin at, and the way from there. `None` where it is at its own place.
+    fn find(&self, path: &[u8]) -> Option<(&OwnedFd, Vec<u8>)> {
+        let base = self.base.get()?;
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        if names.is_empty() {
+            return None;
+        }
+        let ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
+        ends.into_iter().find_map(|end| {
+            let name = names.get(&path[..end])?;
+            Some((base, [name.as_bytes(), &path[end..]].concat()))
+        })
+    }
 }
 
 impl Root {
+    fn of(fd: OwnedFd) -> Self {
+        Self { fd, elsewhere: Elsewhere::default() }
+    }
+
     /// Opens `path` as a root. Symbolic links in `path` itself are followed: it is the user's own.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { fd: rustix::fs::open(path, flags, Mode::empty())? })
+        Ok(Self::of(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
     /// Opens the root at `place`, which has to be there.
@@ -150,7 +182,7 @@ impl Root {
                 Err(error) => return Err(refused("open", &place.path(), error)),
             }
         }
-        Ok(Self { fd: at })
+        Ok(Self::of(at))
     }
 
     /// Opens the folder below this one name by name, so that whatever stands in the way can be named.
@@ -174,7 +206,7 @@ impl Root {
                 false => refused("open", &path, error),
             })?;
         }
-        Ok(Self { fd: at })
+        Ok(Self::of(at))
     }
 
     /// Opens the directory at `path` for reading its entries.
@@ -201,23 +233,43 @@ impl Root {
         Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
     }
 
+    /// Opens the directory that holds the one at `path`, and returns its name there: in both respects where it is now.
+    pub fn holder(&self, path: &RelPath) -> io::Result<(OwnedFd, Box<[u8]>)> {
+        let (parent, name) = path.split_last().ok_or(Errno::BUSY)?;
+        match self.elsewhere.find(path.as_bytes()) {
+            Some((base, name)) if !name.contains(&b'/') => Ok((base.try_clone()?, name.into())),
+            _ => Ok((self.dir(&parent)?, name.into())),
+        }
+    }
+
+    /// Takes note that the folder at `path` is filled as `name` in `base`, which is one directory for all: whatever is below `path` is opened there.
+    pub fn keep_elsewhere(&self, path: &RelPath, base: BorrowedFd<'_>, name: String) -> io::Result<()> {
+        if self.elsewhere.base.get().is_none() {
+            let _ = self.elsewhere.base.set(base.try_clone_to_owned()?);
+        }
+        let mut names = self.elsewhere.names.write().unwrap_or_else(PoisonError::into_inner);
+        names.insert(path.as_bytes().into(), name);
+        Ok(())
+    }
+
+    /// Takes note that no folder is filled elsewhere any more.
+    pub fn keep_at_places(&self) {
+        self.elsewhere.names.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn walk(&self, path: &RelPath, access: OFlags) -> io::Result<OwnedFd> {
         if path.is_root() {
             return open_beneath(&self.fd, b".", access);
         }
-        let mut hops = hops(path.as_bytes());
-        let last = hops.next_back().unwrap_or(b".");
-        let mut dir: Option<OwnedFd> = None;
-        for hop in hops {
-            let next = open_beneath(dir.as_ref().unwrap_or(&self.fd), hop, OFlags::PATH)?;
-            dir = Some(next);
+        match self.elsewhere.find(path.as_bytes()) {
+            Some((base, path)) => walk_from(base, &path, access),
+            None => walk_from(&self.fd, path.as_bytes(), access),
         }
-        open_beneath(dir.as_ref().unwrap_or(&self.fd), last, access)
     }
 }
 
 impl AsFd for Root {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
@@ -253,6 +305,17 @@ fn refused(operation: &'static str, path: &Path, source: io::Error) -> RootError
         io::ErrorKind::NotADirectory => RootError::NotAFolder(path.into()),
         _ => RootError::System { operation, path: path.into(), source },
     }
+}
+
+fn walk_from(base: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    let mut hops = hops(path);
+    let last = hops.next_back().unwrap_or(b".");
+    let mut dir: Option<OwnedFd> = None;
+    for hop in hops {
+        let next = open_beneath(dir.as_ref().unwrap_or(base), hop, OFlags::PATH)?;
+        dir = Some(next);
+    }
+    open_beneath(dir.as_ref().unwrap_or(base), last, access)
 }
 
 /// A path in pieces that the kernel takes, cut between names.

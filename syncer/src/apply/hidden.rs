@@ -44,6 +44,18 @@ pub struct HiddenDir {
     place: Box<[u8]>,
 }
 
+/// Makes an empty directory `name` in staging that has inherited what a directory in `parent` does, for which it is made there first. Returns its inode
+/// number.
+pub(super) fn make_aside(own: &OwnDir, parent: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<u64> {
+    let first = format!(".volferry-new-{name}");
+    rustix::fs::mkdirat(parent, &first, mode)?;
+    if let Err(error) = rustix::fs::renameat(parent, &first, own.staging(), name) {
+        let _ = rustix::fs::unlinkat(parent, &first, AtFlags::REMOVEDIR);
+        return Err(error.into());
+    }
+    Ok(rustix::fs::fstat(open_new(own, name)?)?.st_ino)
+}
+
 /// Opens a directory in staging, which has to be a new one of this process's user: whoever can write to the directory that it was taken from could have put another in
 /// its place.
 fn open_new(own: &OwnDir, name: &str) -> io::Result<OwnedFd> {
@@ -63,8 +75,7 @@ impl HiddenDir {
     /// # Errors
     /// Also when it is not the empty directory of this user's that was made there: then it stays at its place.
     pub(super) fn take(own: &OwnDir, root: &Root, path: &RelPath, count: &HiddenCount) -> io::Result<Self> {
-        let (parent, place) = path.split_last().ok_or(Errno::BUSY)?;
-        let (parent, place) = (root.dir(&parent)?, place.into());
+        let (parent, place) = root.holder(path)?;
         if count.0.fetch_add(1, Relaxed) >= MAX_HIDDEN {
             count.0.fetch_sub(1, Relaxed);
             return Err(Errno::MFILE.into());

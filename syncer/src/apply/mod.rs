@@ -371,6 +371,60 @@ impl Destination {
         self.check_known(meta::hold(dir, name)?.as_fd(), None)
     }
 
+    /// Has the folder at `path` made and filled in staging as long as something else is in its place.
+    ///
+    /// # Errors
+    /// [`ApplyError::Own`] when staging cannot be held open.
+    pub fn keep_aside(&self, path: &RelPath) -> Result<(), ApplyError> {
+        let kept = self.root.keep_elsewhere(path, self.own.staging(), self.own.folder_name(path));
+        kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+    }
+
+    /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode number.
+    pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
+        self.own.check()?;
+        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
+        hidden::make_aside(&self.own, dir, &self.own.folder_name(path), mode)
+    }
+
+    /// Puts the folder at `path`, which has this `inode` number, as `name` into `dir`, and removes what it replaces.
+    pub fn publish_dir(
+        &self,
+        path: &RelPath,
+        inode: u64,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> io::Result<()> {
+        self.own.check()?;
+        let (staging, aside) = (self.own.staging(), self.own.folder_name(path));
+        self.check_known(meta::hold(staging, aside.as_bytes())?.as_fd(), Some(inode))?;
+        let swap = |flags| rustix::fs::renameat_with(staging, aside.as_bytes(), dir, name, flags);
+        match swap(RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(swap(RenameFlags::NOREPLACE)?),
+            // Not every file system can exchange two names.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                remove::file(dir, name)?;
+                return Ok(rustix::fs::renameat(staging, aside.as_bytes(), dir, name)?);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        remove::file(staging, aside.as_bytes()).inspect_err(|_| {
+            let _ = swap(RenameFlags::EXCHANGE);
+        })
+    }
+
+    /// Removes the folder at `path`, which stays in staging, with all that is in it.
+    pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
+        self.own.check()?;
+        self.own.remove_folder(&self.own.folder_name(path))
+    }
+
+    /// Takes note that all folders are at their places, or gone.
+    pub fn end_asides(&self) {
+        self.root.keep_at_places();
+    }
+
     /// Moves the directory at `from`, as it is, to `to`, where nothing is. Returns its inode number.
     pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<u64> {
         let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {

@@ -23,11 +23,12 @@ use super::{
     dirty::Dirty,
     epoch::Epoch,
     private::{Private, Replaced},
+    staged::part_key,
     team::{Table, Team},
     volume,
 };
 use crate::{
-    path::OWN_DIR,
+    path::{OWN_DIR, RelPath},
     root::{Root, open_child},
 };
 
@@ -35,6 +36,9 @@ pub(super) const STAGING: &[u8] = b"staging";
 pub(super) const JOURNAL: &[u8] = b"journal";
 pub(super) const SHARDS: &[u8] = b"shards";
 pub(super) const LOCK: &[u8] = b"lock";
+
+/// What the names of directories in staging begin with that are being removed.
+const LEAVING: &str = "leaving-";
 
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
@@ -201,6 +205,16 @@ impl OwnDir {
         format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))
     }
 
+    /// Names the folder in staging that is filled for `path`: the same in all processes that share a run, of which the first makes it.
+    pub(super) fn folder_name(&self, path: &RelPath) -> String {
+        format!("{}{}", self.mark_of(0), part_key(path))
+    }
+
+    /// Removes a folder of staging, with all that is in it.
+    pub(super) fn remove_folder(&self, name: &str) -> io::Result<()> {
+        remove_dir(self.staging(), name.as_bytes())
+    }
+
     /// The name for a part of a large file, which a later run finds by its key.
     pub(super) fn part_name(&self, key: &str) -> String {
         format!("{key}.{}", self.fresh_name())
@@ -256,9 +270,13 @@ impl OwnDir {
 
     /// What the names of all files hold that this process stages.
     fn mark(&self) -> String {
+        self.mark_of(self.team.as_ref().map_or(0, |team| team.shard().index))
+    }
+
+    fn mark_of(&self, shard: u32) -> String {
         let word = word_of(&self.epoch);
         match &self.team {
-            Some(team) => format!("{word}{}s", team.shard().index),
+            Some(_) => format!("{word}{shard}s"),
             None => word,
         }
     }
@@ -382,7 +400,9 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
         let name = entry.file_name();
         if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
             match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
-                Err(Errno::ISDIR) => remove_dir(staging, name)?,
+                Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes())?,
+                // It was moved here from a directory that has been removed, and went with it.
+                Err(Errno::NOENT) => {}
                 result => result?,
             }
         }
@@ -390,11 +410,41 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
     Ok(())
 }
 
-/// Removes a directory that has files alone, as hidden ones do.
-fn remove_dir(staging: impl AsFd + Copy, name: &CStr) -> io::Result<()> {
-    let dir = open_child(staging, name.to_bytes(), OFlags::RDONLY)?;
-    empty(&dir, |_| true)?;
-    Ok(rustix::fs::unlinkat(staging, name, AtFlags::REMOVEDIR)?)
+/// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however deep they are no more than one
+/// is held open.
+fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<()> {
+    let mut left = vec![name.to_vec()];
+    let mut moved = 0u64;
+    while let Some(name) = left.pop() {
+        let dir = open_child(staging, &name, OFlags::RDONLY)?;
+        for entry in Dir::read_from(&dir)? {
+            let entry = entry?;
+            let below = entry.file_name();
+            if below == c"." || below == c".." {
+                continue;
+            }
+            match rustix::fs::unlinkat(&dir, below, AtFlags::empty()) {
+                Err(Errno::ISDIR) => left.push(move_up(&dir, below, staging, &mut moved)?),
+                result => result?,
+            }
+        }
+        rustix::fs::unlinkat(staging, &*name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}
+
+/// Moves a directory to staging, under a name that nothing has. Returns the name.
+fn move_up(dir: &OwnedFd, name: &CStr, staging: impl AsFd, moved: &mut u64) -> io::Result<Vec<u8>> {
+    loop {
+        *moved += 1;
+        let aside = format!("{LEAVING}{moved}");
+        match rustix::fs::mkdirat(&staging, &aside, Mode::RWXU) {
+            Err(Errno::EXIST) => continue,
+            result => result?,
+        }
+        rustix::fs::renameat(dir, name, &staging, &aside)?;
+        return Ok(aside.into_bytes());
+    }
 }
 
 fn unlink(staging: &Private, name: &str) -> io::Result<()> {
@@ -471,6 +521,9 @@ mod tests {
         fs::write(place.own("staging/0"), "left").unwrap();
         fs::create_dir(place.own("staging/1")).unwrap();
         fs::write(place.own("staging/1/file"), "of a hidden directory").unwrap();
+        fs::create_dir_all(place.own("staging/2/of/a/folder/kept/aside")).unwrap();
+        fs::create_dir_all(place.own("staging/2/leaving-1/of")).unwrap();
+        fs::write(place.own("staging/2/of/a/file"), "below").unwrap();
         let _own = place.open().unwrap();
         assert_eq!(place.staged(), 0);
     }

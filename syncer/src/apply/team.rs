@@ -49,19 +49,22 @@ pub enum Stage {
     Moved,
     /// Its links are made, and it is known what it failed to do.
     Linked,
+    /// The folders that replace something are at their places; of the first shard only.
+    Placed,
     /// Its deletes are done, and all of it is durable; of the first shard: its deletes are done.
     Applied,
     /// The metadata of the directories is set, and all of it is durable; of the first shard only.
     Committed,
 }
 
-const STAGES: [Stage; 8] = [
+const STAGES: [Stage; 9] = [
     Stage::Absent,
     Stage::Joined,
     Stage::Planned,
     Stage::Dealt,
     Stage::Moved,
     Stage::Linked,
+    Stage::Placed,
     Stage::Applied,
     Stage::Committed,
 ];

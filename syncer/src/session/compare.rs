@@ -149,6 +149,8 @@ struct Visit {
     sink: Option<DirId>,
     path: RelPath,
     meta: Meta,
+    /// Whether it, or a folder above it, replaces something else: it is filled in staging, which may be given up, so nothing is moved there.
+    is_aside: bool,
     /// Of the ignore files above it.
     rules: Option<Arc<Rules>>,
 }
@@ -190,8 +192,14 @@ pub(super) fn compare(
     if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
         return Ok(Compared::default());
     }
-    let root =
-        Visit { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: head.root_meta, rules: None };
+    let root = Visit {
+        source: ROOT,
+        sink: Some(ROOT),
+        path: RelPath::root(),
+        meta: head.root_meta,
+        is_aside: false,
+        rules: None,
+    };
     let moves = Moves::new(sink, policy, may_move);
     let level = VecDeque::from([root]);
     let (dirs, held, made) = (Vec::new(), Vec::new(), Compared::default());
@@ -292,14 +300,16 @@ impl<S: SourceTree> Walk<'_, S> {
             let path = path.map_err(|_| TransportError::Nonsense("a path is longer than a path can be"))?;
             let source = listed.first_child + pair.source;
             let rules = visit.rules.clone();
-            self.add(Visit { source, sink, path, meta: entry.meta, rules }, digest);
+            let replaces = plan.step(index).is_some_and(|step| matches!(step, Step::Replace { .. }));
+            let is_aside = visit.is_aside || replaces;
+            self.add(Visit { source, sink, path, meta: entry.meta, is_aside, rules }, digest);
         }
         Ok(())
     }
 
     /// Has a directory looked into, unless it only has to be moved.
     fn add(&mut self, visit: Visit, digest: &TreeDigest) {
-        if visit.sink.is_some() || !self.moves.might_have(digest) {
+        if visit.sink.is_some() || visit.is_aside || !self.moves.might_have(digest) {
             self.level.push_back(visit);
         } else if !self.moves.is_ready() {
             self.held.push((visit, *digest));

@@ -114,6 +114,17 @@ struct PutOff {
     aside: Arc<Aside>,
 }
 
+/// A folder that replaces something else, which stays until all that is in the folder has arrived.
+struct FolderOver {
+    /// The directory that it goes into.
+    dir: RelPath,
+    /// That one's number in the destination's file system.
+    dir_inode: u64,
+    path: RelPath,
+    /// The folder's own number there.
+    inode: u64,
+}
+
 /// A file of the destination.
 #[derive(Debug, Clone)]
 pub(super) struct Old {
@@ -195,8 +206,12 @@ pub(super) struct Executor<'a> {
     links: Vec<HardLink>,
     /// What replaces folders.
     put_off: Vec<PutOff>,
+    /// Folders that replace something else.
+    over: Vec<FolderOver>,
     /// How many of those folders stay, because their deletes were kept back.
     staying: u64,
+    /// How many entries stay that folders were to replace.
+    files_staying: u64,
     /// Whether deletes were kept back.
     kept_back: bool,
 }
@@ -263,7 +278,9 @@ impl<'a> Executor<'a> {
             last_attrs: AttrsBuf::default(),
             links: Vec::new(),
             put_off: Vec::new(),
+            over: Vec::new(),
             staying: 0,
+            files_staying: 0,
             kept_back: false,
         }
     }
@@ -301,6 +318,51 @@ impl<'a> Executor<'a> {
             self.enter(dir, Part::Dirs, &mut |_| Ok(()))?;
         }
         Ok(())
+    }
+
+    /// Has the folders that replace something else filled in staging; to be called before any is made.
+    pub(super) fn keep_aside(&self, planned: &[PlannedDir]) -> Result<(), SessionError> {
+        for dir in planned {
+            let over = |(step, entry): &(Step, Entry<'_>)| {
+                matches!(step, Step::Replace { .. }) && entry.kind == Kind::Dir
+            };
+            for (_, entry) in dir.steps().filter(over) {
+                self.context.destination.keep_aside(&path_in(&dir.path, entry.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the folders that were filled in staging in the places of what they replace, unless `failed` entries of the whole run keep that back.
+    /// Nothing is deleted before: what is in them may have come from a file that goes.
+    pub(super) fn put_folders(&mut self, failed: u64) -> Result<(), SessionError> {
+        let destination = self.context.destination;
+        let keeps_back = self.keeps_back(failed);
+        for folder in std::mem::take(&mut self.over) {
+            self.check()?;
+            destination.still_held()?;
+            let done = match keeps_back {
+                true => destination.drop_aside(&folder.path),
+                false => self.put_folder(&folder),
+            };
+            match done {
+                Ok(()) if !keeps_back => self.context.counters.count(true),
+                Ok(()) => self.files_staying += 1,
+                Err(error) => self.context.failures.add(&folder.path, "make way", &error),
+            }
+            if keeps_back {
+                self.unfinished.retain(|dir| !dir.path.starts_with(&folder.path));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_folder(&self, folder: &FolderOver) -> io::Result<()> {
+        let FolderOver { dir, dir_inode, path, inode } = folder;
+        let destination = self.context.destination;
+        let (_, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let dir = destination.known_dir(dir, Some(*dir_inode))?;
+        destination.publish_dir(path, *inode, dir.as_fd(), name)
     }
 
     /// Leaves to other processes what is in the planned directories that are false in `share`, and the directories themselves.
@@ -575,6 +637,15 @@ impl<'a> Executor<'a> {
                 "{staying} folders stay that something else is to replace: their deletes were kept back"
             ));
         }
+        if self.files_staying > 0 {
+            let staying = match self.files_staying {
+                1 => "1 entry stays that a folder is to replace".into(),
+                more => format!("{more} entries stay that folders are to replace"),
+            };
+            notes.push(format!(
+                "{staying}, and what was brought for it was dropped: its delete was kept back"
+            ));
+        }
         notes.extend(self.context.destination.not_kept());
         self.context.destination.still_held()?;
         Ok(notes)
@@ -746,13 +817,6 @@ impl<'a> Executor<'a> {
     /// Does what takes no other file's content.
     fn apply(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) {
         let path = path_in(&dir.path, entry.name);
-        // A directory takes the place of a file only after the file is gone; anything else is replaced in one rename.
-        if let (Step::Replace { .. }, Kind::Dir) = (step, entry.kind)
-            && let Err(error) = self.context.destination.remove_file(fd, entry.name)
-        {
-            self.context.failures.add(&path, "make way", &error);
-            return;
-        }
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {
                 let id = self.sink_child(dir, entry.name);
@@ -761,22 +825,40 @@ impl<'a> Executor<'a> {
                 Ok(())
             }
             (Step::Meta, _) => self.context.destination.set_meta(fd, entry, None),
-            (_, Kind::Dir) => {
-                let made = match self.moves.get(&path) {
-                    Some(moved) => self.move_dir(moved, &path),
-                    None => self.context.destination.make_dir(fd, entry.name),
-                };
-                made.map(|inode| {
-                    let (inode, attrs) = (Some(inode), Some(entry.attrs.into()));
-                    self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
-                })
-            }
+            (_, Kind::Dir) => self.make_folder(fd, entry, step, &path).map(|inode| {
+                let (inode, attrs) = (Some(inode), Some(entry.attrs.into()));
+                self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
+            }),
             _ => self.context.destination.make_node(fd, entry),
         };
         match done {
+            // It is counted when it comes to its place.
+            Ok(()) if matches!((step, entry.kind), (Step::Replace { .. }, Kind::Dir)) => {}
             Ok(()) => self.context.counters.count(step != Step::Create),
             Err(error) => self.context.failures.add(&path, operation(step, &entry.kind), &error),
         }
+    }
+
+    /// Makes a folder, or moves it to its place; one that replaces something is made aside. Returns its inode number.
+    fn make_folder(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        entry: &Entry<'_>,
+        step: Step,
+        path: &RelPath,
+    ) -> io::Result<u64> {
+        let destination = self.context.destination;
+        if let Some(moved) = self.moves.get(path) {
+            return self.move_dir(moved, path);
+        }
+        if !matches!(step, Step::Replace { .. }) {
+            return destination.make_dir(fd, entry.name);
+        }
+        let inode = destination.make_dir_aside(fd, path)?;
+        let (dir, _) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let dir_inode = destination.check_known(fd, Some(rustix::fs::fstat(fd)?.st_ino))?;
+        self.over.push(FolderOver { dir, dir_inode, path: path.clone(), inode });
+        Ok(inode)
     }
 
     fn move_dir(&self, moved: &Moved, to: &RelPath) -> io::Result<u64> {

@@ -116,6 +116,14 @@ impl<'a> Crew<'a> {
         Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
     }
 
+    /// Waits until the first shard has put the folders that replace something in their places, before which nothing is deleted.
+    pub(super) fn await_folders(&self) -> Result<(), SessionError> {
+        match self.destination.own().leads() {
+            true => self.reach(Stage::Placed),
+            false => self.wait(Stage::Placed, false).map(drop),
+        }
+    }
+
     /// Waits until all others are done.
     pub(super) fn await_others(&self) -> Result<(), SessionError> {
         self.reach(Stage::Applied)?;

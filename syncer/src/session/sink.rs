@@ -330,6 +330,7 @@ impl Applying<'_> {
         if !compared.dirs.is_empty() {
             context.destination.begin()?;
         }
+        executor.keep_aside(&compared.dirs)?;
         if leads && params.delete_timing == DeleteTiming::Before {
             executor.delete_first(&compared.dirs, failed)?;
         }
@@ -359,6 +360,11 @@ impl Applying<'_> {
         executor.make_links(&compared.dirs)?;
         let failed = context.failures.count();
         let failed = crew.map_or(Ok(failed), |crew| crew.await_links(failed))?;
+        executor.put_folders(failed)?;
+        if let Some(crew) = crew {
+            crew.await_folders()?;
+        }
+        context.destination.end_asides();
         executor.replace_and_delete(&compared.dirs, failed)?;
         if let Some(crew) = crew.filter(|_| leads) {
             crew.await_others()?;

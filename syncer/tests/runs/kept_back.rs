@@ -3,6 +3,7 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, symlink},
+    path::Path,
 };
 
 use contract::ExitCode;
@@ -164,5 +165,71 @@ fn a_folder_that_may_not_be_emptied_stays_whole_as_a_dry_run_says() {
             assert!(pair.destination.join("folder/file").exists(), "{way:?}, {flags:?}");
             assert!(pair.destination.join("spared/file").exists(), "{way:?}, {flags:?}");
         }
+    }
+}
+
+/// Puts a tree of every kind of work below `dir`: small and large files, names of one file, a folder that the run could move.
+fn fill_folder(dir: &Path) {
+    fs::create_dir_all(dir.join("deep/deeper")).unwrap();
+    (0..6).for_each(|n| tree::file(&dir.join("deep/deeper").join(n.to_string()), b"small content"));
+    tree::file(&dir.join("large"), &vec![7; 3 << 20]);
+    fs::hard_link(dir.join("large"), dir.join("deep/link")).unwrap();
+    symlink("large", dir.join("symlink")).unwrap();
+}
+
+#[test]
+fn a_folder_replaces_a_file_with_all_that_is_in_it() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("file"), b"content");
+        tree::file(&pair.source.join("flat"), b"content");
+        symlink("file", pair.source.join("link")).unwrap();
+        fs::create_dir(pair.source.join("moved")).unwrap();
+        (0..6).for_each(|n| tree::file(&pair.source.join("moved").join(n.to_string()), b"moves along"));
+        pair.sync("before");
+        for name in ["file", "flat", "link"] {
+            fs::remove_file(pair.source.join(name)).unwrap();
+        }
+        fill_folder(&pair.source.join("file"));
+        fs::rename(pair.source.join("moved"), pair.source.join("file/moved")).unwrap();
+        fs::create_dir(pair.source.join("flat")).unwrap();
+        (0..6).for_each(|n| tree::file(&pair.source.join("flat").join(n.to_string()), b"small content"));
+        fs::create_dir(pair.source.join("link")).unwrap();
+        fs::hard_link(pair.source.join("file/large"), pair.source.join("outside")).unwrap();
+        pair.sync("after");
+        pair.sync_unchanged("after");
+    }
+}
+
+#[test]
+fn a_file_stays_as_long_as_the_folder_that_replaces_it_has_not_arrived() {
+    for pair in Pair::each_unprivileged() {
+        tree::file(&pair.source.join("file"), b"content");
+        fs::create_dir(pair.source.join("moved")).unwrap();
+        (0..6).for_each(|n| tree::file(&pair.source.join("moved").join(n.to_string()), b"moves along"));
+        scratch::give_to_nobody(&pair.source);
+        pair.sync("before");
+        fs::remove_file(pair.source.join("file")).unwrap();
+        fill_folder(&pair.source.join("file"));
+        fs::rename(pair.source.join("moved"), pair.source.join("file/moved")).unwrap();
+        tree::file(&pair.source.join("file/secret"), b"what the file held");
+        scratch::give_to_nobody(&pair.source);
+        tree::set_mode(&pair.source.join("file/secret"), 0);
+
+        let run = pair.run(&DELETE);
+        run.assert_exit(ExitCode::Partial);
+        assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content", "{:?}", pair.way);
+        assert_eq!(fs::read(pair.destination.join("moved/0")).unwrap(), b"moves along", "{:?}", pair.way);
+        let notes = &run.report().notes;
+        assert!(
+            notes.iter().any(|note| note.starts_with("1 entry stays that a folder is to replace")),
+            "{notes:?}"
+        );
+        pair.assert_staging_empty();
+
+        pair.run(&[&DELETE[..], &["--delete-anyway"]].concat()).assert_exit(ExitCode::Partial);
+        assert_eq!(fs::read(pair.destination.join("file/moved/0")).unwrap(), b"moves along");
+        tree::set_mode(&pair.source.join("file/secret"), 0o644);
+        pair.sync("once it can be read");
     }
 }

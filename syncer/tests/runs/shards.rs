@@ -97,7 +97,15 @@ fn shards_make_a_copy_and_their_reports_add_up() {
         let pair = Pair::new(way);
         tree::many(&pair.source, 900, 700);
         tree::random(&pair.source, &mut Rng::new(3), 80, Shape::Everything);
+        tree::file(&pair.source.join("becomes a folder"), b"content");
         sync(&pair, "first");
+        fs::remove_file(pair.source.join("becomes a folder")).unwrap();
+        for dir in 0..9 {
+            let dir = pair.source.join("becomes a folder").join(dir.to_string());
+            fs::create_dir_all(&dir).unwrap();
+            (0..9).for_each(|file| tree::file(&dir.join(file.to_string()), b"content"));
+        }
+        sync(&pair, "a folder in the place of a file");
         let again = sync(&pair, "unchanged");
         let Work { files_scanned, files_skipped, bytes_total, .. } = again.work;
         let nothing_done = Work { files_scanned, files_skipped, bytes_total, ..Work::default() };
