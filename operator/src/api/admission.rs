@@ -434,6 +434,8 @@ spec:
             ("/spec/destination/create/accessModes", json!(["ReadOnlyMany"]), "\"ReadWriteOnce\""),
             ("/spec/destination", claim("a"), "overlap"),
             ("/spec/files/deleteLimit/percent", json!(101), "greater than the maximum"),
+            ("/spec/files", json!({"deleteAnyway": true}), "goes with delete: true"),
+            ("/spec/files", json!({"deleteTiming": "Before"}), "goes with delete: true"),
             ("/spec/files/exclude", json!(["ok", "two\nlines"]), "one pattern an entry"),
             ("/spec/files/exclude", json!("*.tmp"), "is not of type \"array\""),
             ("/spec/snapshots", json!({"engine": "Volume", "volumeSnapshotClassName": "c"}), "engine: CSI"),

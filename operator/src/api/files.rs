@@ -7,6 +7,7 @@ use super::rules;
 /// Which files are synced, and what makes them equal.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = rules::files()))]
 pub struct Files {
     /// Remove from the destination what the source does not have.
     pub delete: bool,

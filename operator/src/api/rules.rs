@@ -323,6 +323,20 @@ pub(super) fn remote() -> [Rule; 2] {
     ]
 }
 
+/// Which fields of the files go together.
+pub(super) fn files() -> [Rule; 2] {
+    [
+        rule(
+            "self.delete || !self.deleteAnyway",
+            "files.deleteAnyway goes with delete: true; remove it, or set that",
+        ),
+        rule(
+            "self.delete || self.deleteTiming == 'After'",
+            "files.deleteTiming: Before goes with delete: true; remove it, or set that",
+        ),
+    ]
+}
+
 /// Which fields of the transfer go together.
 pub(super) fn transfer() -> [Rule; 2] {
     [

@@ -263,7 +263,7 @@ pub(super) struct ParamFlags {
     delete: Option<DeleteTiming>,
 
     /// Remove it also after something could not be read, listed or written, which else keeps all deletes back
-    #[arg(long)]
+    #[arg(long, requires = "delete")]
     delete_anyway: bool,
 
     /// Refuse a run that would remove more than this share of the destination's entries
@@ -618,7 +618,7 @@ mod tests {
                 image,
                 delete,
                 delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
-                delete_anyway,
+                delete_anyway: delete && delete_anyway,
                 delete_limit: DeleteLimit(delete_limit),
                 force,
                 include,
@@ -686,6 +686,15 @@ mod tests {
             expected.sort_unstable();
             assert_eq!(taken, expected, "{}", command.get_name());
         }
+    }
+
+    #[test]
+    fn deletes_in_spite_of_failures_are_deletes() {
+        let parse = |args: &[&str]| parse(&args.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(parse(&["--delete=before", "--delete-anyway"]).unwrap().delete_anyway);
+        let refused = parse(&["--delete-anyway"]).unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::MissingRequiredArgument);
+        assert!(refused.to_string().contains("--delete"), "{refused}");
     }
 
     #[test]
