@@ -21,7 +21,7 @@ const TRIES: usize = 3;
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn figures_file() -> PathBuf {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("regression/figures.json")
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("regression/figures.json")
 }
 
 /// The release program, which `make test-regression` builds and names.

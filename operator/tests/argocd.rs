@@ -20,8 +20,7 @@ fn health(status: Option<SyncJobStatus>) -> (String, String) {
 }
 
 fn try_health(status: Option<SyncJobStatus>) -> Result<(String, String), Box<dyn Error>> {
-    let file =
-        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../config/argocd/argocd-cm.yaml");
+    let file = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../config/argocd/argocd-cm.yaml");
     let patch: Value = serde_saphyr::from_str(&fs::read_to_string(file)?)?;
     let check = patch["data"][KEY].as_str().ok_or("no health check")?;
     let mut job = SyncJob::new("web", SyncJobSpec::default());

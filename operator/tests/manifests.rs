@@ -13,7 +13,7 @@ use operator::{
 use serde_json::Value;
 
 fn repository(path: &str) -> PathBuf {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("..").join(path)
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("..").join(path)
 }
 
 fn read(path: &str) -> String {
