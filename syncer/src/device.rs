@@ -21,7 +21,10 @@ use crate::{
     entry::{Entry, Kind, Meta},
     listing::ListingBuilder,
     root::{Place, Root, RootError},
-    scan::{Dir, Totals, Tree},
+    tree::{
+        Tree,
+        dir::{Dir, Totals},
+    },
 };
 
 /// The length of every part but the last. A part of it has granules of 16 KiB, and 128 KiB of their names.

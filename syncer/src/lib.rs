@@ -3,31 +3,25 @@
 //! Data flows one way through the modules: `scan → plan → wire → transport → apply`, and [`session`] runs them.
 //! `syncer/doc/design.md` says why it is so.
 
+pub use volferry_core::{
+    codec, delta, hash, plan,
+    tree::{self, attrs, entry, filter, links, listing, owners, path, rules, whereabouts},
+    wire::{self, buffers},
+};
+
 pub mod apply;
-pub mod attrs;
-pub mod buffers;
 pub mod cli;
-pub mod codec;
 pub mod cores;
-pub mod delta;
 pub mod device;
-pub mod entry;
-pub mod filter;
-pub mod hash;
-pub mod links;
-pub mod listing;
+pub mod locate;
 pub mod monitor;
-pub mod owners;
-pub mod path;
-pub mod plan;
 pub mod report;
 pub mod root;
-pub mod rules;
 pub mod scan;
 pub mod session;
 pub mod slice;
 pub mod snapshot;
 pub mod spool;
+pub mod stat;
 pub mod transport;
-pub mod whereabouts;
-pub mod wire;
+pub mod xattr;

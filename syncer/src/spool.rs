@@ -10,6 +10,8 @@ use std::{
 use bytes::Bytes;
 use memmap2::Mmap;
 
+use crate::listing::Row;
+
 /// From so many bytes on they are in a file: some 250,000 entries of a directory. More would be felt beside the 64 MiB that an end of a
 /// run is to do with, less would trouble the disk for nothing.
 pub const SPILL_BYTES: usize = 8 << 20;
@@ -39,34 +41,6 @@ impl Spool {
         Self { most_in_memory: 0, ..Self::default() }
     }
 
-    /// How many bytes there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Appends `bytes`. Where no temporary file can be made, as in a container that may write nowhere, all stays in memory.
-    ///
-    /// # Errors
-    /// When the file cannot take them, which names the folder that it is in.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.len += bytes.len();
-        if self.file.is_none() && self.len > self.most_in_memory {
-            self.leave_memory()?;
-        }
-        match &mut self.file {
-            Some(file) => file.write_all(bytes).map_err(no_room),
-            None => {
-                self.memory.extend_from_slice(bytes);
-                Ok(())
-            }
-        }
-    }
-
     fn leave_memory(&mut self) -> io::Result<()> {
         match tempfile::tempfile() {
             Ok(file) => {
@@ -83,12 +57,32 @@ impl Spool {
         }
         Ok(())
     }
+}
 
-    /// All bytes in a row.
-    ///
-    /// # Errors
-    /// When the file cannot take the last of them, or not be mapped.
-    pub fn finish(self) -> io::Result<Bytes> {
+impl Row for Spool {
+    /// Of the file that takes no more, or cannot be mapped; it names the folder that the file is in.
+    type Error = io::Error;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    // Where no temporary file can be made, as in a container that may write nowhere, all stays in memory.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.len += bytes.len();
+        if self.file.is_none() && self.len > self.most_in_memory {
+            self.leave_memory()?;
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(bytes).map_err(no_room),
+            None => {
+                self.memory.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> io::Result<Bytes> {
         match self.file {
             Some(file) => map(&file.into_inner().map_err(|error| no_room(error.into_error()))?),
             None => Ok(self.memory.into_boxed_slice().into()),
@@ -116,6 +110,11 @@ fn no_room(error: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        attrs::{Attrs, put_attr},
+        entry::{Entry, Kind, Meta, Owner},
+        listing::{ListingBuilder, SpillingBuilder},
+    };
 
     #[test]
     fn bytes_come_out_as_they_went_in_wherever_they_were_kept() {
@@ -136,5 +135,27 @@ mod tests {
         let error = spool.append(b"more").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(error.to_string().contains(&*env::temp_dir().to_string_lossy()), "{error}");
+    }
+
+    #[test]
+    fn a_listing_is_the_same_however_it_was_built() {
+        for count in [0, 3, 20_000, 60_000] {
+            let (mut small, mut large) = (ListingBuilder::default(), SpillingBuilder::<Spool>::default());
+            for number in 0..count {
+                let name = format!("{number:0200}");
+                let mut attrs = Vec::new();
+                put_attr(&mut attrs, b"user.number", &[(number % 251) as u8]);
+                let owner = Owner { uid: number / 2, gid: 0 };
+                let meta = Meta { mode: (number % 7) as u16, owner, ..Meta::default() };
+                let attrs = Attrs::trusted(if number % 3 == 0 { &attrs } else { &[] });
+                let kind = Kind::File { size: number.into() };
+                let entry = Entry { name: name.as_bytes(), kind, meta, attrs };
+                small.push(&entry);
+                large.push(&entry).unwrap();
+            }
+            let listing = large.finish().unwrap();
+            assert_eq!(listing.encoded_len() > SPILL_BYTES, count == 60_000);
+            assert_eq!(listing, small.finish(), "{count}");
+        }
     }
 }

@@ -14,9 +14,9 @@ use super::{
     meta::{CAP_SYS_ADMIN_BIT, has_capability},
     own::OwnDir,
 };
-use crate::attrs::{
-    ACCESS_ACL, Attrs, Classes, DEFAULT_ACL,
-    read::{list_held, named},
+use crate::{
+    attrs::{ACCESS_ACL, Attrs, Classes, DEFAULT_ACL},
+    xattr::{list_held, named},
 };
 
 /// An access control list that says what mode 0600 says.

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 
 use super::{copy, own::OwnDir, staged::OWNERS};
-use crate::entry::Time;
+use crate::{entry::Time, stat::changed};
 
 /// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
 pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
@@ -25,15 +25,15 @@ pub struct ClonedAt(Option<Time>);
 impl ClonedAt {
     /// When this clone was made: it was not written to since.
     pub fn of(clone: BorrowedFd<'_>) -> Self {
-        Self(changed(clone).filter(|_| copy::is_local_and_clones(clone)))
+        Self(change_time(clone).filter(|_| copy::is_local_and_clones(clone)))
     }
 
     /// Whether the file that was cloned is still the same; false where that cannot be told.
     pub fn is_still(self, file: BorrowedFd<'_>) -> bool {
-        self.0.zip(changed(file)).is_some_and(|(cloned, changed)| changed < cloned)
+        self.0.zip(change_time(file)).is_some_and(|(cloned, changed)| changed < cloned)
     }
 }
 
-fn changed(file: BorrowedFd<'_>) -> Option<Time> {
-    rustix::fs::fstat(file).ok().map(|stat| Time::changed(&stat))
+fn change_time(file: BorrowedFd<'_>) -> Option<Time> {
+    rustix::fs::fstat(file).ok().map(|stat| changed(&stat))
 }

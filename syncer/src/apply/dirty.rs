@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::entry::Time;
+use crate::{entry::Time, stat::modified};
 
 /// The name of a mark is this and the number of the shard that made it, 0 where there is one process.
 const PREFIX: &str = "dirty-";
@@ -39,7 +39,7 @@ impl Dirty {
             let Some(shard) = shard_of(&entry.file_name().to_string_lossy()) else { continue };
             match rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => {}
-                result => found.push((shard, Time::modified(&result?))),
+                result => found.push((shard, modified(&result?))),
             }
         }
         Ok(Self { shard, found, own: Mutex::default() })
@@ -129,6 +129,7 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
+    use crate::stat;
 
     const LONG_AGO: Time = Time { seconds: 1_000_000_000, nanos: 7 };
 
@@ -169,7 +170,7 @@ mod tests {
         fs::write(dir.path().join("before"), "").unwrap();
         dirty.moving_on(|| fs::write(dir.path().join("meanwhile"), "").map_err(|_| Errno::IO)).unwrap();
         let since = marks(&fd, 0).since().unwrap();
-        let changed = |name: &str| Time::changed(&rustix::fs::stat(dir.path().join(name)).unwrap());
+        let changed = |name: &str| stat::changed(&rustix::fs::stat(dir.path().join(name)).unwrap());
         assert!(changed("meanwhile") >= since && since >= changed("before"));
     }
 

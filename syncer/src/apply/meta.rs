@@ -17,6 +17,7 @@ use crate::{
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
     root::Root,
+    stat::modified,
 };
 
 /// `CAP_CHOWN` in the capability masks of `/proc/self/status` (`linux/capability.h`).
@@ -136,7 +137,7 @@ fn check_seen(
     let stat = rustix::fs::fstat(held)?;
     let is_as_seen = match (entry.kind, FileType::from_raw_mode(stat.st_mode)) {
         (Kind::File { size }, FileType::RegularFile) => {
-            stat.st_size as u64 == size && seen.is_none_or(|seen| seen == Time::modified(&stat))
+            stat.st_size as u64 == size && seen.is_none_or(|seen| seen == modified(&stat))
         }
         (Kind::Symlink { .. }, FileType::Symlink)
         | (Kind::Fifo, FileType::Fifo)
@@ -146,7 +147,7 @@ fn check_seen(
     };
     let now = Meta {
         mode: (stat.st_mode & 0o7777) as u16,
-        mtime: Time::modified(&stat),
+        mtime: modified(&stat),
         owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
     };
     let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &now);

@@ -21,12 +21,12 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{Attrs, AttrsBuf, Classes, read::AttrReader},
+    attrs::{Attrs, AttrsBuf, Classes},
     cores::cores,
     entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
     filter::{Filter, SizeLimits},
     hash::TreeDigest,
-    links::{Group, Place, Shared, group},
+    links::{Place, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
     monitor::Monitor,
     owners::Owners,
@@ -34,6 +34,13 @@ use crate::{
     report::Failures,
     root::{Root, open_child},
     rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules},
+    spool::Spool,
+    stat::changed,
+    tree::{
+        Tree,
+        dir::{Dir, DirId, ROOT, Totals},
+    },
+    xattr::AttrReader,
 };
 use names::Names;
 
@@ -51,82 +58,6 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::SIZE)
     .union(StatxFlags::BLOCKS);
 
-/// The number of a directory in its [`Tree`]; the root is 0.
-pub type DirId = u32;
-
-/// The root's number.
-pub const ROOT: DirId = 0;
-
-/// A scanned directory.
-#[derive(Debug, Default)]
-pub struct Dir {
-    /// Its entries.
-    pub listing: Listing,
-    /// The directories among the entries have the numbers from here on, in the order of their names. Greater than the directory's own.
-    pub first_child: DirId,
-    /// Of this directory and all below it.
-    pub digest: TreeDigest,
-    /// The text of its ignore files, where they count; empty if it has none.
-    pub rules: Box<[u8]>,
-    /// Something in it is not part of the run, and so is not listed.
-    pub leaves_out: bool,
-    /// Its number in the file system.
-    pub inode: u64,
-    /// The stamp of each entry, where a scan takes stamps; else empty. See [`ScanOptions::stamps`].
-    pub stamps: Box<[u64]>,
-}
-
-impl Dir {
-    /// The names of the directories in it, with their numbers.
-    pub fn children(&self) -> impl Iterator<Item = (&[u8], DirId)> {
-        let dirs = self.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-        dirs.map(|entry| entry.name).zip(self.first_child..)
-    }
-}
-
-/// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
-#[derive(Debug, Default)]
-pub struct Tree {
-    /// By [`DirId`].
-    pub dirs: Vec<Dir>,
-    /// The root directory's own metadata.
-    pub root_meta: Meta,
-    /// The root directory's own extended attributes.
-    pub root_attrs: AttrsBuf,
-    /// Sums over the tree.
-    pub totals: Totals,
-    /// Who owns the entries that are synced, the root not among them.
-    pub owners: Owners,
-    /// When the scan began, in whole seconds since 1970 of the clock that file systems use: what was changed since has this time, or a later one.
-    pub since: i64,
-    /// Files with more than one name, where hard links are kept.
-    pub groups: Vec<Group>,
-}
-
-impl Tree {
-    /// Whether any entry, or the root, has extended attributes.
-    pub fn has_attrs(&self) -> bool {
-        let bare = |dir: &Dir| dir.digest.attrs == TreeDigest::NO_ATTRS;
-        !self.root_attrs.as_attrs().is_empty() || !self.dirs.first().is_none_or(bare)
-    }
-}
-
-impl Tree {
-    /// The number of the directory at `path`, if there is one.
-    pub fn find(&self, path: &RelPath) -> Option<DirId> {
-        path.names().try_fold(ROOT, |at, name| {
-            let dir = &self.dirs[at as usize];
-            let mut dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
-            Some(dir.first_child + dirs.position(|entry| entry.name == name)? as DirId)
-        })
-    }
-
-    /// Of a root that is not there: an empty directory.
-    pub fn empty() -> Self {
-        Self { dirs: vec![Dir::default()], ..Self::default() }
-    }
-}
-
 /// The longest block of a file system, in bytes.
 pub const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
 
@@ -134,21 +65,6 @@ pub const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
 pub fn has_holes(size: u64, blocks: u64) -> bool {
     const PAGE: u64 = 4096;
     size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
-}
-
-/// Sums over a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Entries, the root not among them.
-    pub entries: u64,
-    /// Bytes of regular files.
-    pub bytes: u64,
-    /// Sockets, which are never synced.
-    pub skipped: u64,
-    /// Bytes of files that have holes, each rounded up to [`LARGEST_BLOCK_BYTES`].
-    pub sparse: u64,
-    /// The latest modification of any entry, the root among them.
-    pub newest: Time,
 }
 
 /// What decides how a scan looks at a tree.
@@ -241,7 +157,7 @@ fn assemble(parts: Vec<Part>) -> io::Result<Tree> {
             tree.dirs[id as usize] = dir;
         }
     }
-    let (groups, bytes) = group(&mut tree.dirs, shared)?;
+    let (groups, bytes) = group::<Spool>(&mut tree.dirs, shared)?;
     tree.groups = groups;
     tree.totals.bytes -= bytes;
     digest_upwards(&mut tree.dirs);
@@ -469,7 +385,7 @@ impl Walk<'_> {
         part: &mut Part,
     ) -> io::Result<Listed> {
         let mut stamps = Vec::new();
-        let mut builder = SpillingBuilder::default();
+        let mut builder = SpillingBuilder::<Spool>::default();
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());
         for name in names.iter() {
@@ -707,7 +623,7 @@ fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
 /// The stamp of an open file; see [`ScanOptions::stamps`].
 pub fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, Time::changed(stat), before)
+    stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, changed(stat), before)
 }
 
 fn stamp_of(stat: &Statx, before: Time) -> u64 {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use rustix::fs::RawDir;
 
 use crate::{
+    listing::Row as _,
     monitor::Monitor,
     spool::{SPILL_BYTES, Spool},
 };

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     entry::{Entry, Kind},
     path::{OWN_DIR, RelPath},
-    scan::Tree,
+    tree::Tree,
 };
 
 /// Looks into such folders, and counts what stays in them although it is another user's.

@@ -21,8 +21,8 @@ use crate::{
     monitor::Monitor,
     path::RelPath,
     root::Root,
-    scan::Tree,
     transport::{Control, TransportError},
+    tree::Tree,
     wire::{FileGroup, MAX_HASHES, Message, Sketch},
 };
 

@@ -31,8 +31,8 @@ use crate::{
     path::RelPath,
     plan::Step,
     report::Failures,
-    scan::DirId,
     transport::{Control, TransportError},
+    tree::dir::DirId,
     wire::{FileGroup, Hashed, MAX_HASHES, Message},
 };
 

@@ -13,9 +13,12 @@ use crate::{
     path::{OWN_DIR, RelPath},
     plan::{DirPlan, Policy, Spared, Step, plan_dir},
     rules::{InUse, Rules},
-    scan::{Dir, DirId, ROOT, Tree},
     transport::TransportError,
-    wire::{Listed, TreeHead, data::MAX_PACKED_BYTES},
+    tree::{
+        Tree,
+        dir::{Dir, DirId, ROOT},
+    },
+    wire::{Listed, MAX_PACKED_BYTES, TreeHead},
 };
 
 use super::{

@@ -18,8 +18,8 @@ use crate::{
     listing::Places,
     path::RelPath,
     report::Counters,
-    scan::{DirId, Tree},
-    wire::data::MAX_PACKED_BYTES,
+    tree::{Tree, dir::DirId},
+    wire::MAX_PACKED_BYTES,
 };
 
 /// So many files may turn out to have nothing in common with one that is only like them in length or name; then no more are tried.

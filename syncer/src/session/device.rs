@@ -27,8 +27,8 @@ use crate::{
     plan::{DirPlan, Step},
     report::{Counters, Failures, Stopwatch},
     root::Place,
-    scan::ROOT,
     transport::{Peer, TransportError},
+    tree::dir::ROOT,
     wire::{Hello, Message, SourceDone},
 };
 

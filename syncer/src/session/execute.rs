@@ -34,8 +34,8 @@ use crate::{
     plan::Step,
     report::{Counters, Failures},
     root::Root,
-    scan::{DirId, Tree},
     transport::TransportError,
+    tree::{Tree, dir::DirId},
 };
 
 /// What every worker of the sink's end needs.

@@ -13,7 +13,7 @@ use crate::{
     apply::{Destination, HiddenDir},
     entry::Kind,
     path::RelPath,
-    wire::data::MAX_PACKED_BYTES,
+    wire::MAX_PACKED_BYTES,
 };
 
 /// With fewer files the two moves of the directory cost more than they save.

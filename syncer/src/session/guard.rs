@@ -14,7 +14,10 @@ use crate::{
     entry::{Entry, Kind},
     path::OWN_DIR,
     plan::Step,
-    scan::{DirId, Totals, Tree},
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
     wire::TreeHead,
 };
 
@@ -286,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        attrs::Attrs, entry::Meta, listing::ListingBuilder, path::RelPath, plan::DirPlan, scan::Dir,
+        attrs::Attrs, entry::Meta, listing::ListingBuilder, path::RelPath, plan::DirPlan, tree::dir::Dir,
     };
 
     fn sink() -> Tree {

@@ -12,7 +12,10 @@ use crate::{
     links::{Group, Place, dir_paths, parents},
     path::RelPath,
     plan::{Content, DirPlan, Policy, Step, step},
-    scan::{DirId, ROOT, Tree},
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
 };
 
 /// The number of a directory of the source that was not asked for, because it is like the sink's.

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     apply::{Destination, Settings, Staged},
-    attrs::{self, AttrsBuf},
+    attrs::AttrsBuf,
     cores::cores,
     entry::Time,
     filter::Filter,
@@ -33,10 +33,14 @@ use crate::{
     plan::Step,
     report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
-    scan::{DirId, ROOT, Totals, Tree},
     slice::Slice,
     transport::TransportError,
+    tree::{
+        Tree,
+        dir::{DirId, ROOT, Totals},
+    },
     wire::{Listed, SourceDone, TreeHead},
+    xattr,
 };
 
 /// Syncs `from` onto `to`.
@@ -427,7 +431,7 @@ impl Copier<'_> {
             Store::Tree(_) if source.is_stored() => Ok(need.attrs.clone()),
             Store::Tree(tree) => {
                 let settings = tree.settings();
-                attrs::read::of_open(source.as_fd(), settings.attrs | settings.count_attrs)
+                xattr::of_open(source.as_fd(), settings.attrs | settings.count_attrs)
             }
             Store::Device(_) => Ok(AttrsBuf::default()),
         };

@@ -17,7 +17,7 @@ use crate::{
     path::RelPath,
     plan::Policy,
     report::Counters,
-    scan::{DirId, Tree},
+    tree::{Tree, dir::DirId},
 };
 
 /// Which directories of the sink may be, and have been, moved.

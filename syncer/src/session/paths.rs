@@ -4,7 +4,10 @@ use crate::{
     entry::Kind,
     listing::{Entries, Places},
     path::RelPath,
-    scan::{DirId, ROOT, Tree},
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
 };
 
 /// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is known of the

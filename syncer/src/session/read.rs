@@ -14,13 +14,16 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{AttrsBuf, Classes, read::of_open},
+    attrs::{AttrsBuf, Classes},
     device::{Opened, Part},
     entry::{Meta, Owner, Time},
     path::RelPath,
     root::Root,
-    scan::{self, DirId},
+    scan,
     slice::Slice,
+    stat::{changed, modified},
+    tree::dir::DirId,
+    xattr::of_open,
 };
 
 /// How often a file is read before it is given up as changing all the time.
@@ -252,7 +255,7 @@ impl SourceFile {
     /// Its modification time.
     pub(super) fn mtime(&self) -> Time {
         match &self.of {
-            Of::Itself => Time::modified(&self.stat),
+            Of::Itself => modified(&self.stat),
             Of::Device(_) => Time::default(),
             Of::Store(of) => of.mtime,
         }
@@ -288,7 +291,7 @@ pub(super) fn settled(fd: impl AsFd) -> io::Result<Stat> {
         let stat = regular(&fd)?;
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let now = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
-        match until_past(Time::modified(&stat), Time::changed(&stat), now) {
+        match until_past(modified(&stat), changed(&stat), now) {
             Some(wait) => std::thread::sleep(wait),
             None => return Ok(stat),
         }
@@ -332,7 +335,7 @@ pub(super) fn has_holes(stat: &Stat) -> bool {
 pub(super) fn meta_of(stat: &Stat, listed: &Meta) -> Meta {
     let mode = if listed.mode == 0 { 0 } else { (stat.st_mode & 0o7777) as u16 };
     let owner = Owner { uid: stat.st_uid, gid: stat.st_gid };
-    Meta { mode, mtime: Time::modified(stat), owner }
+    Meta { mode, mtime: modified(stat), owner }
 }
 
 /// Appends the first `len` bytes of the file; false where it ends before.

@@ -23,8 +23,11 @@ use crate::{
     plan::Step,
     report::{Counters, Failures},
     root::{Place, Root},
-    scan::{DirId, Totals, Tree},
     transport::TransportError,
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
     wire::TreeHead,
 };
 

@@ -32,13 +32,16 @@ use crate::{
     plan::Step,
     report::{Failures, Stopwatch},
     root::{Place, Root},
-    scan::{DirId, ROOT, Totals, Tree},
     snapshot::{
         Snapshot, SnapshotError, Store,
         browse::{self, Node, What},
         content::Content,
         folder::{Folder, FolderRef},
         publish::files_of,
+    },
+    tree::{
+        Tree,
+        dir::{DirId, ROOT, Totals},
     },
     wire::{Listed, SourceDone, TreeHead},
 };

@@ -22,8 +22,8 @@ use crate::{
     entry::Kind,
     plan::Step,
     root::Root,
-    scan::{Totals, Tree},
-    wire::data::MAX_PACKED_BYTES,
+    tree::{Tree, dir::Totals},
+    wire::MAX_PACKED_BYTES,
 };
 
 const EXT4: i64 = 0xef53;

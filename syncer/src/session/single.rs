@@ -12,8 +12,8 @@ use crate::{
     listing::ListingBuilder,
     path::{OWN_DIR, RelPath},
     root::{Place, Root, RootError},
-    scan::{DirId, Tree},
     transport::TransportError,
+    tree::{Tree, dir::DirId},
     wire::Listed,
 };
 

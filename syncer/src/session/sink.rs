@@ -29,13 +29,17 @@ use crate::{
     attrs::Classes,
     entry::Time,
     filter::{Filter, FilterError, SizeLimits},
+    locate::locate,
     monitor::Monitor,
     plan::{Content, Policy, Step},
     report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
-    scan::{DirId, ScanOptions, Totals, Tree, scan},
+    scan::{ScanOptions, scan},
     transport::{Control, Peer, TransportError},
-    whereabouts::Whereabouts,
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
     wire::{Hello, Listed, Message, SourceDone, TreeHead, Welcome},
 };
 
@@ -156,7 +160,7 @@ pub(super) fn run(
 
 /// Refuses a destination that is the source's tree, lies in it or contains it: each run would nest it one level deeper.
 fn refuse_overlap(hello: &Hello, place: &Place) -> Result<(), SessionError> {
-    let here = Whereabouts::of(place, hello.whereabouts.run());
+    let here = locate(place, hello.whereabouts.run());
     match hello.file.is_none() && hello.whereabouts.overlaps(&here) {
         true => Err(SessionError::SameTree(format!(
             "the destination {} is the source, lies in it or contains it, on one machine: choose folders that do not contain one another",

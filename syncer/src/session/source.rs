@@ -20,11 +20,16 @@ use super::{
 use crate::{
     apply::visible_attrs,
     entry::Time,
+    locate::{locate, nonce},
     path::OWN_DIR,
     report::{Failures, Stopwatch},
     root::{Place, Root},
-    scan::{DirId, ROOT, Tree},
+    stat::modified,
     transport::{Control, DataSender, Peer, TransportError},
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
     whereabouts::Whereabouts,
     wire::{FileGroup, Hello, Listed, Message, SourceDone, TreeHead, Welcome},
 };
@@ -52,7 +57,7 @@ pub(super) fn run(
     // A file is found by its name where it is told apart, so only a folder says where it is.
     let whereabouts = match file {
         Some(_) => Whereabouts::default(),
-        None => Whereabouts::of(place, Whereabouts::nonce()),
+        None => locate(place, nonce()),
     };
     let hello = Hello { params: params.clone(), attrs: visible_attrs(), device: None, file, whereabouts };
     control.send(&Message::Hello(Box::new(hello)))?;
@@ -80,7 +85,7 @@ pub(super) fn run(
 pub(super) fn last_run(root: &Root) -> Option<Time> {
     let changed = |path: &[u8]| {
         let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some(Time::modified(&stat))
+        Some(modified(&stat))
     };
     let folder = changed(OWN_DIR)?;
     Some(changed(b".volferry/epoch").map_or(folder, |epoch| epoch.max(folder)))

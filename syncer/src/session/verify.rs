@@ -18,7 +18,7 @@ use crate::{
     plan::{Content, Policy, Step},
     report::Failures,
     root::Root,
-    scan::Tree,
+    tree::Tree,
     wire::TreeHead,
 };
 

@@ -23,6 +23,7 @@ use crate::{
     entry::{Entry, Kind, Meta, Owner, Time},
     scan::stamp_of_stat,
     slice::{Slice, data_in},
+    stat::{changed, modified},
 };
 
 /// How often a file is read before it is given up as changing all the time.
@@ -131,7 +132,7 @@ impl Keeper<'_> {
     fn taken(&self, content: Option<Content>, stat: &Stat, added: u64) -> Taken {
         let meta = Meta {
             mode: (stat.st_mode & 0o7777) as u16,
-            mtime: Time::modified(stat),
+            mtime: modified(stat),
             owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
         };
         let stamp = stamp_of_stat(stat, self.before);
@@ -231,5 +232,5 @@ fn regular(file: &OwnedFd) -> io::Result<Stat> {
 }
 
 fn key(stat: &Stat) -> (i64, Time, Time) {
-    (stat.st_size, Time::modified(stat), Time::changed(stat))
+    (stat.st_size, modified(stat), changed(stat))
 }

@@ -36,7 +36,10 @@ use crate::{
     path::RelPath,
     report::Failures,
     root::Root,
-    scan::{DirId, ROOT, Tree},
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
 };
 
 /// A worker takes this many files of one directory at a time.
@@ -312,7 +315,7 @@ fn seen_upwards(tree: &Tree) -> Vec<Seen> {
 }
 
 /// The stamps of a directory's files that have content.
-fn stamps(dir: &crate::scan::Dir) -> impl Iterator<Item = u64> {
+fn stamps(dir: &crate::tree::dir::Dir) -> impl Iterator<Item = u64> {
     let stamps = dir.stamps.iter().copied().chain(std::iter::repeat(0));
     dir.listing.iter().zip(stamps).filter(|(entry, _)| has_content(&entry.kind)).map(|(_, stamp)| stamp)
 }
@@ -338,7 +341,7 @@ impl<'a> OldDirs<'a> {
 }
 
 /// Finds the files that are as the last snapshot has them: of the same name, size, time and stamp.
-fn slots(dir: &crate::scan::Dir, old: Option<&Folder>) -> Vec<Slot> {
+fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(files_of).peekable();
     let files = dir.listing.iter().filter(|entry| has_content(&entry.kind));
     let slot = |(entry, stamp): (Entry<'_>, u64)| {

@@ -33,6 +33,7 @@ use crate::{
     path::{OWN_DIR, SNAPSHOTS},
     root::{Root, open_child},
     slice::Slice,
+    stat::changed,
 };
 
 const ROOTS: &str = "roots";
@@ -329,7 +330,7 @@ impl<'a> Writer<'a> {
             let now = || rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = Timestamps { last_access: now(), last_modification: now() };
             rustix::fs::futimens(&self.store.dir, &times)?;
-            Ok(Time::changed(&rustix::fs::fstat(&self.store.dir)?))
+            Ok(changed(&rustix::fs::fstat(&self.store.dir)?))
         };
         now().map_err(io_error("set the time of", &self.store.path))
     }

@@ -5,7 +5,7 @@ use async_channel::{Receiver, Sender, bounded};
 use super::{
     Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, parts::Parts,
 };
-use crate::wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, data::MAX_FRAME_BYTES, read_header};
+use crate::wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
 
 /// A source's and a sink's view of one connection.
 pub fn pair() -> (Peer, Peer) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::TransportError;
 use crate::{
+    listing::Row as _,
     spool::Spool,
     wire::{LISTED, LISTED_PART, MAX_LISTED_BYTES, Message, WireError},
 };

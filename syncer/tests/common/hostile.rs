@@ -30,7 +30,7 @@ use syncer::{
     entry::{Entry, Kind, Meta},
     hash::TreeDigest,
     listing::ListingBuilder,
-    scan::Totals,
+    tree::dir::Totals,
     wire::{
         HEADER_BYTES, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, SourceDone, TreeHead, Welcome,
         begin_frame, code, end_frame, protocol_of, read_header,

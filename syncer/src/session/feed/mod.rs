@@ -29,12 +29,10 @@ use crate::{
     entry::{Entry, Kind, Meta},
     monitor::Monitor,
     path::RelPath,
-    scan::{DirId, Tree},
     transport::{DataSender, Fault, Peer, TransportError},
+    tree::{Tree, dir::DirId},
     wire::{
-        Basis, Needs, Prefix, Update,
-        compress::Compressor,
-        data::{MAX_PACKED_BYTES, PACK_BYTES, PackBuilder},
+        Basis, MAX_PACKED_BYTES, Needs, PACK_BYTES, Prefix, Update, compress::Compressor, data::PackBuilder,
     },
 };
 

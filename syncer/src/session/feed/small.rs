@@ -8,7 +8,10 @@ use crate::{
         CHANGED, MAX_ATTEMPTS, append_start, has_holes, is_same, open_nonblocking, regular, settled,
     },
     transport::TransportError,
-    wire::data::{Fresh, MAX_PACKED_BYTES, PackBuilder},
+    wire::{
+        MAX_PACKED_BYTES,
+        data::{Fresh, PackBuilder},
+    },
 };
 
 impl Worker<'_> {

@@ -26,7 +26,7 @@ use crate::{
         writing::Writing,
     },
     transport::Control,
-    wire::{Basis, Message, Needs, Prefix, Update, data::MAX_PACKED_BYTES},
+    wire::{Basis, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
 
 /// Shorter files are compared in granules only: a chunk would be much of them.

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     cores::cores,
     transport::Peer,
-    wire::{Message, data::MAX_PACKED_BYTES},
+    wire::{MAX_PACKED_BYTES, Message},
 };
 
 /// Small files that have to be read before they are asked for are dealt out in parts of this many.

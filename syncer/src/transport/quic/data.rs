@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     transport::{Frame, TransportError, pace::Pace},
-    wire::data::MAX_FRAME_BYTES,
+    wire::MAX_FRAME_BYTES,
 };
 
 /// A run's data, which any stream of any of its connections carries.

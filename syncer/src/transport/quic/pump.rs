@@ -11,7 +11,7 @@ use super::{connection_error, connections::Connections, read_error, write_error}
 use crate::{
     buffers::{self, Returning},
     transport::{Fault, Queued, TransportError, pace::Pace, parts::Parts},
-    wire::{HEADER_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, data::MAX_FRAME_BYTES, read_header},
+    wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header},
 };
 
 /// How long a peer that is told that this end stops may take to close the connection.

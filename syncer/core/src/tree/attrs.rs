@@ -1,0 +1,296 @@
+//! Extended attributes of an entry, access control lists among them: which are kept, and their one canonical encoding.
+
+use std::{ops::BitOr, sync::Arc};
+
+use contract::Preserve;
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{DecodeError, Reader, put_bytes};
+
+/// The attributes of one entry, names and values, take at most this many bytes. Linux allows 64 KiB a value and 64 KiB of names.
+pub const MAX_ATTRS_BYTES: usize = 1 << 20;
+
+/// The longest value (`XATTR_SIZE_MAX`).
+pub const MAX_VALUE_BYTES: usize = 64 << 10;
+
+/// The access control list that decides who may use an entry, in the kernel's encoding.
+pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// The access control list that entries made in a directory begin with.
+pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// The names under which XFS also shows its access control lists to a process with `CAP_SYS_ADMIN`.
+const XFS_ACCESS_ACL: &[u8] = b"trusted.SGI_ACL_FILE";
+const XFS_DEFAULT_ACL: &[u8] = b"trusted.SGI_ACL_DEFAULT";
+
+/// Kinds of attributes: what a process may read and set is decided for each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Classes(u8);
+
+impl Classes {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// `user.*`.
+    pub const USER: Self = Self(1);
+    /// POSIX access control lists.
+    pub const ACL: Self = Self(2);
+    /// `security.capability`: what a program may do whoever starts it.
+    pub const CAPABILITY: Self = Self(4);
+    /// `trusted.*`, which only a process with `CAP_SYS_ADMIN` sees.
+    pub const TRUSTED: Self = Self(8);
+    /// Every kind that there is.
+    pub const EACH: [Self; 4] = [Self::USER, Self::ACL, Self::CAPABILITY, Self::TRUSTED];
+    /// All of them.
+    pub const ALL: Self = Self(15);
+
+    /// Those that a run is to keep. Access control lists go with permissions: each says what the other says.
+    pub fn wanted(preserve: &Preserve) -> Self {
+        let xattrs = if preserve.xattrs { Self::USER | Self::CAPABILITY | Self::TRUSTED } else { Self::NONE };
+        let acls = if preserve.acls && preserve.permissions { Self::ACL } else { Self::NONE };
+        xattrs | acls
+    }
+
+    /// The kind that an attribute is of; `None` for one that is never kept, such as a label of SELinux, or that another name is kept by.
+    pub fn of(name: &[u8]) -> Option<Self> {
+        match name {
+            ACCESS_ACL | DEFAULT_ACL => Some(Self::ACL),
+            CAPABILITY => Some(Self::CAPABILITY),
+            XFS_ACCESS_ACL | XFS_DEFAULT_ACL => None,
+            _ if name.len() > 5 && name.starts_with(b"user.") => Some(Self::USER),
+            _ if name.len() > 8 && name.starts_with(b"trusted.") => Some(Self::TRUSTED),
+            _ => None,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Whether all of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Those in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that are not in `other`.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// As a number that a format can hold.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Those of a number of [`Self::bits`]; `None` where it names a kind that there is not.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        Some(Self(bits)).filter(|classes| Self::ALL.contains(*classes))
+    }
+
+    /// Whether an attribute of this name is of one of these kinds.
+    pub fn hold(self, name: &[u8]) -> bool {
+        Self::of(name).is_some_and(|class| self.contains(class))
+    }
+}
+
+impl BitOr for Classes {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Marks attributes of the sink of which those of the user have no values, since whoever reads them may not read the file. No peer's have
+/// it: it is of no kind.
+pub const UNREADABLE: &[u8] = b"unreadable";
+
+/// The attributes of an entry: names and values in the order of the names' bytes, in the encoding of `syncer/doc/wire.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Attrs<'a>(&'a [u8]);
+
+impl<'a> Attrs<'a> {
+    /// Attributes that were encoded by this process.
+    pub const fn trusted(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Reads an encoding, and checks names, order and lengths.
+    ///
+    /// # Errors
+    /// When the bytes are not attributes that may be kept.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > MAX_ATTRS_BYTES {
+            return Err(DecodeError::Overflow);
+        }
+        let mut reader = Reader::new(bytes);
+        let mut last: &[u8] = b"";
+        while !reader.is_empty() {
+            let (name, _) = read_attr(&mut reader)?;
+            if name.contains(&0) || Classes::of(name).is_none() {
+                return Err(DecodeError::Invalid("an attribute has a name that is not synced"));
+            }
+            if name <= last {
+                return Err(DecodeError::Invalid("an entry's attributes are not in order"));
+            }
+            last = name;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The encoding.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let mut reader = Reader::new(self.0);
+        std::iter::from_fn(move || read_attr(&mut reader).ok())
+    }
+
+    /// Names and values of these kinds.
+    pub fn within(&self, classes: Classes) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        self.iter().filter(move |(name, _)| classes.hold(name))
+    }
+
+    /// The kinds that there are.
+    pub fn classes(&self) -> Classes {
+        self.iter().filter_map(|(name, _)| Classes::of(name)).fold(Classes::NONE, BitOr::bitor)
+    }
+
+    /// Whether `there`, at the sink, are the same attributes of these kinds. Values that the sink may not read are taken for what they
+    /// should be.
+    pub fn same(&self, there: &Self, classes: Classes) -> bool {
+        if classes.is_empty() || self == there {
+            return true;
+        }
+        if !there.has(UNREADABLE) {
+            return self.within(classes).eq(there.within(classes));
+        }
+        let readable = classes.without(Classes::USER);
+        let names = |attrs: &Self| attrs.within(classes).map(|(name, _)| name).collect::<Vec<_>>();
+        self.within(readable).eq(there.within(readable)) && names(self) == names(there)
+    }
+
+    /// Whether there is one of this name.
+    pub fn has(&self, wanted: &[u8]) -> bool {
+        self.iter().any(|(name, _)| name == wanted)
+    }
+}
+
+/// [`Attrs`] that are kept beyond what they were read from.
+/// Copies share them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AttrsBuf(Option<Arc<[u8]>>);
+
+impl AttrsBuf {
+    /// To read them.
+    pub fn as_attrs(&self) -> Attrs<'_> {
+        Attrs(self.0.as_deref().unwrap_or_default())
+    }
+}
+
+impl From<Attrs<'_>> for AttrsBuf {
+    fn from(attrs: Attrs<'_>) -> Self {
+        Self((!attrs.is_empty()).then(|| attrs.0.into()))
+    }
+}
+
+/// Appends an attribute; they have to come in the order of their names.
+pub fn put_attr(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.push(name.len() as u8);
+    out.extend_from_slice(name);
+    put_bytes(out, value);
+}
+
+fn read_attr<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
+    let len = reader.byte()?;
+    let name = reader.take(usize::from(len))?;
+    Ok((name, reader.bytes(MAX_VALUE_BYTES)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(pairs: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        pairs.iter().for_each(|(name, value)| put_attr(&mut out, name.as_bytes(), value));
+        out
+    }
+
+    #[test]
+    fn attributes_survive_the_trip() {
+        let pairs: [(&str, &[u8]); 3] =
+            [("security.capability", b"c"), ("trusted.t", b""), ("user.\u{e4}", &[7; 300])];
+        let bytes = encoded(&pairs);
+        let attrs = Attrs::decode(&bytes).unwrap();
+        let expected: Vec<_> = pairs.iter().map(|(name, value)| (name.as_bytes(), *value)).collect();
+        assert_eq!(attrs.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(attrs.classes(), Classes::USER | Classes::CAPABILITY | Classes::TRUSTED);
+        for end in 1..bytes.len() {
+            let cut_between = [22, 22 + 11].contains(&end);
+            assert_eq!(Attrs::decode(&bytes[..end]).is_ok(), cut_between, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn names_that_a_peer_has_no_business_with_are_refused() {
+        for name in [
+            "trusted.SGI_ACL_FILE",
+            "security.selinux",
+            "system.nfs4_acl",
+            "user.",
+            "trusted.",
+            "user",
+            "",
+            "user.a\0b",
+        ] {
+            assert!(Attrs::decode(&encoded(&[(name, b"")])).is_err(), "{name}");
+        }
+        assert!(Attrs::decode(&encoded(&[("user.b", b""), ("user.a", b"")])).is_err(), "out of order");
+        assert!(Attrs::decode(&encoded(&[("user.a", b""), ("user.a", b"")])).is_err(), "twice");
+    }
+
+    #[test]
+    fn more_than_the_kernel_allows_is_refused() {
+        let long = vec![0; MAX_VALUE_BYTES + 1];
+        assert_eq!(Attrs::decode(&encoded(&[("user.a", &long)])), Err(DecodeError::Overflow));
+        let names: Vec<String> = (0..17).map(|i| format!("user.{i:02}")).collect();
+        let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &long[1..])).collect();
+        assert_eq!(Attrs::decode(&encoded(&many)), Err(DecodeError::Overflow));
+        assert!(Attrs::decode(&encoded(&many[..15])).is_ok());
+    }
+
+    #[test]
+    fn only_the_kinds_in_question_are_compared() {
+        let (a, b) = (encoded(&[("trusted.t", b"1"), ("user.u", b"1")]), encoded(&[("user.u", b"1")]));
+        let (a, b) = (Attrs::decode(&a).unwrap(), Attrs::decode(&b).unwrap());
+        assert!(!a.same(&b, Classes::ALL));
+        assert!(a.same(&b, Classes::USER | Classes::ACL));
+        assert!(a.same(&b, Classes::NONE));
+    }
+
+    #[test]
+    fn access_control_lists_go_with_permissions() {
+        let all = Preserve::default();
+        assert_eq!(Classes::wanted(&all), Classes::ALL);
+        let without = Preserve { permissions: false, ..all };
+        assert_eq!(Classes::wanted(&without), Classes::ALL.without(Classes::ACL));
+        assert_eq!(Classes::wanted(&Preserve { xattrs: false, ..all }), Classes::ACL);
+    }
+}

@@ -1,0 +1,55 @@
+//! One directory of a scanned tree, and sums over all of them.
+
+use super::{
+    entry::{Kind, Time},
+    listing::Listing,
+};
+use crate::hash::TreeDigest;
+
+/// The number of a directory in its tree; the root is 0.
+pub type DirId = u32;
+
+/// The root's number.
+pub const ROOT: DirId = 0;
+
+/// A scanned directory.
+#[derive(Debug, Default)]
+pub struct Dir {
+    /// Its entries.
+    pub listing: Listing,
+    /// The directories among the entries have the numbers from here on, in the order of their names. Greater than the directory's own.
+    pub first_child: DirId,
+    /// Of this directory and all below it.
+    pub digest: TreeDigest,
+    /// The text of its ignore files, where they count; empty if it has none.
+    pub rules: Box<[u8]>,
+    /// Something in it is not part of the run, and so is not listed.
+    pub leaves_out: bool,
+    /// Its number in the file system.
+    pub inode: u64,
+    /// The stamp of each entry, where a scan takes stamps; else empty. See [`ScanOptions::stamps`].
+    pub stamps: Box<[u64]>,
+}
+
+impl Dir {
+    /// The names of the directories in it, with their numbers.
+    pub fn children(&self) -> impl Iterator<Item = (&[u8], DirId)> {
+        let dirs = self.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        dirs.map(|entry| entry.name).zip(self.first_child..)
+    }
+}
+
+/// Sums over a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Entries, the root not among them.
+    pub entries: u64,
+    /// Bytes of regular files.
+    pub bytes: u64,
+    /// Sockets, which are never synced.
+    pub skipped: u64,
+    /// Bytes of files that have holes, each rounded up to 64 KiB.
+    pub sparse: u64,
+    /// The latest modification of any entry, the root among them.
+    pub newest: Time,
+}

@@ -1,0 +1,152 @@
+//! One entry of a tree: its name, what it is, and its metadata.
+
+use crate::{
+    codec::{DecodeError, Reader, put_signed, put_varint},
+    tree::attrs::Attrs,
+};
+
+/// The longest target of a symbolic link, in bytes.
+pub const MAX_TARGET_BYTES: usize = 4096;
+
+/// A time of a file, in nanoseconds precision: that of its modification where nothing else is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Time {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanos: u32,
+}
+
+/// User and group, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// The bits of a mode by which a program runs as its owner or group.
+pub const SET_IDS: u16 = 0o6000;
+
+/// The metadata that an entry of any kind has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Meta {
+    /// The twelve permission bits.
+    pub mode: u16,
+    /// Modification time.
+    pub mtime: Time,
+    /// User and group.
+    pub owner: Owner,
+}
+
+/// The mode of a copy: set-id bits of a file only go with its owner, who `is_given` to the copy or is its maker.
+pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
+    match matches!(kind, Kind::File { .. }) && !is_given {
+        true => wanted.mode & !SET_IDS,
+        false => wanted.mode,
+    }
+}
+
+/// What an entry is, with what only that kind has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// A regular file of this many bytes.
+    File {
+        /// Length in bytes.
+        size: u64,
+    },
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink {
+        /// Where it points, verbatim.
+        target: &'a [u8],
+    },
+    /// A named pipe.
+    Fifo,
+    /// A character device.
+    CharDevice {
+        /// Major and minor as `st_rdev` has them.
+        rdev: u64,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Major and minor as `st_rdev` has them.
+        rdev: u64,
+    },
+    /// One more name of a file that another entry lists with its content and metadata: that with the smallest path.
+    HardLink {
+        /// The path of that entry from the root of the tree.
+        to: &'a [u8],
+    },
+    /// A socket, which is never sent: only the listings of a sink have it, so that it can be deleted or give way.
+    Socket,
+}
+
+impl Kind<'_> {
+    /// Whether both are of one kind, whatever their content.
+    pub fn same_kind(&self, other: &Kind<'_>) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Its name: raw bytes, see [`check_name`](crate::tree::path::check_name).
+    pub name: &'a [u8],
+    /// What it is.
+    pub kind: Kind<'a>,
+    /// Mode, time and owner.
+    pub meta: Meta,
+    /// Extended attributes.
+    pub attrs: Attrs<'a>,
+}
+
+impl<'a> Entry<'a> {
+    /// One more name of the file at the path `to`. It has no metadata of its own.
+    pub fn hard_link(name: &'a [u8], to: &'a [u8]) -> Self {
+        Self { name, kind: Kind::HardLink { to }, meta: Meta::default(), attrs: Attrs::default() }
+    }
+}
+
+/// Appends the metadata of a single entry, such as the root directory's.
+pub fn put_meta(out: &mut Vec<u8>, meta: &Meta) {
+    put_varint(out, u64::from(meta.mode));
+    put_time(out, meta.mtime);
+    put_varint(out, u64::from(meta.owner.uid));
+    put_varint(out, u64::from(meta.owner.gid));
+}
+
+/// Appends a time.
+pub fn put_time(out: &mut Vec<u8>, time: Time) {
+    put_signed(out, time.seconds);
+    put_varint(out, u64::from(time.nanos));
+}
+
+/// Reads what [`put_time`] wrote.
+///
+/// # Errors
+/// When it is no time.
+pub fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
+    let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
+    match time.nanos {
+        0..=999_999_999 => Ok(time),
+        _ => Err(DecodeError::Invalid("a time is out of range")),
+    }
+}
+
+/// Reads what [`put_meta`] wrote.
+///
+/// # Errors
+/// When a field is out of its range.
+pub fn read_meta(reader: &mut Reader<'_>) -> Result<Meta, DecodeError> {
+    let mode = reader.varint()?;
+    let mtime = read_time(reader)?;
+    let owner = Owner { uid: reader.varint32()?, gid: reader.varint32()? };
+    if mode > 0o7777 {
+        return Err(DecodeError::Invalid("a mode is out of range"));
+    }
+    Ok(Meta { mode: mode as u16, mtime, owner })
+}

@@ -1,0 +1,217 @@
+//! Hard links of a scanned tree: the names of one file are found, one of them leads, and the others become links to it.
+//!
+//! The leader is the name with the smallest path, by bytes, so both ends of a run choose the same one for the same tree.
+
+use std::collections::HashMap;
+
+use crate::tree::{
+    dir::{Dir, DirId, ROOT},
+    entry::{Entry, Kind},
+    listing::{Listing, ListingBuilder, Row, SpillingBuilder},
+    path::RelPath,
+};
+
+/// An entry's place in a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The directory that it is in.
+    pub dir: DirId,
+    /// Its place in the directory's listing.
+    pub index: u32,
+}
+
+/// An entry that has more than one name somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shared {
+    /// Device, major number above minor.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// The names that one file has in a tree, two or more.
+#[derive(Debug)]
+pub struct Group {
+    /// The path of the leader.
+    pub leader: RelPath,
+    /// All names in the order of their paths; the first is the leader.
+    pub members: Vec<Place>,
+    /// The leader's entry: what is true of one name is true of all.
+    entry: Listing,
+}
+
+impl Group {
+    /// What the file is, by its leader's name.
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        self.entry.iter().next()
+    }
+}
+
+/// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. Also returns the bytes of the files that are no
+/// longer listed as such. Memory: about 200 bytes for each name that is in a group, none for other entries.
+///
+/// # Errors
+/// When there is no room for the listing of a large directory.
+pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<Group>, u64), R::Error> {
+    shared.sort_unstable();
+    let same = |a: &Shared, b: &Shared| (a.device, a.inode) == (b.device, b.inode);
+    shared = shared.chunk_by(same).filter(|names| names.len() > 1).flatten().copied().collect();
+    if shared.is_empty() {
+        return Ok((Vec::new(), 0));
+    }
+    let mut paths = paths(dirs, shared.iter().map(|shared| shared.place));
+    let mut groups = Vec::new();
+    let mut followers: HashMap<DirId, Vec<(u32, RelPath)>> = HashMap::new();
+    for names in shared.chunk_by(same) {
+        let named = |shared: &Shared| Some((paths.remove(&shared.place)?, shared.place));
+        let mut members: Vec<(RelPath, Place)> = names.iter().filter_map(named).collect();
+        members.sort_unstable();
+        let Some(((leader, place), rest)) = members.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+            continue;
+        };
+        for (_, place) in rest {
+            followers.entry(place.dir).or_default().push((place.index, leader.clone()));
+        }
+        let entry = only(&dirs[place.dir as usize].listing, place.index);
+        let members = members.iter().map(|(_, place)| *place).collect();
+        groups.push(Group { leader: leader.clone(), members, entry });
+    }
+    let mut bytes = 0;
+    for (dir, mut followers) in followers {
+        followers.sort_unstable();
+        bytes += relist::<R>(&mut dirs[dir as usize], &followers)?;
+    }
+    Ok((groups, bytes))
+}
+
+/// The paths of these places; one that is longer than a path can be is left out.
+fn paths(dirs: &[Dir], places: impl Iterator<Item = Place>) -> HashMap<Place, RelPath> {
+    let mut wanted: HashMap<DirId, Vec<u32>> = HashMap::new();
+    places.for_each(|place| wanted.entry(place.dir).or_default().push(place.index));
+    let mut dir_paths = dir_paths(dirs, wanted.keys().copied());
+    let mut found = HashMap::new();
+    for (dir, mut indices) in wanted {
+        let Some(path) = dir_paths.remove(&dir) else { continue };
+        indices.sort_unstable();
+        let mut indices = indices.into_iter().peekable();
+        for (index, entry) in (0..).zip(&dirs[dir as usize].listing) {
+            if indices.next_if_eq(&index).is_some()
+                && let Ok(path) = path.join(entry.name)
+            {
+                found.insert(Place { dir, index }, path);
+            }
+        }
+    }
+    found
+}
+
+/// The paths of these directories and of those above them.
+pub fn dir_paths(dirs: &[Dir], wanted: impl Iterator<Item = DirId>) -> HashMap<DirId, RelPath> {
+    let parents = parents(dirs);
+    let mut needed = vec![false; dirs.len()];
+    for mut dir in wanted {
+        while !std::mem::replace(&mut needed[dir as usize], true) && dir != ROOT {
+            dir = parents[dir as usize];
+        }
+    }
+    let mut paths = HashMap::from([(ROOT, RelPath::root())]);
+    // A directory's number is greater than that of the one it is in.
+    for (id, dir) in (0..).zip(dirs) {
+        let below = dir.first_child..dir.first_child + dir.listing.dirs();
+        if !needed[id as usize] || !below.clone().any(|child| needed[child as usize]) {
+            continue;
+        }
+        let Some(path) = paths.get(&id).cloned() else { continue };
+        let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        for (child, entry) in below.zip(names).filter(|(child, _)| needed[*child as usize]) {
+            if let Ok(path) = path.join(entry.name) {
+                paths.insert(child, path);
+            }
+        }
+    }
+    paths
+}
+
+/// The directory that each directory is in; the root is in itself.
+pub fn parents(dirs: &[Dir]) -> Vec<DirId> {
+    let mut parents = vec![ROOT; dirs.len()];
+    for (id, dir) in (0..).zip(dirs) {
+        let below = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
+        parents[below].fill(id);
+    }
+    parents
+}
+
+fn only(listing: &Listing, index: u32) -> Listing {
+    let mut builder = ListingBuilder::default();
+    listing.iter().skip(index as usize).take(1).for_each(|entry| builder.push(&entry));
+    builder.finish()
+}
+
+/// Lists these entries as links. Returns the bytes of those that were listed as files.
+fn relist<R: Row>(dir: &mut Dir, followers: &[(u32, RelPath)]) -> Result<u64, R::Error> {
+    let mut builder = SpillingBuilder::<R>::default();
+    let mut followers = followers.iter().peekable();
+    let mut bytes = 0;
+    for (index, entry) in (0..).zip(&dir.listing) {
+        match followers.next_if(|(at, _)| *at == index) {
+            None => builder.push(&entry)?,
+            Some((_, leader)) => {
+                if let Kind::File { size } = entry.kind {
+                    bytes += size;
+                }
+                builder.push(&Entry::hard_link(entry.name, leader.as_bytes()))?;
+            }
+        }
+    }
+    if !dir.listing.is_complete() {
+        builder.mark_incomplete();
+    }
+    dir.listing = builder.finish()?;
+    dir.digest = dir.listing.digest();
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::entry::Meta;
+
+    fn dir(first_child: DirId, entries: &[(&str, Kind<'_>)]) -> Dir {
+        let mut builder = ListingBuilder::default();
+        for (name, kind) in entries {
+            let meta = Meta { mode: 0o640, ..Meta::default() };
+            builder.push(&Entry { name: name.as_bytes(), kind: *kind, meta, attrs: Default::default() });
+        }
+        Dir { listing: builder.finish(), first_child, ..Dir::default() }
+    }
+
+    fn shared(inode: u64, dir: DirId, index: u32) -> Shared {
+        Shared { device: 1, inode, place: Place { dir, index } }
+    }
+
+    #[test]
+    fn the_smallest_path_leads_and_the_others_are_links_to_it() {
+        let file = Kind::File { size: 10 };
+        let mut dirs = [
+            dir(1, &[("b", Kind::Dir), ("b-", file), ("d", Kind::Dir), ("z", file)]),
+            dir(3, &[("alone", file), ("f", file)]),
+            dir(3, &[("f", file)]),
+        ];
+        // By bytes, "b-" is before "b/f".
+        let found = vec![shared(7, 2, 0), shared(7, 1, 1), shared(7, 0, 1), shared(8, 1, 0), shared(9, 0, 3)];
+        let (groups, bytes) = group::<Vec<u8>>(&mut dirs, found).unwrap();
+        let [found] = groups.as_slice() else { panic!("{groups:?}") };
+        assert_eq!((found.leader.as_bytes(), bytes), (&b"b-"[..], 20));
+        let places: Vec<_> = found.members.iter().map(|place| (place.dir, place.index)).collect();
+        assert_eq!(places, [(0, 1), (1, 1), (2, 0)]);
+        assert_eq!(found.entry().unwrap().kind, file);
+        let link = Kind::HardLink { to: b"b-" };
+        let kinds = |at: usize| dirs[at].listing.iter().map(|entry| entry.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(0), [Kind::Dir, file, Kind::Dir, file]);
+        assert_eq!((kinds(1), kinds(2)), (vec![file, link], vec![link]));
+        assert_eq!(dirs[1].listing.iter().next().unwrap().meta.mode, 0o640);
+    }
+}

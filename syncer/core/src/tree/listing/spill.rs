@@ -1,0 +1,132 @@
+//! Listings of directories that are too large to be built in memory.
+
+use bytes::Bytes;
+
+use super::{build::ListingBuilder, encoding::Listing};
+use crate::tree::entry::Entry;
+
+/// What is built is put where there is more room by so many bytes, so all but the largest directories are built in memory.
+const STEP_BYTES: usize = 1 << 20;
+
+/// Takes bytes one behind the other, to a place with more room than memory.
+pub trait Row: Default {
+    /// Why it takes no more.
+    type Error;
+
+    /// How many bytes it has.
+    fn len(&self) -> usize;
+
+    /// Whether it has none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
+
+    /// All bytes in a row.
+    ///
+    /// # Errors
+    /// When the last of them cannot be stored, or none be read.
+    fn finish(self) -> Result<Bytes, Self::Error>;
+}
+
+/// The parts of a listing, each in a row of its own until it is whole.
+#[derive(Debug, Default)]
+struct Parts<R> {
+    entries: R,
+    owners: R,
+    attrs: R,
+}
+
+impl<R: Row> Parts<R> {
+    /// Takes what `builder` holds.
+    fn take(&mut self, builder: &mut ListingBuilder) -> Result<(), R::Error> {
+        let rows = [&mut self.entries, &mut self.owners, &mut self.attrs];
+        for (row, held) in rows.into_iter().zip(builder.parts()) {
+            row.append(held)?;
+            held.clear();
+        }
+        Ok(())
+    }
+
+    /// The listing of what was taken, and of what `builder` still holds.
+    fn finish(mut self, mut builder: ListingBuilder) -> Result<Listing, R::Error> {
+        builder.end_run();
+        self.take(&mut builder)?;
+        let Self { entries: mut bytes, owners, attrs } = self;
+        let owners_at = bytes.len();
+        let attrs_at = owners_at + owners.len();
+        bytes.append(&owners.finish()?)?;
+        bytes.append(&attrs.finish()?)?;
+        Ok(builder.finish_as(bytes.finish()?, owners_at, attrs_at))
+    }
+}
+
+/// A [`ListingBuilder`] for directories of any size, whose bytes go to rows of the kind `R` where they are many.
+#[derive(Debug, Default)]
+pub struct SpillingBuilder<R> {
+    builder: ListingBuilder,
+    spilled: Option<Box<Parts<R>>>,
+}
+
+impl<R: Row> SpillingBuilder<R> {
+    /// As [`ListingBuilder::push`].
+    ///
+    /// # Errors
+    /// When there is no room for more.
+    pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), R::Error> {
+        self.builder.push(entry);
+        match self.builder.held() < STEP_BYTES {
+            true => Ok(()),
+            false => self.spilled.get_or_insert_default().take(&mut self.builder),
+        }
+    }
+
+    /// As [`ListingBuilder::len`].
+    pub fn len(&self) -> u32 {
+        self.builder.len()
+    }
+
+    /// As [`ListingBuilder::is_empty`].
+    pub fn is_empty(&self) -> bool {
+        self.builder.is_empty()
+    }
+
+    /// As [`ListingBuilder::mark_incomplete`].
+    pub fn mark_incomplete(&mut self) {
+        self.builder.mark_incomplete();
+    }
+
+    /// As [`ListingBuilder::finish`].
+    ///
+    /// # Errors
+    /// When there is no room for all of it.
+    pub fn finish(self) -> Result<Listing, R::Error> {
+        match self.spilled {
+            None => Ok(self.builder.finish()),
+            Some(parts) => parts.finish(self.builder),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Row for Vec<u8> {
+    type Error = std::convert::Infallible;
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error> {
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Bytes, Self::Error> {
+        Ok(self.into())
+    }
+}

@@ -1,0 +1,127 @@
+//! How many entries of a tree each owner has. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::tree::entry::Owner;
+
+/// How many owners a source tells of one by one; the entries of all others are told as a sum.
+pub const MAX_OWNERS: usize = 1024;
+
+/// Counts of entries by owner. Memory: about 30 bytes for each owner.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owners {
+    counts: BTreeMap<Owner, u64>,
+    /// Entries of owners that are not counted one by one.
+    rest: u64,
+    /// The owner that was added last, and entries of it that are not among the `counts` yet.
+    last: (Owner, u64),
+}
+
+impl Owners {
+    /// Of these owners, and a `rest` of entries of others.
+    pub fn new(counts: impl IntoIterator<Item = (Owner, u64)>, rest: u64) -> Self {
+        let mut owners = Self { rest, ..Self::default() };
+        counts.into_iter().for_each(|(owner, count)| owners.add(owner, count));
+        owners.settle();
+        owners
+    }
+
+    /// Counts entries of an owner. Neighbours mostly have the same, which costs a comparison.
+    pub fn add(&mut self, owner: Owner, count: u64) {
+        if self.last.0 != owner {
+            self.settle();
+            self.last.0 = owner;
+        }
+        self.last.1 = self.last.1.saturating_add(count);
+    }
+
+    /// Adds the counts of another part of the tree.
+    pub fn merge(&mut self, mut other: Self) {
+        other.settle();
+        self.rest = self.rest.saturating_add(other.rest);
+        other.counts.into_iter().for_each(|(owner, count)| self.add(owner, count));
+    }
+
+    /// The [`MAX_OWNERS`] with the most entries, and the rest as a sum: what a source tells of its tree.
+    pub fn most_frequent(&self) -> Self {
+        let mut counts: Vec<(Owner, u64)> = self.settled().counts.into_iter().collect();
+        counts.sort_by_key(|(owner, count)| (std::cmp::Reverse(*count), *owner));
+        let others = counts.split_off(counts.len().min(MAX_OWNERS));
+        Self::new(counts, sum(others.into_iter().map(|(_, count)| count)).saturating_add(self.rest))
+    }
+
+    /// The owners with their counts, in order; and how many entries others have.
+    pub fn parts(&self) -> (Vec<(Owner, u64)>, u64) {
+        (self.settled().counts.into_iter().collect(), self.rest)
+    }
+
+    /// How many entries, at least, have another owner in a copy whose owners are `there`, when those that shall be `user`'s are so.
+    pub fn not_kept(&self, there: &Self, user: Owner) -> u64 {
+        let (wanted, there) = (self.settled().counts, there.settled().counts);
+        let have = |owner| there.get(owner).copied().unwrap_or_default();
+        let named = wanted.iter().filter(|(owner, _)| **owner != user);
+        let lacking = sum(named.map(|(owner, count)| count.saturating_sub(have(owner))));
+        let others = there.iter().filter(|(owner, _)| !wanted.contains_key(owner));
+        lacking.saturating_add(self.rest.saturating_sub(sum(others.map(|(_, count)| *count))))
+    }
+
+    fn settled(&self) -> Self {
+        let mut settled = self.clone();
+        settled.settle();
+        settled
+    }
+
+    fn settle(&mut self) {
+        let (owner, count) = std::mem::take(&mut self.last);
+        if count > 0 {
+            let sum = self.counts.entry(owner).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(uid: u32) -> Owner {
+        Owner { uid, gid: uid }
+    }
+
+    #[test]
+    fn what_the_copy_lacks_of_each_owner_is_counted_and_the_users_own_is_not() {
+        let source = Owners::new([(owner(0), 5), (owner(1), 3), (owner(2), 4)], 0);
+        let none = Owners::default();
+        assert_eq!(source.not_kept(&none, owner(9)), 12);
+        assert_eq!(source.not_kept(&none, owner(2)), 8, "new entries are the user's");
+        let copy = Owners::new([(owner(0), 2), (owner(1), 30), (owner(9), 7)], 0);
+        assert_eq!(source.not_kept(&copy, owner(9)), 7, "more than are wanted make up for none");
+        assert_eq!(source.not_kept(&source, owner(9)), 0);
+        let endless = Owners::new([(owner(0), u64::MAX), (owner(1), 1)], u64::MAX);
+        assert_eq!(endless.not_kept(&none, owner(9)), u64::MAX);
+    }
+
+    #[test]
+    fn parts_of_a_tree_add_up_whatever_their_order() {
+        let mut owners = Owners::default();
+        [0, 1, 1, 0].into_iter().for_each(|uid| owners.add(owner(uid), 1));
+        owners.merge(Owners::new([(owner(1), 3), (owner(2), 1)], 0));
+        assert_eq!(owners.parts(), (vec![(owner(0), 2), (owner(1), 5), (owner(2), 1)], 0));
+    }
+
+    #[test]
+    fn the_most_frequent_owners_are_told_and_the_others_as_a_sum() {
+        let all = Owners::new((0..3000).map(|uid| (owner(uid), 1 + u64::from(uid))), 0);
+        let told = all.most_frequent();
+        let (counts, rest) = told.parts();
+        assert_eq!(counts.len(), MAX_OWNERS);
+        assert_eq!(counts[0], (owner(1976), 1977));
+        assert_eq!(rest, (1..=1976).sum::<u64>());
+        assert_eq!(told.not_kept(&all, owner(5000)), 0, "the others are all there, too");
+        assert_eq!(told.not_kept(&Owners::default(), owner(5000)), (1..=3000).sum::<u64>());
+    }
+}

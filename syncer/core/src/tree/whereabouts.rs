@@ -1,0 +1,51 @@
+//! Where an end's tree is on its machine, told to the other end in hashes, so that trees which contain one another are found although
+//! no end sees both.
+//!
+//! A token is a keyed hash of the machine's boot id, a nonce of the run, and one name of a folder: its device and inode, or its device
+//! and its path in that file system. The second finds folders that bind mounts show without those above them.
+
+use serde::{Deserialize, Serialize};
+
+type Token = [u8; 16];
+
+/// Where a tree is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Whereabouts {
+    nonce: [u8; 16],
+    /// The names of its root; none of one that is still to be made.
+    root: Vec<Token>,
+    /// The names of the folders above it.
+    above: Vec<Token>,
+}
+
+impl Whereabouts {
+    /// Begins the whereabouts of a tree for the run that is known by a random `nonce`; [`Self::add`] names its folders.
+    pub fn new(nonce: [u8; 16]) -> Self {
+        Self { nonce, ..Self::default() }
+    }
+
+    /// Derives the key of this run's tokens from the `boot` id of the machine, so that nobody reads paths out of them.
+    pub fn key(&self, boot: &[u8]) -> [u8; 32] {
+        blake3::derive_key("volferry 2026 whereabouts of a tree", &[&self.nonce[..], boot].concat())
+    }
+
+    /// Adds the names of a folder and of those above it, nearest first. The first is the tree's root where `is_root` says so.
+    pub fn add(&mut self, key: &[u8; 32], names: &[Vec<u8>], is_root: bool) {
+        for (nth, name) in names.iter().enumerate() {
+            let digest = blake3::keyed_hash(key, name);
+            let token = std::array::from_fn(|at| digest.as_bytes()[at]);
+            if nth == 0 && is_root { self.root.push(token) } else { self.above.push(token) }
+        }
+    }
+
+    /// The run's nonce.
+    pub fn run(&self) -> [u8; 16] {
+        self.nonce
+    }
+
+    /// Whether a tree that is `here` is the other, lies in it or contains it.
+    pub fn overlaps(&self, here: &Self) -> bool {
+        let has = |tree: &Self, token| tree.root.contains(token) || tree.above.contains(token);
+        here.root.iter().any(|token| has(self, token)) || self.root.iter().any(|token| has(here, token))
+    }
+}

@@ -1,0 +1,527 @@
+//! Frames on the data streams: small files packed many to a frame, large files in blocks.
+
+use super::{
+    frame::{
+        BLOCK_PREFIX_BYTES, HEADER_BYTES, MAX_PACKED_BYTES, PACK_BYTES, PACK_FRAME_BYTES, WireError,
+        begin_frame, end_frame,
+    },
+    message::Prefix,
+};
+use crate::{
+    codec::{DecodeError, Reader, put_bytes, put_varint},
+    hash::{ContentHash, block_bytes},
+    tree::{
+        attrs::{Attrs, MAX_ATTRS_BYTES},
+        entry::{Meta, put_meta, read_meta},
+    },
+    wire::buffers,
+};
+
+/// The longest description of a failure.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Where the files of a pack begin in its frame, behind their hash.
+const FILES_AT: usize = HEADER_BYTES + 32;
+
+/// Kinds of frames.
+pub const PACK: u8 = 64;
+/// A block of a large file.
+pub const BLOCK: u8 = 65;
+/// The end of a large file.
+pub const END: u8 = 66;
+
+const CONTENT: u8 = 0;
+const CONTENT_WITH_META: u8 = 1;
+const FAILED: u8 = 2;
+/// Added to the kind of a content of which the sink has the beginning.
+const KEPT: u8 = 4;
+const KEPT_CONTENT: u8 = CONTENT | KEPT;
+const KEPT_CONTENT_WITH_META: u8 = CONTENT_WITH_META | KEPT;
+
+/// A file's state when its content was read, where that is not what its listing says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fresh<'a> {
+    /// Mode, time and owner.
+    pub meta: Meta,
+    /// Extended attributes.
+    pub attrs: Attrs<'a>,
+}
+
+impl<'a> Fresh<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_meta(out, &self.meta);
+        put_bytes(out, self.attrs.bytes());
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self { meta: read_meta(reader)?, attrs: Attrs::decode(reader.bytes(MAX_ATTRS_BYTES)?)? })
+    }
+}
+
+/// Why the source could not send a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed<'a> {
+    /// What was being done.
+    pub operation: &'a str,
+    /// Why it failed.
+    pub error: &'a str,
+}
+
+/// One file of a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed<'a> {
+    /// Which need it answers.
+    pub need: u32,
+    /// Its content, or why there is none.
+    pub content: Result<Content<'a>, Failed<'a>>,
+}
+
+/// The whole content of a small file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content<'a> {
+    /// Metadata that is newer than the listing's.
+    pub fresh: Option<Fresh<'a>>,
+    /// What the content begins with, if that is at the sink.
+    pub kept: Option<Kept>,
+    /// The content after that.
+    pub bytes: &'a [u8],
+}
+
+/// The beginning of a file's content, which the sink has named as what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// How many bytes it has.
+    pub len: u32,
+    /// Of the whole content: what is kept is not in the pack, and so not in its hash.
+    pub hash: ContentHash,
+}
+
+/// Builds a pack in one buffer; contents are read straight into it.
+#[derive(Debug)]
+pub struct PackBuilder {
+    frame: Vec<u8>,
+}
+
+impl Default for PackBuilder {
+    fn default() -> Self {
+        let mut frame = buffers::empty(PACK_FRAME_BYTES);
+        begin_frame(&mut frame, PACK);
+        frame.resize(FILES_AT, 0);
+        Self { frame }
+    }
+}
+
+impl PackBuilder {
+    /// Whether the pack should be sent before more is put in.
+    pub fn is_full(&self) -> bool {
+        self.frame.len() >= PACK_BYTES
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.frame.len() == FILES_AT
+    }
+
+    /// Appends a file of `size` bytes; `fill` appends just these to the frame. Where they begin with `prefix`, only what follows is kept in the
+    /// pack. Where `fill` fails, nothing is appended.
+    pub fn push<E>(
+        &mut self,
+        need: u32,
+        fresh: Option<Fresh<'_>>,
+        prefix: Option<Prefix>,
+        size: usize,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let start = self.frame.len();
+        put_varint(&mut self.frame, u64::from(need));
+        let kind_at = self.frame.len();
+        self.frame.push(if fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
+        if let Some(fresh) = fresh {
+            fresh.put(&mut self.frame);
+        }
+        put_varint(&mut self.frame, size as u64);
+        let content_at = self.frame.len();
+        if let Err(error) = fill(&mut self.frame) {
+            self.frame.truncate(start);
+            return Err(error);
+        }
+        debug_assert_eq!(self.frame.len(), content_at + size);
+        let content = &self.frame[content_at..];
+        if let Some(Prefix { len, .. }) = prefix.filter(|prefix| prefix.begins(content)) {
+            let hash = ContentHash::of(content);
+            self.frame[kind_at] |= KEPT;
+            let kept = len.to_le_bytes().into_iter().chain(hash.0);
+            self.frame.splice(content_at..content_at + len as usize, kept);
+        }
+        Ok(())
+    }
+
+    /// Appends a file that could not be read.
+    pub fn push_failed(&mut self, need: u32, operation: &str, error: &str) {
+        put_varint(&mut self.frame, u64::from(need));
+        put_failed(&mut self.frame, operation, error);
+    }
+
+    /// The frame, ready to be sent.
+    pub fn finish(mut self) -> Vec<u8> {
+        let hash = ContentHash::of(&self.frame[FILES_AT..]);
+        self.frame[HEADER_BYTES..FILES_AT].copy_from_slice(&hash.0);
+        end_frame(&mut self.frame, 0);
+        self.frame
+    }
+}
+
+fn put_failed(out: &mut Vec<u8>, operation: &str, error: &str) {
+    out.push(FAILED);
+    put_bytes(out, operation.as_bytes());
+    put_bytes(out, &error.as_bytes()[..error.floor_char_boundary(MAX_TEXT_BYTES)]);
+}
+
+/// Iterates over the files of a pack's body; ends after the first error.
+#[derive(Debug)]
+pub struct Pack<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Pack<'a> {
+    /// Reads a pack's body up to its files, and whether these are what the source put in: they have the hash that it sent.
+    pub fn open(body: &'a [u8]) -> Result<(Self, bool), WireError> {
+        let mut reader = Reader::new(body);
+        let hash = reader.array().map_err(malformed)?;
+        let files = reader.clone().take(reader.remaining()).map_err(malformed)?;
+        Ok((Self { reader }, ContentHash::of(files) == ContentHash(hash)))
+    }
+
+    fn read(&mut self) -> Result<Packed<'a>, DecodeError> {
+        let reader = &mut self.reader;
+        let need = reader.varint32()?;
+        let content = match reader.byte()? {
+            kind @ (CONTENT | KEPT_CONTENT) => Ok(read_content(reader, None, kind & KEPT != 0)?),
+            kind @ (CONTENT_WITH_META | KEPT_CONTENT_WITH_META) => {
+                let fresh = Fresh::read(reader)?;
+                Ok(read_content(reader, Some(fresh), kind & KEPT != 0)?)
+            }
+            FAILED => Err(read_failed(reader)?),
+            _ => return Err(DecodeError::Invalid("a packed file is neither content nor a failure")),
+        };
+        Ok(Packed { need, content })
+    }
+}
+
+impl<'a> Iterator for Pack<'a> {
+    type Item = Result<Packed<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let item = self.read();
+        if item.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(item.map_err(malformed))
+    }
+}
+
+fn malformed(source: DecodeError) -> WireError {
+    WireError::Malformed { what: "Pack", source }
+}
+
+fn read_content<'a>(
+    reader: &mut Reader<'a>,
+    fresh: Option<Fresh<'a>>,
+    has_kept: bool,
+) -> Result<Content<'a>, DecodeError> {
+    let size = reader.varint()?;
+    if size > MAX_PACKED_BYTES {
+        return Err(DecodeError::Invalid("a packed file is larger than a pack may hold"));
+    }
+    let kept = if has_kept { Some(read_kept(reader)?) } else { None };
+    let rest = size.checked_sub(kept.map_or(0, |kept| kept.len.into())).ok_or(DecodeError::Overflow)?;
+    Ok(Content { fresh, kept, bytes: reader.take(rest as usize)? })
+}
+
+fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, DecodeError> {
+    Ok(Kept { len: u32::from_le_bytes(reader.array()?), hash: ContentHash(reader.array()?) })
+}
+
+fn read_failed<'a>(reader: &mut Reader<'a>) -> Result<Failed<'a>, DecodeError> {
+    let operation = read_text(reader)?;
+    let error = read_text(reader)?;
+    Ok(Failed { operation, error })
+}
+
+fn read_text<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    let bytes = reader.bytes(MAX_TEXT_BYTES)?;
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid("a text is not UTF-8"))
+}
+
+/// A block of a large file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// Which need it answers.
+    pub need: u32,
+    /// Counts how often the source began to read the file; a new attempt makes the blocks of older ones worthless.
+    pub attempt: u32,
+    /// The length of the file in this attempt.
+    pub file_len: u64,
+    /// Where it belongs; a multiple of [`block_bytes`].
+    pub offset: u64,
+    /// The content: as many bytes, or less at the file's end.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Block<'a> {
+    /// Bytes of a block's frame before the content.
+    pub const PREFIX_BYTES: usize = BLOCK_PREFIX_BYTES;
+
+    /// The frame of a block, whose content is the bytes behind [`Self::PREFIX_BYTES`] of `frame`; what is before
+    /// them is overwritten.
+    pub fn seal(mut frame: Vec<u8>, need: u32, attempt: u32, file_len: u64, offset: u64) -> Vec<u8> {
+        frame[0] = BLOCK;
+        frame[5..9].copy_from_slice(&need.to_le_bytes());
+        frame[9..13].copy_from_slice(&attempt.to_le_bytes());
+        frame[13..21].copy_from_slice(&file_len.to_le_bytes());
+        frame[21..29].copy_from_slice(&offset.to_le_bytes());
+        end_frame(&mut frame, 0);
+        frame
+    }
+
+    /// Reads a block's body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let mut read = || {
+            let need = u32::from_le_bytes(reader.array()?);
+            let attempt = u32::from_le_bytes(reader.array()?);
+            let file_len = u64::from_le_bytes(reader.array()?);
+            let offset = u64::from_le_bytes(reader.array()?);
+            let bytes = reader.take(reader.remaining())?;
+            let block = block_bytes(file_len) as u64;
+            let place = offset % block == 0 && offset < file_len && file_len <= i64::MAX as u64;
+            if !place || bytes.len() as u64 != (file_len - offset).min(block) {
+                return Err(DecodeError::Invalid("a block is not at its place or not of its size"));
+            }
+            Ok(Self { need, attempt, file_len, offset, bytes })
+        };
+        read().map_err(|source| WireError::Malformed { what: "Block", source })
+    }
+}
+
+/// The end of a large file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End<'a> {
+    /// Which need is answered.
+    pub need: u32,
+    /// See [`Block::attempt`].
+    pub attempt: u32,
+    /// What has to have arrived, or why the file could not be sent whole.
+    pub outcome: Result<Whole<'a>, Failed<'a>>,
+}
+
+/// What a large file is when all of it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Whole<'a> {
+    /// Its length in this attempt.
+    pub file_len: u64,
+    /// The hash of its content.
+    pub hash: ContentHash,
+    /// Metadata that is newer than the listing's.
+    pub fresh: Option<Fresh<'a>>,
+}
+
+impl<'a> End<'a> {
+    /// The frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(64);
+        begin_frame(&mut frame, END);
+        put_varint(&mut frame, u64::from(self.need));
+        put_varint(&mut frame, u64::from(self.attempt));
+        match &self.outcome {
+            Ok(whole) => {
+                frame.push(if whole.fresh.is_some() { CONTENT_WITH_META } else { CONTENT });
+                if let Some(fresh) = whole.fresh {
+                    fresh.put(&mut frame);
+                }
+                put_varint(&mut frame, whole.file_len);
+                frame.extend_from_slice(&whole.hash.0);
+            }
+            Err(failed) => put_failed(&mut frame, failed.operation, failed.error),
+        }
+        end_frame(&mut frame, 0);
+        frame
+    }
+
+    /// Reads an end's body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let mut read = || {
+            let need = reader.varint32()?;
+            let attempt = reader.varint32()?;
+            let outcome = match reader.byte()? {
+                CONTENT => Ok(read_whole(&mut reader, None)?),
+                CONTENT_WITH_META => {
+                    let fresh = Fresh::read(&mut reader)?;
+                    Ok(read_whole(&mut reader, Some(fresh))?)
+                }
+                FAILED => Err(read_failed(&mut reader)?),
+                _ => return Err(DecodeError::Invalid("a file ends neither with a hash nor with a failure")),
+            };
+            reader.clone().finish()?;
+            Ok(Self { need, attempt, outcome })
+        };
+        read().map_err(|source| WireError::Malformed { what: "End", source })
+    }
+}
+
+fn read_whole<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh<'a>>) -> Result<Whole<'a>, DecodeError> {
+    let file_len = reader.varint()?;
+    if file_len > i64::MAX as u64 {
+        return Err(DecodeError::Overflow);
+    }
+    Ok(Whole { file_len, hash: ContentHash(reader.array()?), fresh })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        delta::name::{Name as _, ShortName},
+        hash::MIN_BLOCK_BYTES,
+        wire::frame::HEADER_BYTES,
+    };
+
+    fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), &'static str> {
+        |frame| {
+            frame.extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    const ATTRS: Attrs<'_> = Attrs::trusted(b"\x06user.a\x05value");
+
+    #[test]
+    fn attributes_that_no_listing_may_have_come_with_no_content() {
+        let forged: [&'static [u8]; 3] =
+            [b"\x06user.b\x00\x06user.a\x00", b"\x0dsecurity.evil\x00", b"\x06user.a\x09short"];
+        for bytes in forged {
+            let fresh = Fresh { meta: Meta::default(), attrs: Attrs::trusted(bytes) };
+            let mut pack = PackBuilder::default();
+            pack.push(7, Some(fresh), None, 5, fill(b"hello")).unwrap();
+            let frame = pack.finish();
+            let (mut files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+            assert!(files.next().unwrap().is_err(), "{bytes:?}");
+            let whole = Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: Some(fresh) };
+            let end = End { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
+            assert!(End::decode(&end[HEADER_BYTES..]).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_pack_holds_contents_and_failures() {
+        let fresh = Fresh { meta: Meta { mode: 0o600, ..Meta::default() }, attrs: ATTRS };
+        let mut pack = PackBuilder::default();
+        pack.push(7, None, None, 5, fill(b"hello")).unwrap();
+        pack.push(8, Some(fresh), None, 0, fill(b"")).unwrap();
+        pack.push_failed(9, "read", "gone");
+        assert_eq!(pack.push(10, None, None, 3, |_| Err("unreadable")), Err("unreadable"));
+        let frame = pack.finish();
+        let (files, intact) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+        assert!(intact);
+        let items: Vec<_> = files.collect::<Result<_, _>>().unwrap();
+        let content = |bytes, fresh| Ok(Content { fresh, kept: None, bytes });
+        assert_eq!(
+            items,
+            [
+                Packed { need: 7, content: content(b"hello", None) },
+                Packed { need: 8, content: content(b"", Some(fresh)) },
+                Packed { need: 9, content: Err(Failed { operation: "read", error: "gone" }) },
+            ]
+        );
+    }
+
+    #[test]
+    fn of_a_file_that_has_grown_only_the_rest_is_packed() {
+        let name = |bytes| ShortName::of(&blake3::hash(bytes));
+        let fresh = Some(Fresh { meta: Meta::default(), attrs: Attrs::default() });
+        let mut pack = PackBuilder::default();
+        for (fresh, prefix) in
+            [(fresh, &b"hel"[..]), (None, b"hello"), (None, b"Hello"), (None, b"hello and more")]
+        {
+            let prefix = Prefix { nth: 0, len: prefix.len() as u32, name: name(prefix) };
+            pack.push(1, fresh, Some(prefix), 5, fill(b"hello")).unwrap();
+        }
+        let frame = pack.finish();
+        let (files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+        let contents: Vec<_> = files.map(|item| item.unwrap().content.unwrap()).collect();
+        let kept: Vec<_> = contents.iter().map(|content| (content.kept, content.bytes)).collect();
+        let some = |len| Some(Kept { len, hash: ContentHash::of(b"hello") });
+        assert_eq!(kept, [(some(3), &b"lo"[..]), (some(5), b""), (None, b"hello"), (None, b"hello")]);
+        assert_eq!((contents[0].fresh, contents[1].fresh), (fresh, None));
+    }
+
+    #[test]
+    fn a_pack_cut_anywhere_gives_an_error_and_ends() {
+        let mut pack = PackBuilder::default();
+        pack.push(7, None, None, 5, fill(b"hello")).unwrap();
+        let frame = pack.finish();
+        for end in HEADER_BYTES..FILES_AT {
+            assert!(Pack::open(&frame[HEADER_BYTES..end]).is_err());
+        }
+        for end in FILES_AT + 1..frame.len() {
+            let (mut items, intact) = Pack::open(&frame[HEADER_BYTES..end]).unwrap();
+            assert!(!intact);
+            assert!(items.next().unwrap().is_err());
+            assert!(items.next().is_none());
+        }
+    }
+
+    #[test]
+    fn a_pack_with_a_wrong_bit_is_not_intact() {
+        let mut pack = PackBuilder::default();
+        pack.push(7, None, None, 5, fill(b"hello")).unwrap();
+        let mut frame = pack.finish();
+        for at in HEADER_BYTES..frame.len() {
+            frame[at] ^= 1;
+            assert!(!Pack::open(&frame[HEADER_BYTES..]).unwrap().1, "at {at}");
+            frame[at] ^= 1;
+        }
+    }
+
+    #[test]
+    fn blocks_and_ends_survive_the_trip() {
+        let block = block(MIN_BLOCK_BYTES as u64);
+        let expected = Block {
+            need: 3,
+            attempt: 1,
+            file_len: MIN_BLOCK_BYTES as u64 + 4,
+            offset: MIN_BLOCK_BYTES as u64,
+            bytes: b"data",
+        };
+        assert_eq!(Block::decode(&block[HEADER_BYTES..]), Ok(expected));
+        for outcome in [
+            Ok(Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: None }),
+            Ok(Whole {
+                file_len: 0,
+                hash: ContentHash([2; 32]),
+                fresh: Some(Fresh { meta: Meta::default(), attrs: ATTRS }),
+            }),
+            Err(Failed { operation: "read", error: "e" }),
+        ] {
+            let end = End { need: 4, attempt: 1, outcome };
+            assert_eq!(End::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
+        }
+    }
+
+    fn block(offset: u64) -> Vec<u8> {
+        let mut frame = vec![0; Block::PREFIX_BYTES];
+        frame.extend_from_slice(b"data");
+        Block::seal(frame, 3, 1, MIN_BLOCK_BYTES as u64 + 4, offset)
+    }
+
+    #[test]
+    fn a_block_that_is_not_at_its_place_is_refused() {
+        for offset in [0, 17, 2 * MIN_BLOCK_BYTES as u64, u64::MAX] {
+            assert!(Block::decode(&block(offset)[HEADER_BYTES..]).is_err(), "at {offset}");
+        }
+    }
+}

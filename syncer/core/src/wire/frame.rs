@@ -1,0 +1,115 @@
+//! What all frames have in common: their header, their bounds, and why a peer's bytes are not taken.
+
+use thiserror::Error;
+
+use crate::{codec::DecodeError, delta::chunk::MAX_CHUNK, hash::MAX_BLOCK_BYTES};
+
+/// The protocol that this program speaks. Two ends of one job agree on the name of [`protocol_of`] the job; those that only
+/// agree on this one are of different jobs.
+pub const PROTOCOL: &[u8] = b"volferry/5";
+
+/// Names the protocol between the two ends of `job` (ALPN). Whoever listens to the handshake learns nothing of the job's own name.
+pub fn protocol_of(job: &str) -> Vec<u8> {
+    let digest = blake3::derive_key("volferry 2026 name of a job in ALPN", job.as_bytes());
+    let word = u128::from_be_bytes(std::array::from_fn(|at| digest[at]));
+    [PROTOCOL, format!("/{word:032x}").as_bytes()].concat()
+}
+
+/// Bytes before a frame's body.
+pub const HEADER_BYTES: usize = 5;
+
+/// The longest body on the control stream.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// The longest description of one directory, which comes in parts: 300 million entries of 50 bytes.
+pub const MAX_LISTED_BYTES: usize = 16 << 30;
+
+/// Why a peer's bytes are not taken.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    /// A frame of a kind that this version does not know.
+    #[error("a frame of unknown kind {0}")]
+    UnknownKind(u8),
+    /// A frame longer than any can be.
+    #[error("a frame of {len} bytes, more than the {max} that are allowed")]
+    TooLong {
+        /// What its header says.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A body that is not what its kind says.
+    #[error("a malformed {what}: {source}")]
+    Malformed {
+        /// The kind of frame.
+        what: &'static str,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A list of chunks that is none.
+    #[error("a malformed list of chunks: {0}")]
+    List(String),
+    /// A JSON body that does not hold its fields.
+    #[error("a malformed {what}: {error}")]
+    Json {
+        /// The kind of frame.
+        what: &'static str,
+        /// What the parser says.
+        error: String,
+    },
+}
+
+/// The kind and the length of a frame's body, which has at most `max` bytes.
+///
+/// # Errors
+/// [`WireError::TooLong`].
+pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<(u8, usize), WireError> {
+    let [kind, len @ ..] = header;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > max {
+        return Err(WireError::TooLong { len, max });
+    }
+    Ok((kind, len))
+}
+
+/// Begins a frame in `out`; [`end_frame`] fills in its length.
+pub fn begin_frame(out: &mut Vec<u8>, kind: u8) {
+    out.push(kind);
+    out.extend_from_slice(&[0; HEADER_BYTES - 1]);
+}
+
+/// Ends the frame that begins at `start` in `out`.
+pub fn end_frame(out: &mut [u8], start: usize) {
+    let len = (out.len() - start - HEADER_BYTES) as u32;
+    out[start + 1..start + HEADER_BYTES].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Files up to this many bytes travel in packs, larger ones in blocks.
+pub const MAX_PACKED_BYTES: u64 = 128 << 10;
+
+/// A pack is sent once it holds this much.
+pub const PACK_BYTES: usize = 256 << 10;
+
+/// Room for a pack: the file that fills it may be as long as any.
+pub const PACK_FRAME_BYTES: usize = PACK_BYTES + MAX_PACKED_BYTES as usize;
+
+/// Bytes of a block's frame before its content.
+pub(super) const BLOCK_PREFIX_BYTES: usize = HEADER_BYTES + 24;
+
+/// Room for the frame of a whole block.
+pub const BLOCK_FRAME_BYTES: usize = BLOCK_PREFIX_BYTES + MAX_BLOCK_BYTES;
+
+/// The longest body of a data frame: the longest chunk, and what is said of it.
+pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);
+
+/// Error codes with which a connection is closed.
+pub mod code {
+    /// The run is over.
+    pub const DONE: u32 = 0;
+    /// The peer did not keep to the protocol.
+    pub const PROTOCOL: u32 = 1;
+    /// The end was told to stop.
+    pub const CANCELED: u32 = 2;
+    /// The end failed; a `Refuse` message before it says why.
+    pub const FAILED: u32 = 3;
+}

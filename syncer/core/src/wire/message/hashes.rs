@@ -1,0 +1,105 @@
+//! Hashes of whole files, asked for and told.
+
+use super::fields::{put_ascending, read_ascending};
+use crate::{
+    codec::{DecodeError, Reader, put_bytes, put_varint},
+    hash::ContentHash,
+    tree::dir::DirId,
+};
+
+/// How many files the sink may ask the hashes of in one message.
+pub const MAX_HASHES: usize = 4096;
+
+/// The longest word or sentence that says why a file could not be read, in bytes.
+const MAX_REASON_BYTES: usize = 4096;
+
+/// Files of one directory that the sink asks something about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileGroup {
+    /// Where the files are.
+    pub dir: DirId,
+    /// Their places in the directory's listing, ascending.
+    pub indices: Vec<u32>,
+}
+
+/// What hashing a file came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hashed {
+    /// The hash of its content.
+    Is(ContentHash),
+    /// It is no longer what it was listed as.
+    Changed,
+    /// It could not be read.
+    Failed {
+        /// What was being done.
+        operation: String,
+        /// Why it failed.
+        error: String,
+    },
+}
+
+pub(super) fn put_group(out: &mut Vec<u8>, group: &FileGroup) {
+    put_varint(out, u64::from(group.dir));
+    put_varint(out, group.indices.len() as u64);
+    put_ascending(out, group.indices.iter().copied());
+}
+
+pub(super) fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<FileGroup>, DecodeError> {
+    let mut groups = Vec::new();
+    let mut left = MAX_HASHES;
+    while !reader.is_empty() {
+        let dir = reader.varint32()?;
+        let count = reader.varint32()? as usize;
+        left = left.checked_sub(count.max(1)).ok_or(TOO_MANY_HASHES)?;
+        let mut indices = Vec::with_capacity(count);
+        let mut next = 0;
+        for _ in 0..count {
+            indices.push(read_ascending(reader, &mut next)?);
+        }
+        groups.push(FileGroup { dir, indices });
+    }
+    Ok(groups)
+}
+
+pub(super) const TOO_MANY_HASHES: DecodeError =
+    DecodeError::Invalid("there are more files than may be asked for at once");
+
+pub(super) fn put_hashed(out: &mut Vec<u8>, hashed: &Hashed) {
+    match hashed {
+        Hashed::Is(hash) => {
+            out.push(0);
+            out.extend_from_slice(&hash.0);
+        }
+        Hashed::Changed => out.push(1),
+        Hashed::Failed { operation, error } => {
+            out.push(2);
+            put_bytes(out, clip(operation).as_bytes());
+            put_bytes(out, clip(error).as_bytes());
+        }
+    }
+}
+
+fn clip(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_REASON_BYTES)]
+}
+
+pub(super) fn read_hashes(reader: &mut Reader<'_>) -> Result<Vec<Hashed>, DecodeError> {
+    let mut hashes = Vec::new();
+    while !reader.is_empty() {
+        if hashes.len() == MAX_HASHES {
+            return Err(TOO_MANY_HASHES);
+        }
+        hashes.push(match reader.byte()? {
+            0 => Hashed::Is(ContentHash(reader.array()?)),
+            1 => Hashed::Changed,
+            2 => Hashed::Failed { operation: read_reason(reader)?, error: read_reason(reader)? },
+            _ => return Err(DecodeError::Invalid("what hashing came to is none of 0, 1 and 2")),
+        });
+    }
+    Ok(hashes)
+}
+
+fn read_reason(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
+    let bytes = reader.bytes(MAX_REASON_BYTES)?;
+    String::from_utf8(bytes.into()).map_err(|_| DecodeError::Invalid("a reason is not UTF-8"))
+}

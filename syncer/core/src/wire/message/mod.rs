@@ -1,0 +1,302 @@
+//! The messages of the control stream.
+
+mod fields;
+mod hashes;
+mod listed;
+mod need;
+mod sketch;
+#[cfg(test)]
+mod tests;
+
+pub use fields::{LISTED, LISTED_PART};
+pub use hashes::{FileGroup, Hashed, MAX_HASHES};
+pub use listed::{Listed, SourceDone, TreeHead};
+pub use need::{Basis, Needs, Prefix, Update};
+pub use sketch::{MAX_SPANS, Sketch};
+
+use bytes::Bytes;
+use contract::{ExitCode, PlannedAction, Report, RunParams};
+use serde::{Deserialize, Serialize};
+
+use super::frame::{WireError, begin_frame, end_frame};
+use crate::{
+    codec::{DecodeError, Reader, put_varint},
+    tree::{attrs::Classes, dir::DirId, whereabouts::Whereabouts},
+};
+use fields::{MAX_ASKED, TOO_MUCH_ASKED, frame, json, put_json};
+
+/// What the source opens a run with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// What the run does.
+    pub params: RunParams,
+    /// The kinds of extended attributes that the source can see.
+    pub attrs: Classes,
+    /// The length in bytes of the device that the source is, if it is no tree.
+    #[serde(default)]
+    pub device: Option<u64>,
+    /// The name of the file that the source is, if it is no tree and no device: the tree's only entry.
+    #[serde(default)]
+    pub file: Option<Vec<u8>>,
+    /// Where the tree is, so that the sink refuses a destination that contains it or lies in it.
+    #[serde(default)]
+    pub whereabouts: Whereabouts,
+}
+
+/// What the sink opens a run with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The program's version, for the log.
+    pub version: String,
+    /// The owner of the destination lets nothing be changed: the run is a dry one, whatever the source asks for.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Why an end does not go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What both processes exit with.
+    pub exit: ExitCode,
+    /// A word for programs.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// Of an end that was told to stop.
+    pub fn canceled() -> Self {
+        Self { exit: ExitCode::Failed, reason: "Canceled".into(), message: "stopped on request".into() }
+    }
+}
+
+/// A message on the control stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// Source: what to do.
+    Hello(Box<Hello>),
+    /// Sink: ready.
+    Welcome(Welcome),
+    /// Source: a directory.
+    Listed(Listed),
+    /// Source: the scan is over.
+    Tree(Box<TreeHead>),
+    /// Sink: send these directories.
+    Want(Vec<DirId>),
+    /// Sink: send these files.
+    Need(Needs),
+    /// Sink: send what this file differs in.
+    Update(Update),
+    /// Sink: there are no more needs.
+    NeedsEnd,
+    /// Source: all that was needed is sent.
+    SourceDone(Box<SourceDone>),
+    /// Sink: the run is over and durable.
+    Report(Box<Report>),
+    /// Either: this end does not go on.
+    Refuse(Refusal),
+    /// Sink: what a dry run would do, some of it.
+    Planned(Vec<PlannedAction>),
+    /// Sink: hash these files; at most [`MAX_HASHES`].
+    Hash(Vec<FileGroup>),
+    /// Source: the hashes that were asked for, in order.
+    Hashed(Vec<Hashed>),
+    /// Sink: tell the features of these files, which have at most [`MAX_SPANS`].
+    Sketch(Sketch),
+    /// Source: the features that were asked for, of each file in order.
+    Sketched(Vec<Vec<u64>>),
+}
+
+/// Include and exclude patterns together. Each takes about 28 KB once it is compiled.
+const MAX_PATTERNS: usize = 10_000;
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const TREE: u8 = 4;
+const WANT: u8 = 5;
+const NEED: u8 = 6;
+const NEEDS_END: u8 = 7;
+const SOURCE_DONE: u8 = 8;
+const REPORT: u8 = 9;
+const REFUSE: u8 = 10;
+const UPDATE: u8 = 11;
+const PLANNED: u8 = 16;
+const HASH: u8 = 17;
+const HASHED: u8 = 18;
+const SKETCH: u8 = 19;
+const SKETCHED: u8 = 20;
+
+impl Message {
+    /// What the message is, for errors.
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "Hello",
+            Self::Welcome(_) => "Welcome",
+            Self::Listed(_) => "Listed",
+            Self::Tree(_) => "Tree",
+            Self::Want(_) => "Want",
+            Self::Need(_) => "Need",
+            Self::Update(_) => "Update",
+            Self::NeedsEnd => "NeedsEnd",
+            Self::SourceDone(_) => "SourceDone",
+            Self::Report(_) => "Report",
+            Self::Refuse(_) => "Refuse",
+            Self::Planned(_) => "Planned",
+            Self::Hash(_) => "Hash",
+            Self::Hashed(_) => "Hashed",
+            Self::Sketch(_) => "Sketch",
+            Self::Sketched(_) => "Sketched",
+        }
+    }
+
+    /// The message as frames: one, and before it the parts of a directory that is too large for one.
+    pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
+        let large = match self {
+            Self::Listed(whole) if listed::is_large(whole) => Some(whole),
+            _ => None,
+        };
+        let parts = large.into_iter().flat_map(listed::parts);
+        let last = move || match large {
+            Some(listed) => frame(LISTED, |out| listed::put_rest(out, listed)),
+            None => frame(self.kind(), |out| self.put_body(out)),
+        };
+        parts.chain(std::iter::once_with(last))
+    }
+
+    /// Appends the message as one frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        begin_frame(out, self.kind());
+        self.put_body(out);
+        end_frame(out, start);
+    }
+
+    fn put_body(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello(hello) => put_json(out, hello),
+            Self::Welcome(welcome) => put_json(out, welcome),
+            Self::Listed(whole) => listed::put_listed(out, whole),
+            Self::Tree(head) => listed::put_tree(out, head),
+            Self::Want(dirs) => dirs.iter().for_each(|dir| put_varint(out, u64::from(*dir))),
+            Self::Need(needs) => need::put_needs(out, needs),
+            Self::Update(update) => need::put_update(out, update),
+            Self::SourceDone(done) => put_json(out, done),
+            Self::Report(report) => put_json(out, report),
+            Self::Refuse(refusal) => put_json(out, refusal),
+            Self::Planned(actions) => put_json(out, actions),
+            Self::Hash(groups) => groups.iter().for_each(|group| hashes::put_group(out, group)),
+            Self::Hashed(hashes) => hashes.iter().for_each(|hashed| hashes::put_hashed(out, hashed)),
+            Self::Sketch(sketch) => sketch::put_sketch(out, sketch),
+            Self::Sketched(files) => files.iter().for_each(|features| sketch::put_features(out, features)),
+            Self::NeedsEnd => {}
+        }
+    }
+
+    /// Reads the body of a frame of this kind.
+    ///
+    /// # Errors
+    /// When the kind is unknown, or the body is not exactly what it should be.
+    pub fn decode(kind: u8, body: &[u8]) -> Result<Self, WireError> {
+        let binary = |what| move |source| WireError::Malformed { what, source };
+        match kind {
+            HELLO => read_hello(body),
+            WELCOME => Ok(Self::Welcome(json("Welcome", body)?)),
+            LISTED => read_whole(body, listed::read_listed).map(Self::Listed).map_err(binary("Listed")),
+            TREE => listed::read_tree(body).map(|head| Self::Tree(Box::new(head))),
+            WANT => read_whole(body, read_ids).map(Self::Want).map_err(binary("Want")),
+            NEED => read_whole(body, need::read_needs).map(Self::Need).map_err(binary("Need")),
+            UPDATE => need::read_update(body).map(Self::Update),
+            NEEDS_END => read_whole(body, |_| Ok(Self::NeedsEnd)).map_err(binary("NeedsEnd")),
+            SOURCE_DONE => Ok(Self::SourceDone(json("SourceDone", body)?)),
+            REPORT => Ok(Self::Report(json("Report", body)?)),
+            REFUSE => read_refuse(body),
+            PLANNED => Ok(Self::Planned(json("Planned", body)?)),
+            HASH => read_whole(body, hashes::read_groups).map(Self::Hash).map_err(binary("Hash")),
+            HASHED => read_whole(body, hashes::read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
+            SKETCH => read_whole(body, sketch::read_sketch).map(Self::Sketch).map_err(binary("Sketch")),
+            SKETCHED => {
+                read_whole(body, sketch::read_sketched).map(Self::Sketched).map_err(binary("Sketched"))
+            }
+            unknown => Err(WireError::UnknownKind(unknown)),
+        }
+    }
+
+    /// Reads the body of a directory that came in parts, and keeps it as it is.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn decode_parts(body: &Bytes) -> Result<Self, WireError> {
+        read_all(Reader::sharing(body), listed::read_listed)
+            .map(Self::Listed)
+            .map_err(|source| WireError::Malformed { what: "Listed", source })
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello(_) => HELLO,
+            Self::Welcome(_) => WELCOME,
+            Self::Listed(_) => LISTED,
+            Self::Tree(_) => TREE,
+            Self::Want(_) => WANT,
+            Self::Need(_) => NEED,
+            Self::Update(_) => UPDATE,
+            Self::NeedsEnd => NEEDS_END,
+            Self::SourceDone(_) => SOURCE_DONE,
+            Self::Report(_) => REPORT,
+            Self::Refuse(_) => REFUSE,
+            Self::Planned(_) => PLANNED,
+            Self::Hash(_) => HASH,
+            Self::Hashed(_) => HASHED,
+            Self::Sketch(_) => SKETCH,
+            Self::Sketched(_) => SKETCHED,
+        }
+    }
+}
+
+fn read_whole<'a, T>(
+    body: &'a [u8],
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    read_all(Reader::new(body), read)
+}
+
+fn read_all<'a, T>(
+    mut reader: Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    let value = read(&mut reader)?;
+    reader.finish()?;
+    Ok(value)
+}
+
+fn read_hello(body: &[u8]) -> Result<Message, WireError> {
+    let hello: Box<Hello> = json("Hello", body)?;
+    if hello.params.include.len() + hello.params.exclude.len() > MAX_PATTERNS {
+        let source = DecodeError::Invalid("it has more than 10,000 patterns");
+        return Err(WireError::Malformed { what: "Hello", source });
+    }
+    Ok(Message::Hello(hello))
+}
+
+fn read_refuse(body: &[u8]) -> Result<Message, WireError> {
+    let refusal: Refusal = json("Refuse", body)?;
+    match refusal.exit {
+        ExitCode::Done => {
+            let source = DecodeError::Invalid("it says that the run is done");
+            Err(WireError::Malformed { what: "Refuse", source })
+        }
+        _ => Ok(Message::Refuse(refusal)),
+    }
+}
+
+fn read_ids(reader: &mut Reader<'_>) -> Result<Vec<DirId>, DecodeError> {
+    let mut ids = Vec::new();
+    while !reader.is_empty() {
+        if ids.len() == MAX_ASKED {
+            return Err(TOO_MUCH_ASKED);
+        }
+        ids.push(reader.varint32()?);
+    }
+    Ok(ids)
+}

@@ -1,0 +1,22 @@
+//! Messages ↔ bytes. Pure: everything that a peer can say is decoded and bounded here, and nowhere else.
+//!
+//! `syncer/doc/wire.md` describes the protocol. There are two kinds of stream: one *control* stream in each direction, of
+//! [`Message`]s, and several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), a
+//! length (four bytes, little endian), and a body.
+
+pub mod buffers;
+pub mod compress;
+pub mod data;
+mod frame;
+mod message;
+pub mod patch;
+
+pub use frame::{
+    BLOCK_FRAME_BYTES, HEADER_BYTES, MAX_FRAME_BYTES, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES, MAX_PACKED_BYTES,
+    PACK_BYTES, PACK_FRAME_BYTES, PROTOCOL, WireError, begin_frame, code, end_frame, protocol_of,
+    read_header,
+};
+pub use message::{
+    Basis, FileGroup, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS, Message, Needs,
+    Prefix, Refusal, Sketch, SourceDone, TreeHead, Update, Welcome,
+};

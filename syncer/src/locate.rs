@@ -1,0 +1,137 @@
+//! Finds where a tree is on its machine, for [`Whereabouts`].
+
+use std::{
+    fs,
+    io::Read as _,
+    os::{
+        fd::{AsFd, AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use crate::{
+    device::folder_of,
+    root::{Place, Root, RootError},
+    whereabouts::Whereabouts,
+};
+
+/// More folders above one another than a path can have.
+const MAX_FOLDERS: usize = 4096;
+
+/// Locates the tree at `place`, for a run that is known by a random `nonce`. Of a machine that does not tell its boot id, nothing.
+pub fn locate(place: &Place, nonce: [u8; 16]) -> Whereabouts {
+    let Ok(boot) = fs::read("/proc/sys/kernel/random/boot_id") else { return Whereabouts::default() };
+    let mut found = Whereabouts::new(nonce);
+    let key = found.key(&boot);
+    let mut at = place.clone();
+    let mut is_there = true;
+    for _ in 0..MAX_FOLDERS {
+        match Root::enter(&at) {
+            Ok(root) => {
+                let mut folders = inodes(&root);
+                folders.truncate(MAX_FOLDERS);
+                found.add(&key, &folders, is_there);
+                found.add(&key, &path_in_file_system(&root).unwrap_or_default(), is_there);
+                break;
+            }
+            Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+/// Draws a nonce that no other run has.
+pub fn nonce() -> [u8; 16] {
+    let mut nonce = [0; 16];
+    // Without one the tokens still match; they are then the same in each run of a boot.
+    let _ = fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut nonce));
+    nonce
+}
+
+/// Device and inode of a folder and of those above it, up to the root of what this process sees.
+fn inodes(root: &Root) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let mut last = None;
+    let mut at: Option<OwnedFd> = None;
+    while names.len() < MAX_FOLDERS {
+        let fd = at.as_ref().map_or(root.as_fd(), |at| at.as_fd());
+        let Ok(stat) = rustix::fs::fstat(fd) else { break };
+        let here = (stat.st_dev, stat.st_ino);
+        if last == Some(here) {
+            break;
+        }
+        last = Some(here);
+        names.push([&b"inode"[..], &here.0.to_le_bytes(), &here.1.to_le_bytes()].concat());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(above) = rustix::fs::openat(fd, "..", flags, Mode::empty()) else { break };
+        at = Some(above);
+    }
+    names
+}
+
+/// The path of a folder from the root of its file system, wherever that is mounted, and those of the folders above it there.
+fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
+    let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+    let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount.to_string()))?;
+    let mut fields = line.split(' ').skip(2);
+    let (device, top, point) = (fields.next()?, unescape(fields.next()?), unescape(fields.next()?));
+    let path = top.join(seen.strip_prefix(point).ok()?);
+    let name = |path: &Path| [b"path", device.as_bytes(), b":", path.as_os_str().as_bytes()].concat();
+    Some(path.ancestors().take(MAX_FOLDERS).map(name).collect())
+}
+
+/// A path as the kernel writes it, with spaces and the like as three octal digits.
+fn unescape(field: &str) -> PathBuf {
+    let mut parts = field.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.extend(digits);
+        bytes.extend(part.get(3..).unwrap_or_default().bytes());
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_overlaps_itself_what_is_in_it_and_what_it_is_in() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a/in", "b"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let of = |name: &str| locate(&Place::from(&dir.path().join(name)), [7; 16]);
+        for (one, other, expected) in [
+            ("a", "a", true),
+            ("a", "a/in", true),
+            ("a", "a/in/new", true),
+            ("a", "b", false),
+            ("a/in", "b", false),
+            ("a", "new", false),
+            ("", "new", true),
+        ] {
+            assert_eq!(of(one).overlaps(&of(other)), expected, "{one} {other}");
+            assert_eq!(of(other).overlaps(&of(one)), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_two_runs_have_nothing_in_common() {
+        let place = Place::from("/");
+        let [one, other] = [nonce(), nonce()].map(|nonce| locate(&place, nonce));
+        assert!(one.overlaps(&one) && !one.overlaps(&other));
+    }
+
+    #[test]
+    fn the_kernels_escapes_are_read() {
+        assert_eq!(unescape(r"/a\040b\134"), Path::new(r"/a b\"));
+    }
+}
