@@ -131,7 +131,11 @@ pub fn of_shards(mut shards: Vec<(u32, Outcome)>, count: usize) -> Outcome {
     let reports: Vec<Report> = shards.iter().map(|(_, outcome)| outcome.report.clone()).collect();
     let mut report = Report::of_shards(&reports);
     let Some((shard, worst)) = shards.first() else { return judge(&Ending::default(), &Ending::default()) };
-    let is_shared = reports.len() == count && reports.iter().all(|other| other.reason == worst.report.reason);
+    let is_shared = match worst.exit {
+        // What the report says of failed files is about all shards together.
+        ExitCode::Partial => shards.iter().filter(|(_, it)| it.exit == ExitCode::Partial).count() > 1,
+        _ => reports.len() == count && reports.iter().all(|other| other.reason == worst.report.reason),
+    };
     if worst.exit != ExitCode::Done && !is_shared {
         report.message = format!("Shard {shard} of {count}: {}", report.message);
     }
@@ -347,6 +351,17 @@ mod tests {
         let outcome = of_shards(vec![(0, done), (1, partial)], 2);
         assert_eq!((outcome.report.result, outcome.exit), (RunResult::PartiallyFailed, ExitCode::Partial));
         assert!(outcome.may_retry && outcome.report.message.starts_with("Shard 1 of 2: "));
+    }
+
+    #[test]
+    fn failed_files_of_several_shards_are_counted_together_and_not_put_on_one_shard() {
+        let done = shard(RunResult::Succeeded, None, ExitCode::Done);
+        let mut partial = shard(RunResult::PartiallyFailed, Some("FilesFailed"), ExitCode::Partial);
+        partial.report.work.files_failed = 1;
+        let said = |shards| of_shards(shards, 3).report.message;
+        let one = said(vec![(0, done.clone()), (1, done.clone()), (2, partial.clone())]);
+        assert_eq!(one, "Shard 2 of 3: 1 file failed");
+        assert_eq!(said(vec![(0, done), (1, partial.clone()), (2, partial)]), "2 files failed");
     }
 
     #[test]
