@@ -108,7 +108,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{controller::status, fault::Fault};
+    use crate::{fault::Fault, model::status};
 
     fn changed(change: impl Fn(&mut SyncJobStatus)) -> (SyncJobStatus, SyncJobStatus) {
         let mut old = SyncJobStatus::default();

@@ -1,7 +1,5 @@
 //! Faults: what stands in a SyncJob's way, as a reason for programs and a message for people.
 
-use crate::controller::validate::ValidationError;
-
 /// Why a job or one of its pods does not get on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -9,12 +7,6 @@ pub struct Fault {
     pub reason: String,
     /// What is wrong and what to do about it.
     pub message: String,
-}
-
-impl From<ValidationError> for Fault {
-    fn from(error: ValidationError) -> Self {
-        Self::new(error.reason(), error.to_string())
-    }
 }
 
 impl Fault {

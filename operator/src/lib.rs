@@ -10,6 +10,7 @@ pub mod human;
 pub mod launch;
 pub mod lease;
 pub mod metrics;
+pub mod model;
 pub mod names;
 pub mod resources;
 pub mod schedule;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use operator::{
     agent::{self, AgentArgs},
-    controller::run::{self, ControllerArgs},
-    launch::local::{self, RunArgs},
+    controller::serve::{self, ControllerArgs},
+    launch::local::{self, LocalArgs},
     telemetry::{self, LogFormat},
 };
 
@@ -28,7 +28,7 @@ enum Command {
     /// Run one end of a run in a syncer pod, as its first process.
     Agent(AgentArgs),
     /// Run SyncJob manifests here, with processes in place of pods.
-    Run(RunArgs),
+    Run(LocalArgs),
 }
 
 #[tokio::main]
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     telemetry::init(cli.log_format);
     match cli.command {
-        Command::Controller(args) => match run::run(args, cli.log_format).await {
+        Command::Controller(args) => match serve::serve(args, cli.log_format).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!("{}", telemetry::chain(&error));

@@ -35,6 +35,9 @@ pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 
+/// The name of the syncer's container in its pod.
+pub const CONTAINER: &str = "syncer";
+
 /// The longest label value, and the longest name of a Service.
 const MAX_LABEL: usize = 63;
 /// Room for the readable part of a child's name; with the rest, and with what Kubernetes appends to a Job's

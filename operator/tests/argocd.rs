@@ -6,8 +6,8 @@ use contract::{ExitCode, Report, RunResult};
 use jiff::Timestamp;
 use operator::{
     api::{SyncJob, SyncJobSpec, SyncJobStatus},
-    controller::{outcome::Outcome, status},
     fault::Fault,
+    model::{outcome::Outcome, status},
 };
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::{
 
 use operator::{
     api::admission::{Admitted, admit},
-    controller::validate::validate,
+    model::validate::validate,
 };
 use serde_json::Value;
 

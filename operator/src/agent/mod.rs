@@ -4,23 +4,20 @@
 //! the termination message as well, so that a run loses nothing while the API server is out of reach. Every
 //! wait for the API server is bounded; the process's exit status is that of `volferry`.
 
+mod args;
 mod publish;
 mod termination;
 
-use std::{ffi::OsString, fs, path::PathBuf};
+use std::{ffi::OsString, fs};
 
-use clap::Args;
-use contract::{Event, ExitCode, Progress, Report, RunResult, Shard, Side};
+use contract::{Event, ExitCode, Progress, Report, RunResult};
 use jiff::Timestamp;
-use thiserror::Error;
 use tokio::sync::watch;
 
+pub use self::args::{AgentArgs, AgentError};
 use self::publish::Publisher;
 use crate::{
-    launch::{
-        self,
-        process::{Exit, ProcessError, Syncer},
-    },
+    launch::process::{Exit, Syncer},
     signals::Stops,
     telemetry,
 };
@@ -28,83 +25,6 @@ use crate::{
 /// The exit status that stands for SIGKILL. The kernel kills the process alone, and not the agent with it,
 /// where the kubelet does not make the container one group for its memory limit.
 const KILLED: i32 = 128 + 9;
-
-/// How the agent is called; the operator writes this command line into the pod.
-#[derive(Debug, Clone, Args)]
-pub struct AgentArgs {
-    /// The SyncJob's namespace.
-    #[arg(long)]
-    pub namespace: String,
-    /// The SyncJob's name.
-    #[arg(long)]
-    pub name: String,
-    /// The SyncJob's UID: a later job of the same name is left alone.
-    #[arg(long)]
-    pub uid: String,
-    /// The run's name in reports.
-    #[arg(long)]
-    pub run: String,
-    /// Which end of the run this is.
-    #[arg(long, value_parser = parse_side)]
-    pub side: Side,
-    /// How many pods a side share the run, each with a shard of the tree.
-    #[arg(long, default_value_t = 1)]
-    pub shards: u32,
-    /// Which of them this is. Kubernetes gives the pods of an Indexed Job their numbers this way.
-    #[arg(long, env = "JOB_COMPLETION_INDEX", default_value_t = 0)]
-    pub index: u32,
-    /// The addresses of the sinks of all shards, for a source to dial its own. Absent: the command has it.
-    #[arg(long = "sink", value_name = "IP:PORT")]
-    pub sinks: Vec<String>,
-    /// Where `volferry` leaves its report.
-    #[arg(long)]
-    pub report: PathBuf,
-    /// Where the termination message goes.
-    #[arg(long, default_value = "/dev/termination-log")]
-    pub termination_log: PathBuf,
-    /// `volferry` and its arguments.
-    #[arg(last = true, required = true)]
-    pub command: Vec<OsString>,
-}
-
-impl AgentArgs {
-    /// The shard, if there are several.
-    fn shard(&self) -> Option<Shard> {
-        (self.shards > 1).then_some(Shard { index: self.index, count: self.shards })
-    }
-
-    /// Returns the arguments of `volferry` that are this shard's alone. `volferry receive` has none: its source tells it
-    /// the shard.
-    fn shard_args(&self) -> Result<Vec<OsString>, AgentError> {
-        let Some(shard) = self.shard() else { return Ok(Vec::new()) };
-        if !shard.is_valid() {
-            return Err(AgentError::NoSuchShard(shard));
-        }
-        if self.command.get(1).is_some_and(|subcommand| subcommand == "receive") {
-            return Ok(Vec::new());
-        }
-        let mut args = vec![OsString::from(format!("--shard={shard}"))];
-        if !self.sinks.is_empty() {
-            let sink = self.sinks.get(shard.index as usize).ok_or(AgentError::NoSuchShard(shard))?;
-            args.push(launch::connect_arg(sink).into());
-        }
-        Ok(args)
-    }
-}
-
-/// Why the agent could not do its part.
-#[derive(Debug, Error)]
-pub enum AgentError {
-    /// The process does not start, or is lost.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// Signals cannot be received.
-    #[error("cannot listen for signals")]
-    Signals(#[source] std::io::Error),
-    /// The pod's number is not one of the run's.
-    #[error("the run has no shard {0}: see --shards, --sink and JOB_COMPLETION_INDEX")]
-    NoSuchShard(Shard),
-}
 
 /// Runs one end of a run to its end, and returns the exit status to leave with.
 pub async fn run(args: &AgentArgs) -> i32 {
@@ -197,16 +117,10 @@ fn failed(args: &AgentArgs, message: String) -> Report {
     }
 }
 
-fn parse_side(text: &str) -> Result<Side, String> {
-    match text {
-        "source" => Ok(Side::Source),
-        "sink" => Ok(Side::Sink),
-        _ => Err("expected `source` or `sink`".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use contract::Side;
+
     use super::*;
 
     fn args(dir: &std::path::Path, script: &str) -> AgentArgs {

@@ -20,10 +20,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{AgentArgs, termination};
+use super::{args::AgentArgs, termination};
 use crate::{
     api::{RunProgress, ShardProgress, SyncJob, SyncJobStatus},
-    controller::status::summary_of_progress,
+    model::status::summary_of_progress,
     telemetry::chain,
 };
 

@@ -3,7 +3,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use super::{SyncGrant, SyncJob};
+use super::{grant::SyncGrant, spec::SyncJob};
 
 /// The CustomResourceDefinitions of this API, as they are written to `crds/`.
 pub fn crds() -> Vec<CustomResourceDefinition> {

@@ -2,7 +2,7 @@
 //!
 //! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde
 //! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by.
-//! Fields whose behaviour is still to come are here too; `controller::validate` refuses them by name.
+//! Fields whose behaviour is still to come are here too; `model::validate` refuses them by name.
 
 pub mod admission;
 pub mod conditions;
@@ -25,12 +25,13 @@ pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
 pub use pods::{PodSecurity, PodSettings};
 pub use spec::{
-    ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, MAX_PARALLELISM,
-    OnHookFailure, Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
+    ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,
+    Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
-    ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, Reports, Run, RunFolder,
-    RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase, SyncJobStatus,
+    ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, MAX_PARALLELISM,
+    Reports, Run, RunFolder, RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase,
+    SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 

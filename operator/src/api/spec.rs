@@ -2,11 +2,14 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DestinationEndpoint, Files, PodSettings, SourceEndpoint, SyncJobStatus, Transfer, rules};
-
-/// The most that `spec.parallelism` may be. The engine could take more; what all shards report has to fit into one
-/// status.
-pub const MAX_PARALLELISM: u32 = 64;
+use super::{
+    endpoint::{DestinationEndpoint, SourceEndpoint},
+    files::Files,
+    pods::PodSettings,
+    rules,
+    status::{MAX_PARALLELISM, SyncJobStatus},
+    transfer::Transfer,
+};
 
 /// What to keep in step with what, when, and how.
 #[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common

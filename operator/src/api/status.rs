@@ -8,7 +8,9 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::MAX_PARALLELISM;
+/// The most that `spec.parallelism` may be. The engine could take more; what all shards report has to fit into one
+/// status.
+pub const MAX_PARALLELISM: u32 = 64;
 
 /// What has become of a SyncJob. Nothing in here changes by itself.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]

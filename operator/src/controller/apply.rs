@@ -23,14 +23,13 @@ use thiserror::Error;
 use super::{
     build::{self, Groundwork},
     cleanup::{self, CleanupError},
-    dereference::Children,
-    outcome::Outcome,
     plan::Step,
 };
 use crate::{
     api::conditions::reason,
     fault::Fault,
     human::{clipped, sentence},
+    model::{children::Children, outcome::Outcome},
     names::FIELD_MANAGER,
     resources::Try,
 };

@@ -19,9 +19,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::dereference::{self, Children, DereferenceError};
+use super::{dereference, read::DereferenceError};
 use crate::{
     api::SyncJob,
+    model::children::Children,
     names::{self, TryNames},
 };
 

@@ -8,38 +8,24 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use thiserror::Error;
 
 use super::{
-    Guarded,
-    claims::{self, Claim, Class},
-    observe::{self, EndState},
-    placement,
-    rivals::Rivals,
-    warnings::{Warnings, warnings},
+    read::{Guarded, Result, api, is_forbidden, reading},
+    warnings::warnings,
 };
 use crate::{
-    api::{ActiveRun, ClaimReference, Reports, SyncJob},
+    api::{ActiveRun, ClaimReference, SyncJob},
     fault::Fault,
-    names::{self, TryNames},
-    resources::{Placements, security},
-};
-
-/// What could not be read.
-#[derive(Debug, Error)]
-pub enum DereferenceError {
-    /// The API server did not answer, or not as expected.
-    #[error("cannot read the {kind} of the job")]
-    Read {
-        /// Of which kind.
-        kind: &'static str,
-        /// Why.
-        #[source]
-        source: kube::Error,
+    model::{
+        children::Children,
+        claims::{self, Claim, Class},
+        placement::{self, Placements},
+        rivals::Rivals,
+        security,
+        warnings::Warnings,
     },
-}
-
-pub(super) type Result<T> = std::result::Result<T, DereferenceError>;
+    names::{self, TryNames},
+};
 
 /// All that a job refers to and has made.
 #[derive(Debug, Default)]
@@ -81,17 +67,6 @@ impl Found {
         let claim = self.claims.iter().find(|claim| claim.side == Side::Sink)?;
         claim.found.as_ref()?.metadata.uid.as_deref()
     }
-}
-
-/// What there is of a job's runs.
-#[derive(Debug, Default)]
-pub struct Children {
-    /// The Jobs.
-    pub jobs: Vec<Job>,
-    /// The pods.
-    pub pods: Vec<Pod>,
-    /// The Services.
-    pub services: Vec<Service>,
 }
 
 /// The job as it is now; `None` if it is gone.
@@ -142,107 +117,6 @@ pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
         async { services.list(&of_job).await.map_err(reading("Services")) },
     )?;
     Ok(Children { jobs: jobs.items, pods: pods.items, services: services.items })
-}
-
-impl Children {
-    /// The names of the tries that these children belong to, apart from `current`.
-    pub fn leftovers(&self, current: Option<&TryNames>) -> Vec<TryNames> {
-        let jobs = self.jobs.iter().map(ResourceExt::labels);
-        let others =
-            self.pods.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
-        let current = current.map(TryNames::label);
-        let labels = jobs.chain(others).filter_map(|labels| labels.get(names::LABEL_TRY));
-        let mut labels: Vec<&String> = labels.filter(|label| Some(*label) != current.as_ref()).collect();
-        labels.sort_unstable();
-        labels.dedup();
-        labels.into_iter().map(|label| TryNames::from_label(label)).collect()
-    }
-
-    /// Whether a try has a Job that was made from another generation of the spec, with another image, or for another
-    /// node than its volume is on by now.
-    pub fn is_outdated(
-        &self,
-        names: &TryNames,
-        generation: i64,
-        image: &str,
-        placements: &Placements,
-    ) -> bool {
-        let is = |side| {
-            let job = self.job_of(names, side).filter(|job| job.metadata.deletion_timestamp.is_none());
-            job.is_some_and(|job| {
-                let moved = placements.of(side).is_some_and(|it| node_of(job) != Some(&it.node));
-                moved || generation_of(job) != Some(generation) || image_of(job) != Some(image)
-            })
-        };
-        is(Side::Source) || is(Side::Sink)
-    }
-
-    /// Where one end of a try is, or of one of its shards.
-    pub fn end_state(
-        &self,
-        side: Side,
-        shard: Option<u32>,
-        names: &TryNames,
-        try_id: &str,
-        seen: Seen<'_>,
-    ) -> EndState {
-        let mut pods = self.pods_of(names, side);
-        pods.retain(|pod| shard.is_none() || shard_of(pod) == shard);
-        observe::end_state(&observe::End {
-            side,
-            shard,
-            job: self.job_of(names, side),
-            pods: &pods,
-            warning: seen.warnings.of(side).and_then(|warning| warning.about(&pods)),
-            report: seen.reports.and_then(|reports| reports.of(shard, side)),
-            try_id,
-        })
-    }
-
-    /// Whether a try has a pod whose process may run.
-    fn has_live_pods(&self, names: &TryNames) -> bool {
-        let mut pods = [Side::Source, Side::Sink].into_iter().flat_map(|side| self.pods_of(names, side));
-        pods.any(observe::is_alive)
-    }
-
-    /// The Job of one end of a try.
-    pub fn job_of(&self, names: &TryNames, side: Side) -> Option<&Job> {
-        let name = names.job(side);
-        self.jobs.iter().find(|job| job.metadata.name.as_ref() == Some(&name))
-    }
-
-    pub(super) fn pods_of(&self, names: &TryNames, side: Side) -> Vec<&Pod> {
-        let (label, side) = (names.label(), side.to_string());
-        let is = |pod: &Pod, key, value: &String| pod.labels().get(key) == Some(value);
-        let ours = |pod: &&Pod| is(pod, names::LABEL_TRY, &label) && is(pod, names::LABEL_SIDE, &side);
-        self.pods.iter().filter(ours).collect()
-    }
-}
-
-/// What is known of an end besides its children.
-#[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
-    /// What the agents wrote into the status.
-    pub reports: Option<&'a Reports>,
-    /// What Kubernetes warns of.
-    pub warnings: &'a Warnings,
-}
-
-/// Which shard a pod has, of a Job with several.
-fn shard_of(pod: &Pod) -> Option<u32> {
-    pod.annotations().get(names::ANNOTATION_INDEX)?.parse().ok()
-}
-
-fn generation_of(job: &Job) -> Option<i64> {
-    job.annotations().get(names::ANNOTATION_GENERATION)?.parse().ok()
-}
-
-fn node_of(job: &Job) -> Option<&String> {
-    job.annotations().get(names::ANNOTATION_NODE)
-}
-
-fn image_of(job: &Job) -> Option<&str> {
-    job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.as_deref()
 }
 
 async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
@@ -315,94 +189,5 @@ async fn consent(client: &Client, job: &SyncJob) -> Result<Option<String>> {
         }
         Err(error) if is_forbidden(&error) => Ok(None),
         Err(error) => Err(reading("namespace")(error)),
-    }
-}
-
-pub(super) fn api<K>(client: &Client, job: &SyncJob) -> Api<K>
-where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
-    K::DynamicType: Default,
-{
-    Api::namespaced(client.clone(), &job.namespace().unwrap_or_default())
-}
-
-pub(super) fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_forbidden())
-}
-
-pub(super) fn reading(kind: &'static str) -> impl Fn(kube::Error) -> DereferenceError {
-    move |source| DereferenceError::Read { kind, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn names(number: i64) -> TryNames {
-        TryNames::new("web", "u", number, 0)
-    }
-
-    fn job(of: &TryNames, generation: i64, image: &str) -> Job {
-        serde_json::from_value(json!({
-            "metadata": {
-                "name": of.job(Side::Sink),
-                "labels": {names::LABEL_TRY: of.label()},
-                "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
-            },
-            "spec": {"template": {"spec": {"containers": [{"name": "syncer", "image": image}]}}},
-        }))
-        .unwrap()
-    }
-
-    fn labelled<K: serde::de::DeserializeOwned>(of: &TryNames) -> K {
-        serde_json::from_value(json!({"metadata": {"name": "x", "labels": {names::LABEL_TRY: of.label()}}}))
-            .unwrap()
-    }
-
-    #[test]
-    fn children_of_the_try_under_way_are_no_leftovers() {
-        let children = Children {
-            jobs: vec![job(&names(2), 4, "i")],
-            pods: vec![labelled(&names(2))],
-            services: vec![labelled(&names(2))],
-        };
-        assert_eq!(children.leftovers(Some(&names(2))), []);
-        assert_eq!(children.leftovers(None), [names(2)]);
-    }
-
-    #[test]
-    fn any_kind_of_child_betrays_an_earlier_try() {
-        let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
-        let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
-        let by_service = Children { services: vec![labelled(&names(1))], ..Children::default() };
-        for children in [by_job, by_pod, by_service] {
-            assert_eq!(children.leftovers(Some(&names(2))), [names(1)]);
-        }
-    }
-
-    #[test]
-    fn a_job_made_from_another_spec_or_with_another_image_is_outdated() {
-        let children = Children { jobs: vec![job(&names(2), 4, "new")], ..Children::default() };
-        let anywhere = Placements::default();
-        assert!(!children.is_outdated(&names(2), 4, "new", &anywhere));
-        assert!(children.is_outdated(&names(2), 5, "new", &anywhere));
-        assert!(children.is_outdated(&names(2), 4, "newer", &anywhere));
-        assert!(!children.is_outdated(&names(1), 5, "newer", &anywhere), "another try's Job");
-    }
-
-    #[test]
-    fn a_job_for_another_node_than_its_volumes_is_outdated() {
-        let mut tied = job(&names(2), 4, "i");
-        tied.annotations_mut().insert(names::ANNOTATION_NODE.into(), "n1".into());
-        let children = Children { jobs: vec![tied], ..Children::default() };
-        let on = |node: &str| Placements {
-            sink: Some(placement::Placement { node: node.into(), tolerations: vec![] }),
-            ..Placements::default()
-        };
-        assert!(!children.is_outdated(&names(2), 4, "i", &on("n1")));
-        assert!(!children.is_outdated(&names(2), 4, "i", &Placements::default()), "its user has left");
-        assert!(children.is_outdated(&names(2), 4, "i", &on("n2")));
     }
 }

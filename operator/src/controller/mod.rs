@@ -1,29 +1,17 @@
 //! The controller of SyncJobs.
 //!
 //! Each reconciliation goes through the same steps, each in a module of its own: *dereference* reads,
-//! *validate* turns the spec into a [`validate::ValidatedSyncJob`], *plan* decides, *build* says what objects
+//! *validate* turns the spec into a [`ValidatedSyncJob`], *plan* decides, *build* says what objects
 //! that takes, *apply* makes them, and *status* says how it stands. Only dereference, apply and cleanup talk
 //! to the API server.
 
 pub mod apply;
 pub mod build;
-pub mod claims;
 pub mod cleanup;
 pub mod dereference;
-pub mod destination;
-pub mod kinds;
-pub mod locality;
-pub mod observe;
-pub mod outcome;
-pub mod pairs;
-pub mod placement;
 pub mod plan;
-pub mod retry;
-pub mod rivals;
-pub mod run;
-pub mod spec_hash;
-pub mod status;
-pub mod validate;
+pub mod read;
+pub mod serve;
 mod view;
 mod warnings;
 
@@ -34,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
-    core::{DeserializeGuard, error_boundary::InvalidObject},
+    core::error_boundary::InvalidObject,
     runtime::{
         controller::Action,
         finalizer::{self, Event, finalizer},
@@ -46,9 +34,9 @@ use tokio::time::{Instant, timeout};
 use self::{
     apply::{ApplyError, Refusal},
     cleanup::{CleanupError, Removal},
-    dereference::{DereferenceError, Found},
+    dereference::Found,
     plan::Step,
-    validate::ValidatedSyncJob,
+    read::{DereferenceError, Guarded},
     view::View,
 };
 use crate::{
@@ -57,8 +45,12 @@ use crate::{
     fault::Fault,
     health::Health,
     metrics::{JobLabels, Standing},
+    model::{
+        destination, kinds, locality, security, status,
+        validate::{self, ValidatedSyncJob},
+    },
     names::{FIELD_MANAGER, FINALIZER},
-    resources::{Settings, Try, security},
+    resources::{Settings, Try},
     telemetry::chain,
 };
 
@@ -112,10 +104,6 @@ pub enum Error {
     #[error(transparent)]
     Finalizer(#[from] Box<finalizer::Error<Error>>),
 }
-
-/// A SyncJob, or what is left to know of one that this operator cannot read: one object that a newer operator has let in
-/// must not stop the work for all others.
-pub type Guarded = DeserializeGuard<SyncJob>;
 
 /// Reconciles one job.
 pub async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {

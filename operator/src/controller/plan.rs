@@ -9,18 +9,18 @@ use contract::{Phase, RunResult, Side};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{
-    claims::Blocked,
-    observe::EndState,
-    outcome::Outcome,
-    pairs::{self, Pair, Stand},
-    retry, status,
-    validate::{ValidatedSyncJob, VolumeFolder},
-};
 use crate::{
     api::{ActiveRun, RunFolder, SyncJobStatus, conditions::reason},
     fault::Fault,
     human,
+    model::{
+        claims::Blocked,
+        observe::EndState,
+        outcome::{self, Outcome},
+        pairs::{self, Pair, Stand},
+        retry, status,
+        validate::{ValidatedSyncJob, VolumeFolder},
+    },
     names::LABEL_SIDE,
     resources::service::PORT,
     schedule::{Past, Schedule},
@@ -87,7 +87,7 @@ pub struct Situation<'a> {
     pub uid: &'a str,
     /// The spec's generation.
     pub generation: i64,
-    /// What [`spec_hash`](super::spec_hash) makes of the spec.
+    /// What [`spec_hash`](crate::model::spec_hash) makes of the spec.
     pub spec_hash: &'a str,
     /// The job's status.
     pub status: &'a SyncJobStatus,
@@ -293,7 +293,7 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
         stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
             let obstacle = obstacle(situation, &stand);
-            return (Step::Finish(Outcome::stopped(timed_out(timeout, &obstacle))), None);
+            return (Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))), None);
         }
         // What is written to a claim that is about to go is lost with it, and the claim goes only when no pod uses it.
         _ if let Some((Side::Sink, fault)) = &situation.lost => {
@@ -429,18 +429,6 @@ fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp {
 /// As the status has it.
 fn shards(demand: &Demand) -> i32 {
     i32::try_from(demand.shards).unwrap_or(1)
-}
-
-/// A run took too long; `obstacle` is a sentence on why, or empty.
-pub fn timed_out(timeout: Duration, obstacle: &str) -> Fault {
-    let limit = crate::human::duration(timeout);
-    Fault::new(
-        reason::TIMED_OUT,
-        format!(
-            "The run did not end within {limit} (spec.limits.timeout).{obstacle} The next run goes on from the files that are \
-             at the destination, and from the parts of large files that had arrived."
-        ),
-    )
 }
 
 fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {

@@ -5,18 +5,21 @@ use jiff::Timestamp;
 use kube::{Client, ResourceExt as _};
 
 use super::{
-    claims::{self, Blocked},
     cleanup::{self, CleanupError},
-    dereference::{Found, Seen},
-    destination,
-    pairs::Pair,
+    dereference::Found,
     plan::{Situation, Step, Turn},
-    spec_hash,
-    validate::ValidatedSyncJob,
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus},
     fault::Fault,
+    model::{
+        children::Seen,
+        claims::{self, Blocked},
+        destination,
+        pairs::Pair,
+        spec_hash,
+        validate::ValidatedSyncJob,
+    },
     names::{self, TryNames},
     resources::Settings,
 };

@@ -3,6 +3,7 @@
 //! A manifest is judged as the API server and the controller judge it, the two ends are the same programs
 //! with the same arguments, and the status is made by the same functions; only the cluster is missing.
 
+mod args;
 mod display;
 mod manifest;
 mod pair;
@@ -14,25 +15,24 @@ use std::{
     time::Duration,
 };
 
-use clap::Args;
-use contract::{ExitCode, IdentityError, IdentityPair, RunParams, Shard, Side};
+use contract::{ExitCode, IdentityPair, RunParams, Shard, Side};
 use futures::{TryStreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
-use thiserror::Error;
 use tokio::{sync::watch, time::Instant};
 
+pub use self::args::{Lines, LocalArgs, LocalError};
 use self::{
     display::{Display, Screen},
-    manifest::{Manifest, ManifestError},
+    manifest::Manifest,
     pair::{GRACE, Pair},
 };
-use super::{Dial, End, Folder, local_args, process::ProcessError, sink_args, source_args};
+use super::{Dial, End, Folder, local_args, sink_args, source_args};
 use crate::{
     api::{KnownDestination, SyncJobStatus},
-    controller::{
+    model::{
         destination,
         outcome::{self, Outcome},
-        plan, status,
+        status,
         validate::{ValidatedSyncJob, VolumeFolder},
     },
     names,
@@ -42,87 +42,8 @@ use crate::{
 /// How long the source tries to reach the sink, which listens already.
 const DIAL_TIMEOUT_S: u64 = 30;
 
-/// How `run` is called.
-#[derive(Debug, Clone, Args)]
-pub struct RunArgs {
-    /// The manifest, of one or more documents; `-` is standard input. Documents of other kinds are passed
-    /// over.
-    pub file: PathBuf,
-    /// The folder, or the block device, that stands for a claim; once for each claim.
-    #[arg(long = "volume", value_name = "CLAIM=DIR", value_parser = parse_volume)]
-    pub volumes: Vec<(String, String)>,
-    /// Say what would be done, a line an action on standard output, and change nothing; `--dry-run=json` says it in lines of
-    /// JSON. No status is printed.
-    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
-    pub dry_run: Option<Lines>,
-    /// The program that syncs. Absent: `volferry` beside this one.
-    #[arg(long)]
-    pub volferry: Option<PathBuf>,
-}
-
-/// The form of lines on standard output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Lines {
-    /// For people.
-    Text,
-    /// A JSON object each.
-    Json,
-}
-
-/// Why a manifest was not run.
-#[derive(Debug, Error)]
-pub enum LocalError {
-    /// It cannot be read, or says what cannot be.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// No folder stands for a claim.
-    #[error("no folder stands for the claim {0}: add --volume {0}=DIR")]
-    NoVolume(String),
-    /// A run would copy a folder into itself.
-    #[error(
-        "job {job}: the folders {source_dir} and {destination_dir} contain one another: name two that do not, with --volume"
-    )]
-    SameFolder {
-        /// The job's name.
-        job: String,
-        /// Where its source is.
-        source_dir: PathBuf,
-        /// Where its destination is.
-        destination_dir: PathBuf,
-    },
-    /// It is not known where `volferry` is.
-    #[error("cannot find the program volferry: say where it is with --volferry PATH")]
-    NoProgram(#[source] io::Error),
-    /// There is no place for the run's keys.
-    #[error("cannot make a folder for the run's keys and reports")]
-    Scratch(#[source] io::Error),
-    /// The keys cannot be made.
-    #[error(transparent)]
-    Keys(#[from] IdentityError),
-    /// A process cannot be had.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// Signals cannot be received.
-    #[error("cannot listen for signals")]
-    Signals(#[source] io::Error),
-    /// The status cannot be shown.
-    #[error("cannot write the status")]
-    Output(#[source] io::Error),
-}
-
-impl LocalError {
-    fn exit(&self) -> ExitCode {
-        match self {
-            Self::Manifest(_) | Self::NoVolume(_) | Self::NoProgram(_) | Self::SameFolder { .. } => {
-                ExitCode::Usage
-            }
-            _ => ExitCode::Failed,
-        }
-    }
-}
-
 /// Runs all jobs of a manifest, one after another, and returns the worst of their exit statuses.
-pub async fn run(args: &RunArgs) -> ExitCode {
+pub async fn run(args: &LocalArgs) -> ExitCode {
     match try_run(args).await {
         Ok(exit) => exit,
         Err(error) => {
@@ -132,7 +53,7 @@ pub async fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-async fn try_run(args: &RunArgs) -> Result<ExitCode, LocalError> {
+async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
     // All documents are judged before the first is run.
     let jobs = manifest::read(&args.file)?;
     let program = program(args)?;
@@ -162,7 +83,7 @@ struct Folders {
 }
 
 impl Folders {
-    fn of(job: &ValidatedSyncJob, args: &RunArgs) -> Result<Self, LocalError> {
+    fn of(job: &ValidatedSyncJob, args: &LocalArgs) -> Result<Self, LocalError> {
         let folder = |of: &VolumeFolder| {
             let claim = &of.claim.name;
             let named = args.volumes.iter().find(|(name, _)| name == claim);
@@ -291,7 +212,7 @@ fn command_lines(
 /// What did not end well, and not before its time was over, was stopped for that.
 fn in_time(outcome: Outcome, timeout: Duration, deadline: Instant) -> Outcome {
     match Instant::now() >= deadline && outcome.exit != ExitCode::Done {
-        true => Outcome::stopped(plan::timed_out(timeout, "")),
+        true => Outcome::stopped(outcome::timed_out(timeout, "")),
         false => outcome,
     }
 }
@@ -336,7 +257,7 @@ impl Drop for Scratch {
     }
 }
 
-fn program(args: &RunArgs) -> Result<PathBuf, LocalError> {
+fn program(args: &LocalArgs) -> Result<PathBuf, LocalError> {
     if let Some(program) = &args.volferry {
         return Ok(program.clone());
     }
@@ -369,24 +290,9 @@ fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
     if rank(b) > rank(a) { b } else { a }
 }
 
-fn parse_volume(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((claim, dir)) if !claim.is_empty() && !dir.is_empty() => Ok((claim.into(), dir.into())),
-        _ => Err("expected CLAIM=DIR".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_volume_is_a_claim_and_a_folder() {
-        assert_eq!(parse_volume("web=/srv/a=b"), Ok(("web".into(), "/srv/a=b".into())));
-        for wrong in ["web", "=/srv", "web=", ""] {
-            assert!(parse_volume(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn the_worst_exit_status_stands_for_all() {

@@ -18,19 +18,17 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 
-use super::{Try, access, secret, security, service::PORT};
+use super::{Try, access, secret, service::PORT};
 use crate::{
-    controller::{
+    launch::{self, Dial, End, Folder},
+    model::{
         placement::{self, Placement},
+        security,
         validate::ValidatedSyncJob,
     },
-    launch::{self, Dial, End, Folder},
     names,
     telemetry::LogFormat,
 };
-
-/// The name of the syncer's container.
-pub const CONTAINER: &str = "syncer";
 
 const OPERATOR: &str = "/volferry-operator";
 const SYNCER: &str = "/volferry";
@@ -186,7 +184,7 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
         termination_grace_period_seconds: Some(GRACE_S),
         security_context: Some(security::pod(root, &pods.security_context)),
         containers: vec![Container {
-            name: CONTAINER.into(),
+            name: names::CONTAINER.into(),
             image: Some(of.settings.image.name.clone()),
             image_pull_policy: of.settings.image.pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),

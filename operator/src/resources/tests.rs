@@ -5,7 +5,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::{build, status, validate};
+use crate::{
+    controller::build,
+    model::{placement::Placement, status, validate},
+};
 
 const UID: &str = "b6f2a4de-0000-4000-8000-000000000001";
 

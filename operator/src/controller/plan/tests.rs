@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use super::*;
 use crate::{
     api::{self, Run, RunProgress},
-    controller::{observe::EndState, outcome::Ending},
+    model::{observe::EndState, outcome::Ending},
 };
 
 const GENERATION: i64 = 5;

@@ -8,7 +8,7 @@ use std::{
 use contract::{Phase, PlannedAction, Progress};
 use serde::Serialize;
 
-use super::Lines;
+use super::args::Lines;
 use crate::{
     api::{Run, SyncJobStatus},
     human,

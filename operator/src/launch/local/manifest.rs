@@ -16,7 +16,7 @@ use crate::{
         GROUP, KnownDestination, SyncJobStatus, VERSION,
         admission::{AdmissionError, Admitted, admit},
     },
-    controller::validate::{self, ValidatedSyncJob, ValidationError},
+    model::validate::{self, ValidatedSyncJob, ValidationError},
 };
 
 /// Why a manifest cannot be run.

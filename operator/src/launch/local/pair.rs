@@ -8,10 +8,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{LocalError, display::Screen};
+use super::{args::LocalError, display::Screen};
 use crate::{
-    controller::outcome::Ending,
     launch::process::{Exit, ProcessError, Syncer},
+    model::outcome::Ending,
     signals::Stops,
 };
 

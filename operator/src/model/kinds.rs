@@ -97,7 +97,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::{claims::Class, validate::validate};
+    use crate::model::{claims::Class, validate::validate};
 
     fn job(source: &str, destination: &str, files: &Value) -> ValidatedSyncJob {
         let spec = json!({

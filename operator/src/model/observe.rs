@@ -12,7 +12,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::outcome::Ending;
-use crate::{api::conditions::reason, fault::Fault, human::sentence, resources::job::CONTAINER};
+use crate::{api::conditions::reason, fault::Fault, human::sentence, names::CONTAINER};
 
 /// How a warning of the scheduler's begins. It says nothing about a pod that has got a node since.
 const OF_THE_SCHEDULER: &str = "FailedScheduling: ";

@@ -11,6 +11,7 @@ use crate::{
         ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, MAX_PARALLELISM,
         Placement, PodSettings, PointInTime, SyncJobSpec, Transfer, conditions::reason,
     },
+    fault::Fault,
     schedule::{Schedule, ScheduleError},
 };
 
@@ -72,6 +73,12 @@ impl ValidationError {
             Self::NotSupportedYet { .. } => reason::NOT_SUPPORTED_YET,
             Self::Invalid { .. } | Self::Schedule(_) => reason::INVALID_SPEC,
         }
+    }
+}
+
+impl From<ValidationError> for Fault {
+    fn from(error: ValidationError) -> Self {
+        Self::new(error.reason(), error.to_string())
     }
 }
 

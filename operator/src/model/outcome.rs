@@ -1,10 +1,19 @@
 //! How a try of a run ended, from what became of its two ends. Pure.
 
+use std::time::Duration;
+
 use contract::{ExitCode, Report, RunResult, Side, Work};
 use jiff::Timestamp;
 
-use super::destination::{OTHER_DESTINATION, REMEDY};
-use crate::{api::conditions::reason, fault::Fault, human::sentence, resources::security};
+use super::{
+    destination::{OTHER_DESTINATION, REMEDY},
+    security,
+};
+use crate::{
+    api::conditions::reason,
+    fault::Fault,
+    human::{self, sentence},
+};
 
 /// The reasons of a syncer that found the volume of an end in use by another, by that end.
 const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
@@ -197,6 +206,18 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
             && end.fault.as_ref().is_none_or(|fault| fault.reason != reason::CHILD_REFUSED),
         exit: code.unwrap_or(ExitCode::Failed),
     }
+}
+
+/// A run took too long; `obstacle` is a sentence on why, or empty.
+pub fn timed_out(timeout: Duration, obstacle: &str) -> Fault {
+    let limit = human::duration(timeout);
+    Fault::new(
+        reason::TIMED_OUT,
+        format!(
+            "The run did not end within {limit} (spec.limits.timeout).{obstacle} The next run goes on from the files that are \
+             at the destination, and from the parts of large files that had arrived."
+        ),
+    )
 }
 
 fn no_report(side: Side, end: &Ending) -> String {

@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controller::validate::validate;
+    use crate::model::validate::validate;
 
     const ID: VolumeId = VolumeId::new([7; 16]);
 

@@ -22,7 +22,7 @@ use kube::{
 };
 use thiserror::Error;
 
-use super::{Context, Guarded};
+use super::{Context, read::Guarded};
 use crate::{
     api::{ActiveRun, SyncJob},
     events::Events,
@@ -71,7 +71,7 @@ pub struct ControllerArgs {
 
 /// Why the controller ended.
 #[derive(Debug, Error)]
-pub enum RunError {
+pub enum ServeError {
     /// There is no configuration for an API server.
     #[error("no API server is configured")]
     Client(#[source] kube::Error),
@@ -95,13 +95,13 @@ pub enum RunError {
 }
 
 /// Runs the controller until SIGTERM or SIGINT, or until leadership is lost.
-pub async fn run(args: ControllerArgs, log_format: LogFormat) -> Result<(), RunError> {
-    let mut stops = Stops::new().map_err(RunError::Signals)?;
+pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), ServeError> {
+    let mut stops = Stops::new().map_err(ServeError::Signals)?;
     let mut stop = pin!(stops.next());
-    let client = Client::try_default().await.map_err(RunError::Client)?;
+    let client = Client::try_default().await.map_err(ServeError::Client)?;
     let health = Arc::new(Health::default());
     let address = args.listen;
-    health::serve(address, health.clone()).await.map_err(|source| RunError::Listen { address, source })?;
+    health::serve(address, health.clone()).await.map_err(|source| ServeError::Listen { address, source })?;
     let identity = args.identity.clone().unwrap_or_else(host_name);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, image = args.image, "starting");
 
@@ -163,7 +163,7 @@ async fn work(
     context: Arc<Context>,
     namespace: Option<String>,
     stop: impl Future<Output = ()>,
-) -> Result<(), RunError> {
+) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
     let mut reconciling = pin!(
         controller(&context.client, namespace.as_deref(), async {
@@ -173,7 +173,7 @@ async fn work(
         .for_each(async |_| ())
     );
     tokio::select! {
-        () = &mut reconciling => return Err(RunError::Ended),
+        () = &mut reconciling => return Err(ServeError::Ended),
         () = stop => {}
     }
     tracing::info!("stopping");

@@ -34,7 +34,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controller::{claims::Class, validate};
+    use crate::model::{claims::Class, validate};
 
     fn job(spec: &Value) -> ValidatedSyncJob {
         let mut whole = json!({

@@ -137,6 +137,42 @@ pub fn following(wanted: Option<Affinity>, label: String) -> Affinity {
     affinity
 }
 
+/// Where the pods of a try have to run, beyond what the scheduler knows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Placements {
+    /// The end with the files.
+    pub source: Option<Placement>,
+    /// The end that receives them.
+    pub sink: Option<Placement>,
+    /// All pods that use the source's claim have to be on one node.
+    pub source_on_one_node: bool,
+    /// All pods that use the destination's claim have to be on one node.
+    pub sink_on_one_node: bool,
+}
+
+impl Placements {
+    /// Whether all pods that use that end's claim have to be on one node.
+    pub fn on_one_node(&self, side: Side) -> bool {
+        match side {
+            Side::Source => self.source_on_one_node,
+            Side::Sink => self.sink_on_one_node,
+        }
+    }
+
+    /// Those of the one pod of a local run, which goes by the sink's name.
+    pub fn in_one_pod(&self) -> Self {
+        Self { sink: self.sink.clone().or_else(|| self.source.clone()), ..self.clone() }
+    }
+
+    /// Where the pod of that end has to run.
+    pub fn of(&self, side: Side) -> Option<&Placement> {
+        match side {
+            Side::Source => self.source.as_ref(),
+            Side::Sink => self.sink.as_ref(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

@@ -1,0 +1,225 @@
+//! What there is of a job's runs in the cluster, and what it says of a try. Pure.
+
+use contract::Side;
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Pod, Service},
+};
+use kube::ResourceExt;
+
+use super::{
+    observe::{self, EndState},
+    placement::Placements,
+    warnings::Warnings,
+};
+use crate::{
+    api::Reports,
+    names::{self, TryNames},
+};
+
+/// What there is of a job's runs.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// The Jobs.
+    pub jobs: Vec<Job>,
+    /// The pods.
+    pub pods: Vec<Pod>,
+    /// The Services.
+    pub services: Vec<Service>,
+}
+
+/// The UID of an object whose warnings say why an end does not start.
+pub enum Stuck {
+    /// Of a pod.
+    Pod(String),
+    /// Of a Job that lacks pods.
+    Job(String),
+}
+
+impl Children {
+    /// The names of the tries that these children belong to, apart from `current`.
+    pub fn leftovers(&self, current: Option<&TryNames>) -> Vec<TryNames> {
+        let jobs = self.jobs.iter().map(ResourceExt::labels);
+        let others =
+            self.pods.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
+        let current = current.map(TryNames::label);
+        let labels = jobs.chain(others).filter_map(|labels| labels.get(names::LABEL_TRY));
+        let mut labels: Vec<&String> = labels.filter(|label| Some(*label) != current.as_ref()).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        labels.into_iter().map(|label| TryNames::from_label(label)).collect()
+    }
+
+    /// Whether a try has a Job that was made from another generation of the spec, with another image, or for another
+    /// node than its volume is on by now.
+    pub fn is_outdated(
+        &self,
+        names: &TryNames,
+        generation: i64,
+        image: &str,
+        placements: &Placements,
+    ) -> bool {
+        let is = |side| {
+            let job = self.job_of(names, side).filter(|job| job.metadata.deletion_timestamp.is_none());
+            job.is_some_and(|job| {
+                let moved = placements.of(side).is_some_and(|it| node_of(job) != Some(&it.node));
+                moved || generation_of(job) != Some(generation) || image_of(job) != Some(image)
+            })
+        };
+        is(Side::Source) || is(Side::Sink)
+    }
+
+    /// Where one end of a try is, or of one of its shards.
+    pub fn end_state(
+        &self,
+        side: Side,
+        shard: Option<u32>,
+        names: &TryNames,
+        try_id: &str,
+        seen: Seen<'_>,
+    ) -> EndState {
+        let mut pods = self.pods_of(names, side);
+        pods.retain(|pod| shard.is_none() || shard_of(pod) == shard);
+        observe::end_state(&observe::End {
+            side,
+            shard,
+            job: self.job_of(names, side),
+            pods: &pods,
+            warning: seen.warnings.of(side).and_then(|warning| warning.about(&pods)),
+            report: seen.reports.and_then(|reports| reports.of(shard, side)),
+            try_id,
+        })
+    }
+
+    /// Whether a try has a pod whose process may run.
+    pub fn has_live_pods(&self, names: &TryNames) -> bool {
+        let mut pods = [Side::Source, Side::Sink].into_iter().flat_map(|side| self.pods_of(names, side));
+        pods.any(observe::is_alive)
+    }
+
+    /// The Job of one end of a try.
+    pub fn job_of(&self, names: &TryNames, side: Side) -> Option<&Job> {
+        let name = names.job(side);
+        self.jobs.iter().find(|job| job.metadata.name.as_ref() == Some(&name))
+    }
+
+    /// The pods of one end of a try.
+    pub fn pods_of(&self, names: &TryNames, side: Side) -> Vec<&Pod> {
+        let (label, side) = (names.label(), side.to_string());
+        let is = |pod: &Pod, key, value: &String| pod.labels().get(key) == Some(value);
+        let ours = |pod: &&Pod| is(pod, names::LABEL_TRY, &label) && is(pod, names::LABEL_SIDE, &side);
+        self.pods.iter().filter(ours).collect()
+    }
+
+    /// A pod of that end that does not start, or its Job if that lacks pods.
+    pub fn stuck(&self, names: &TryNames, side: Side, shards: u32) -> Option<Stuck> {
+        let pods = self.pods_of(names, side);
+        let is_pending =
+            |pod: &&&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+        match pods.iter().find(is_pending) {
+            Some(pod) => pod.uid().map(Stuck::Pod),
+            None if pods.len() < shards as usize => self.job_of(names, side)?.uid().map(Stuck::Job),
+            None => None,
+        }
+    }
+}
+
+/// What is known of an end besides its children.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// What the agents wrote into the status.
+    pub reports: Option<&'a Reports>,
+    /// What Kubernetes warns of.
+    pub warnings: &'a Warnings,
+}
+
+/// Which shard a pod has, of a Job with several.
+fn shard_of(pod: &Pod) -> Option<u32> {
+    pod.annotations().get(names::ANNOTATION_INDEX)?.parse().ok()
+}
+
+fn generation_of(job: &Job) -> Option<i64> {
+    job.annotations().get(names::ANNOTATION_GENERATION)?.parse().ok()
+}
+
+fn node_of(job: &Job) -> Option<&String> {
+    job.annotations().get(names::ANNOTATION_NODE)
+}
+
+fn image_of(job: &Job) -> Option<&str> {
+    job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::placement;
+
+    fn names(number: i64) -> TryNames {
+        TryNames::new("web", "u", number, 0)
+    }
+
+    fn job(of: &TryNames, generation: i64, image: &str) -> Job {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": of.job(Side::Sink),
+                "labels": {names::LABEL_TRY: of.label()},
+                "annotations": {names::ANNOTATION_GENERATION: generation.to_string()},
+            },
+            "spec": {"template": {"spec": {"containers": [{"name": "syncer", "image": image}]}}},
+        }))
+        .unwrap()
+    }
+
+    fn labelled<K: serde::de::DeserializeOwned>(of: &TryNames) -> K {
+        serde_json::from_value(json!({"metadata": {"name": "x", "labels": {names::LABEL_TRY: of.label()}}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn children_of_the_try_under_way_are_no_leftovers() {
+        let children = Children {
+            jobs: vec![job(&names(2), 4, "i")],
+            pods: vec![labelled(&names(2))],
+            services: vec![labelled(&names(2))],
+        };
+        assert_eq!(children.leftovers(Some(&names(2))), []);
+        assert_eq!(children.leftovers(None), [names(2)]);
+    }
+
+    #[test]
+    fn any_kind_of_child_betrays_an_earlier_try() {
+        let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
+        let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
+        let by_service = Children { services: vec![labelled(&names(1))], ..Children::default() };
+        for children in [by_job, by_pod, by_service] {
+            assert_eq!(children.leftovers(Some(&names(2))), [names(1)]);
+        }
+    }
+
+    #[test]
+    fn a_job_made_from_another_spec_or_with_another_image_is_outdated() {
+        let children = Children { jobs: vec![job(&names(2), 4, "new")], ..Children::default() };
+        let anywhere = Placements::default();
+        assert!(!children.is_outdated(&names(2), 4, "new", &anywhere));
+        assert!(children.is_outdated(&names(2), 5, "new", &anywhere));
+        assert!(children.is_outdated(&names(2), 4, "newer", &anywhere));
+        assert!(!children.is_outdated(&names(1), 5, "newer", &anywhere), "another try's Job");
+    }
+
+    #[test]
+    fn a_job_for_another_node_than_its_volumes_is_outdated() {
+        let mut tied = job(&names(2), 4, "i");
+        tied.annotations_mut().insert(names::ANNOTATION_NODE.into(), "n1".into());
+        let children = Children { jobs: vec![tied], ..Children::default() };
+        let on = |node: &str| Placements {
+            sink: Some(placement::Placement { node: node.into(), tolerations: vec![] }),
+            ..Placements::default()
+        };
+        assert!(!children.is_outdated(&names(2), 4, "i", &on("n1")));
+        assert!(!children.is_outdated(&names(2), 4, "i", &Placements::default()), "its user has left");
+        assert!(children.is_outdated(&names(2), 4, "i", &on("n2")));
+    }
+}

@@ -1,0 +1,18 @@
+//! What the operator knows and decides of SyncJobs and their runs, as pure functions: no client, no clock.
+
+pub mod children;
+pub mod claims;
+pub mod destination;
+pub mod kinds;
+pub mod locality;
+pub mod observe;
+pub mod outcome;
+pub mod pairs;
+pub mod placement;
+pub mod retry;
+pub mod rivals;
+pub mod security;
+pub mod spec_hash;
+pub mod status;
+pub mod validate;
+pub mod warnings;
