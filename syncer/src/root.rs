@@ -133,6 +133,11 @@ impl Root {
         Ok(Self::of(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
+    /// Opens the same root once more.
+    pub fn again(&self) -> io::Result<Self> {
+        Ok(Self::of(self.fd.try_clone()?))
+    }
+
     /// Opens the root at `place`, which has to be there.
     pub fn enter(place: &Place) -> Result<Self, RootError> {
         let trusted = Self::open(&place.trusted).map_err(|error| refused("open", &place.trusted, error))?;

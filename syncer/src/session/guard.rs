@@ -87,7 +87,7 @@ pub(super) fn check(
     head: &TreeHead,
     sink: &Tree,
     planned: &Compared,
-    room: Option<Room>,
+    room: Option<&Room>,
     failed: u64,
 ) -> Result<Vec<String>, SessionError> {
     let deletes = failed == 0 || params.delete_anyway;
@@ -178,7 +178,7 @@ fn no_room(
     head: &TreeHead,
     sink: &Tree,
     planned: &Compared,
-    room: Option<Room>,
+    room: Option<&Room>,
     deletes: bool,
 ) -> Option<Refused> {
     let (needed, free) = room?.lacks(params, &head.totals, sink, planned, deletes)?;

@@ -177,6 +177,7 @@ pub(super) fn bring<T: SourceTree>(
     let crew = Crew::new(&destination, monitor, None);
     let room = origin.root().ok().and_then(|source| Room::of(destination.root(), Some(source)));
     let crew = crew.as_ref();
+    let room = room.as_ref();
     let applying = Applying { context, params, head: &head, plan: &plan, crew, room, keeps_root };
     let applied = applying.apply(watch, &mut |executor| {
         copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))

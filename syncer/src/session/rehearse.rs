@@ -136,7 +136,7 @@ impl Rehearsal<'_> {
 
     /// Has the guards judge the plan, with so many entries that could not be listed or read.
     fn judge(&self, Planned { compared, sink }: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
-        guard::check(self.params, self.head, sink, compared, self.looked.room, known)
+        guard::check(self.params, self.head, sink, compared, self.looked.room.as_ref(), known)
     }
 
     /// Takes as failures the folders that something else cannot replace, because not all in them may be deleted.

@@ -3,8 +3,10 @@
 //! Only a run that cannot fit may be refused, so whatever may need no blocks counts nothing: `syncer/doc/design.md` says what that is.
 
 use std::{
+    collections::HashSet,
     io,
     os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
 };
 
 use contract::{DeleteTiming, RunParams, WriteMode};
@@ -20,6 +22,7 @@ use super::{
 };
 use crate::{
     entry::Kind,
+    path::RelPath,
     plan::Step,
     root::Root,
     tree::{Tree, dir::Totals},
@@ -31,8 +34,10 @@ const XFS: i64 = 0x5846_5342;
 const TMPFS: i64 = 0x0102_1994;
 
 /// What the file system of a destination says of itself.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Room {
+    /// The destination, to look where other file systems are mounted in it.
+    root: Arc<Root>,
     /// Bytes that this process may still write, with those of staging, which a run uses or removes.
     free: u64,
     /// The length of a block in bytes, at least 1.
@@ -72,7 +77,8 @@ impl Room {
             return None;
         }
         let free = blocks.saturating_mul(block).saturating_add(staged_bytes(root).ok()?);
-        Some(Self { free, block, sharing })
+        let root = Arc::new(root.again().ok()?);
+        Some(Self { root, free, block, sharing })
     }
 
     /// The bytes that a run needs at least, and those that it may have, where these are less.
@@ -84,16 +90,39 @@ impl Room {
         planned: &Compared,
         deletes: bool,
     ) -> Option<(u64, u64)> {
-        let mut needed = Needed::new(self, params, sink);
-        planned.dirs.iter().for_each(|dir| needed.add(dir, sink));
         let holes = if params.preserve.sparse { source.sparse } else { 0 };
-        let bytes = needed.at_least().saturating_sub(holes);
+        let needed = |elsewhere: &HashSet<&RelPath>| {
+            let mut needed = Needed::new(self, params, sink);
+            let here = planned.dirs.iter().filter(|dir| !elsewhere.contains(&dir.path));
+            here.for_each(|dir| needed.add(dir, sink));
+            needed.at_least().saturating_sub(holes)
+        };
         let freed = match params.delete_timing {
             DeleteTiming::Before if deletes => self.freed(sink, planned),
             _ => 0,
         };
         let free = self.free.saturating_add(freed);
+        // Each folder is opened for this, which only a run that may not fit has to pay for.
+        let is_short = needed(&HashSet::new()) > free;
+        let bytes = if is_short { needed(&self.elsewhere(planned)) } else { 0 };
         (bytes > free).then_some((bytes, free))
+    }
+
+    /// Finds the planned directories that lie on other file systems, which are mounted in the destination and have room of their own.
+    fn elsewhere<'p>(&self, planned: &'p Compared) -> HashSet<&'p RelPath> {
+        let here = device(&self.root);
+        let mut elsewhere = HashSet::new();
+        for dir in &planned.dirs {
+            let is_elsewhere = match dir.sink {
+                // It is made where its parent is, which comes before it.
+                None => dir.path.split_last().is_some_and(|(parent, _)| elsewhere.contains(&parent)),
+                Some(_) => self.root.dir(&dir.path).is_ok_and(|there| device(&there) != here),
+            };
+            if is_elsewhere {
+                elsewhere.insert(&dir.path);
+            }
+        }
+        elsewhere
     }
 
     /// The most that deletes give back.
@@ -226,8 +255,8 @@ impl<'a> Needed<'a> {
     }
 }
 
-fn device(root: &Root) -> Option<u64> {
-    rustix::fs::fstat(root).ok().map(|stat| stat.st_dev)
+fn device(dir: impl AsFd) -> Option<u64> {
+    rustix::fs::fstat(dir).ok().map(|stat| stat.st_dev)
 }
 
 /// What runs before left in staging.

@@ -123,6 +123,7 @@ pub(super) fn run(
     let crew = Crew::new(&destination, watch.monitor(), Some(control));
     let room = Room::of(destination.root(), None);
     let (crew, keeps_root) = (crew.as_ref(), subject.is_file());
+    let room = room.as_ref();
     let applying = Applying { context, params: &params, head: &head, plan: &plan, crew, room, keeps_root };
     let applied = applying.apply(watch, &mut |executor| {
         let unlike = executor.unlike_any(&plan.compared.dirs);
@@ -282,7 +283,7 @@ pub(super) struct Applying<'a> {
     /// Where several processes share the run.
     pub crew: Option<&'a Crew<'a>>,
     /// What is known of the destination's file system.
-    pub room: Option<Room>,
+    pub room: Option<&'a Room>,
     /// The root's own metadata is none of the run's business.
     pub keeps_root: bool,
 }

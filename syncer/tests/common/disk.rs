@@ -74,6 +74,31 @@ impl Drop for Disk {
     }
 }
 
+/// Something mounted at a folder. Unmounted when dropped.
+#[derive(Debug)]
+pub struct Mount(PathBuf);
+
+impl Mount {
+    /// A file system in memory of this size, such as `8m`.
+    pub fn tmpfs(at: &Path, size: &str) -> Self {
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at))
+            .unwrap();
+        Self(at.into())
+    }
+
+    /// Shows the folder `from` at `at`, too.
+    pub fn bind(from: &Path, at: &Path) -> Self {
+        run(Command::new("mount").arg("--bind").args([from, at])).unwrap();
+        Self(at.into())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = run(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
 /// Runs a program; what it says on standard error is the error.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;

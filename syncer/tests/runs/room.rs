@@ -5,7 +5,7 @@ use std::fs;
 use contract::ExitCode;
 
 use crate::common::{
-    disk::Disk,
+    disk::{Disk, Mount},
     oracle::{Snapshot, UNTOUCHED},
     pair::{Pair, Way},
     rng::Rng,
@@ -82,5 +82,63 @@ fn deletes_before_all_else_make_room_and_pass_the_guard_first() {
         run.assert_exit(ExitCode::Done);
         assert_eq!(run.report().work.files_deleted, 2);
         pair.assert_copy("after deletes that came first");
+    }
+}
+
+/// A pair whose destination is on XFS with some 25 MiB left.
+fn on_xfs(way: Way) -> Option<(Pair, Disk)> {
+    let disk = Disk::new("xfs", 300 << 20, "")?;
+    let mut pair = Pair::new(way);
+    pair.destination = scratch::dir(&disk.path(), "copy");
+    let stat = rustix::fs::statvfs(disk.path()).unwrap();
+    let ballast = fs::File::create(disk.path().join("ballast")).unwrap();
+    let bytes = (stat.f_bavail * stat.f_frsize).saturating_sub(25 << 20);
+    rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
+    Some((pair, disk))
+}
+
+#[test]
+fn on_xfs_what_a_clone_may_serve_is_not_counted_and_the_rest_is() {
+    for way in Way::ALL {
+        let Some((pair, _disk)) = on_xfs(way) else { return };
+        pair.sync("before");
+        tree::file(&pair.source.join("large"), &vec![7; 40 * MIB]);
+        let run = pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace");
+        let message = &run.ends().next().unwrap().report().message;
+        assert!(message.contains(&format!("at least {} bytes", 40 * MIB)), "{message}");
+        tree::file(&pair.source.join("large"), &Rng::new(1).bytes(14 * MIB));
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        // Over the network two more versions are clones of what is there, and locally they are not.
+        for name in ["second", "third"] {
+            fs::copy(pair.source.join("large"), pair.source.join(name)).unwrap();
+        }
+        match way {
+            Way::Local => drop(pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace")),
+            _ => {
+                pair.run(&[]).assert_exit(ExitCode::Done);
+                pair.assert_copy("clones");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_goes_to_a_file_system_mounted_in_the_destination_is_not_counted() {
+    for way in Way::ALL {
+        let Some((pair, _disk)) = on_small_disk(way) else { return };
+        let inner = pair.destination.join("inner");
+        fs::create_dir(&inner).unwrap();
+        let _mount = Mount::tmpfs(&inner, "100m");
+        for file in 0..800 {
+            // Larger ones cross by way of staging, which is on the root's own file system.
+            let dir = pair.source.join(format!("inner/{}", file % 3));
+            fs::create_dir_all(&dir).unwrap();
+            tree::file(&dir.join(file.to_string()), &[7; 50 << 10]);
+        }
+        pair.run(&["--dry-run"]).assert_exit(ExitCode::Done);
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.assert_copy("in a mount");
+        tree::file(&pair.source.join("large"), &vec![7; 40 * MIB]);
+        pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace");
     }
 }
