@@ -1,10 +1,10 @@
-//! Bounded reading and writing of integers and byte strings, for every format of the engine. What is read may come from a
-//! hostile peer or a damaged file: nothing is allocated before its length was checked.
+//! Reads and writes integers and byte strings with bounds, for every format of the engine. Input may come from a
+//! hostile peer or a damaged file, so every length is checked before memory is allocated.
 
 use bytes::Bytes;
 use thiserror::Error;
 
-/// Why bytes are not what the format says.
+/// Says why bytes do not match the format.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages say it
 pub enum DecodeError {
@@ -27,7 +27,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a signed number, small magnitudes short (zigzag).
+/// Appends a signed number as zigzag, so that small magnitudes are short.
 pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
 }
@@ -38,21 +38,21 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what the functions above wrote.
+/// Reads the encodings of the functions above.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
-    /// What they are a part of, where that may be kept.
+    /// The shared bytes that the input is part of, if its parts may be kept.
     whole: Option<&'a Bytes>,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `bytes`.
+    /// Starts at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, whole: None }
     }
 
-    /// A reader of bytes that may be kept: parts of them are not copied.
+    /// Starts at the start of shared bytes, so that parts of them are kept without a copy.
     pub fn sharing(bytes: &'a Bytes) -> Self {
         Self { rest: bytes, whole: Some(bytes) }
     }
@@ -62,33 +62,33 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes are left.
+    /// Returns how many bytes are left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     pub fn byte(&mut self) -> Result<u8, DecodeError> {
         let (&first, rest) = self.rest.split_first().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(first)
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    /// A number of [`put_varint`].
+    /// Reads a number of [`put_varint`].
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -105,18 +105,18 @@ impl<'a> Reader<'a> {
         Err(DecodeError::Overflow)
     }
 
-    /// A number of [`put_varint`] that fits 32 bits.
+    /// Reads a number of [`put_varint`] that fits 32 bits.
     pub fn varint32(&mut self) -> Result<u32, DecodeError> {
         self.varint()?.try_into().map_err(|_| DecodeError::Overflow)
     }
 
-    /// A number of [`put_signed`].
+    /// Reads a number of [`put_signed`].
     pub fn signed(&mut self) -> Result<i64, DecodeError> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A byte string of [`put_bytes`] of at most `max` bytes.
+    /// Reads a byte string of [`put_bytes`] of at most `max` bytes.
     pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
         let len = self.length()?;
         if len > max {
@@ -125,12 +125,12 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// The length of something, which may be longer than all that is left.
+    /// Reads a length, which may exceed the remaining bytes.
     pub fn length(&mut self) -> Result<usize, DecodeError> {
         usize::try_from(self.varint()?).map_err(|_| DecodeError::Overflow)
     }
 
-    /// The next `len` bytes, to be kept.
+    /// Reads the next `len` bytes without a copy, to be kept.
     pub fn shared(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         let taken = self.take(len)?;
         Ok(self.whole.map_or_else(|| Bytes::copy_from_slice(taken), |whole| whole.slice_ref(taken)))

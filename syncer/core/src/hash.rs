@@ -4,15 +4,15 @@ use std::{collections::BTreeMap, fmt};
 
 use blake3::hazmat::{ChainingValue, HasherExt as _, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
-/// Content is hashed, and sent, in blocks of at least so many bytes. What is read, hashed, sealed and sent by pieces of this size stays in a core's cache on the way: 256 MiB
-/// over loopback cost both ends 436 ms of CPU in blocks of 1 MiB, 406 at 512 KiB, 398 at this size and about as much at 128 KiB.
+/// The shortest block of content, in bytes. Pieces of this size stay in a core's cache from reading to sending;
+/// `syncer/doc/design.md` has figures.
 pub const MIN_BLOCK_BYTES: usize = 256 << 10;
 
-/// No block has more bytes.
+/// The longest block, in bytes.
 pub const MAX_BLOCK_BYTES: usize = 1 << 20;
 
-/// How many bytes a block of a file of `len` bytes has: a granule, if that is more than [`MIN_BLOCK_BYTES`]. A power of two of BLAKE3's 1 KiB leaves, so a
-/// block is a whole subtree of the file's hash and blocks can be hashed in any order, by any core.
+/// Returns the block length of a file of `len` bytes: a granule, but at least [`MIN_BLOCK_BYTES`]. It is a power of two
+/// of BLAKE3's 1 KiB leaves, so blocks are subtrees and can be hashed in any order.
 pub fn block_bytes(len: u64) -> usize {
     granule_bytes(len).max(MIN_BLOCK_BYTES)
 }
@@ -22,7 +22,7 @@ pub fn block_bytes(len: u64) -> usize {
 pub struct ContentHash(pub [u8; 32]);
 
 impl ContentHash {
-    /// The hash of content that is at hand as a whole.
+    /// Hashes content that is in memory as a whole.
     pub fn of(content: &[u8]) -> Self {
         Self(*blake3::hash(content).as_bytes())
     }
@@ -34,12 +34,12 @@ impl fmt::Debug for ContentHash {
     }
 }
 
-/// The hash of a file from the hashes of its blocks, which may come in any order.
+/// Computes the hash of a file from the hashes of its blocks, which may come in any order.
 ///
-/// Memory: about 50 bytes for each block that was taken, whatever the length of the file; one run of holes is as one block.
+/// It takes about 50 bytes of memory for each block that was added. A run of holes counts as one block.
 #[derive(Debug)]
 pub struct BlockHashes {
-    /// What is known, by the first block of it.
+    /// Known blocks, by the first block of each run.
     runs: BTreeMap<u64, Run>,
     /// The length of a block in bytes.
     block: u64,
@@ -48,7 +48,7 @@ pub struct BlockHashes {
     root: Option<ContentHash>,
 }
 
-/// Blocks end to end whose part in the hash is known.
+/// Consecutive blocks whose part in the hash is known.
 #[derive(Debug, Clone, Copy)]
 enum Run {
     One(ChainingValue),
@@ -64,38 +64,38 @@ impl Run {
     }
 }
 
-/// The part of a file's hash that one block contributes.
+/// The part that one block contributes to a file's hash.
 #[derive(Debug, Clone, Copy)]
 pub enum BlockHash {
     /// The block is the whole file.
     Whole(ContentHash),
     /// The block is a subtree.
     Part(ChainingValue),
-    /// So many blocks, one at least, are nothing but a hole.
+    /// This many blocks, at least one, are entirely holes.
     Holes(u64),
 }
 
-/// The smallest granule: BLAKE3 hashes 16 of its leaves side by side, so that smaller ones cost more to hash.
+/// The smallest granule in bytes. BLAKE3 hashes 16 of its leaves side by side, so smaller granules cost more to hash.
 pub const MIN_GRANULE_BYTES: usize = 16 << 10;
 
-/// A file has at most this many granules, as long as they are smaller than the largest block: 2 MiB of their names.
+/// The most granules of a file, as long as they are smaller than the largest block: 2 MiB of names.
 const MAX_GRANULES: u64 = 1 << 18;
 
-/// How many bytes of a file of `len` bytes are one granule: the grain in which two versions of a file are compared where nothing in
-/// them has moved. A power of two, and so a subtree of the file's hash as a block is.
+/// Returns the granule length of a file of `len` bytes: the unit in which two versions are compared if nothing moved.
+/// It is a power of two, and so a subtree of the file's hash.
 pub fn granule_bytes(len: u64) -> usize {
     let even = len.div_ceil(MAX_GRANULES).next_power_of_two();
     even.clamp(MIN_GRANULE_BYTES as u64, MAX_BLOCK_BYTES as u64) as usize
 }
 
-/// The part that a granule at `offset`, which is never empty, has in the hash of its block.
+/// Computes the part that a granule at `offset`, which is never empty, has in the hash of its block.
 pub fn granule_value(bytes: &[u8], offset: u64) -> ChainingValue {
     blake3::Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root()
 }
 
 impl BlockHash {
-    /// The hash of the block at `offset`, a multiple of [`block_bytes`], of a file of `file_len` bytes. Every block but the last has
-    /// exactly so many.
+    /// Hashes the block at `offset`, a multiple of [`block_bytes`], of a file of `file_len` bytes. Only the last block
+    /// may be shorter than that.
     pub fn of(block: &[u8], offset: u64, file_len: u64) -> Self {
         if is_one_block(file_len) {
             return Self::Whole(ContentHash::of(block));
@@ -103,7 +103,8 @@ impl BlockHash {
         Self::Part(granule_value(block, offset))
     }
 
-    /// The hash of a block from those of its granules; `None` if it is a file of a single granule, whose hash is another one.
+    /// Computes the hash of a block from those of its granules. `None` for a file of a single granule, which has
+    /// another hash.
     pub fn of_granules(values: &[ChainingValue], file_len: u64) -> Option<Self> {
         match values {
             [] => None,
@@ -113,8 +114,8 @@ impl BlockHash {
         }
     }
 
-    /// Of blocks of `bytes` bytes together that are nothing but a hole, of a file of `file_len` bytes. It stands for no bytes that could be hashed, so that files with large holes
-    /// cost what is in them; both ends have to agree that it is a hole. Only files of several blocks have such.
+    /// Returns the part of blocks of `bytes` bytes together that are entirely holes, so that files with large holes
+    /// cost only their data. Both ends must agree on the hole. Only files of several blocks have such parts.
     pub fn of_hole(bytes: u64, file_len: u64) -> Self {
         Self::Holes(bytes.div_ceil(block_bytes(file_len) as u64).max(1))
     }
@@ -126,7 +127,7 @@ pub fn is_one_block(file_len: u64) -> bool {
 }
 
 impl BlockHashes {
-    /// For a file of `len` bytes. Of an empty one there are no blocks, and its hash is there at once.
+    /// Starts with a file of `len` bytes. An empty file has no blocks, and its hash is known at once.
     pub fn new(len: u64) -> Self {
         let block = block_bytes(len) as u64;
         let blocks = len.div_ceil(block);
@@ -134,8 +135,7 @@ impl BlockHashes {
         Self { runs: BTreeMap::new(), block, blocks, missing: blocks, root }
     }
 
-    /// Takes the hash of the block, or the blocks, at `offset`. False where they are not in the file, or something of them was taken
-    /// already.
+    /// Adds the hash of the block, or blocks, at `offset`. False if they are not in the file, or were added before.
     #[must_use]
     pub fn set(&mut self, offset: u64, hash: BlockHash) -> bool {
         let first = offset / self.block;
@@ -159,7 +159,7 @@ impl BlockHashes {
         true
     }
 
-    /// The file's hash, once every block is there.
+    /// Returns the file's hash once every block is known.
     pub fn finish(&self) -> Option<ContentHash> {
         if self.missing > 0 {
             return None;
@@ -174,16 +174,16 @@ impl BlockHashes {
     }
 }
 
-/// The subtrees of a file all of whose blocks are known. Those of holes are made once for each size, so that a hole of any length costs
-/// little.
+/// Combines the subtrees of a file whose blocks are all known. Those of holes are made once for each size, so that a
+/// long hole costs little.
 struct Subtrees<'a> {
     runs: &'a BTreeMap<u64, Run>,
-    /// Of 1, 2, 4, 8 ... blocks that are holes.
+    /// Values of 1, 2, 4, 8 ... blocks that are holes.
     holes: Vec<ChainingValue>,
 }
 
 impl Subtrees<'_> {
-    /// Of `blocks` blocks, one at least.
+    /// Computes the value of `blocks` blocks, at least one, from `first` on.
     fn value(&mut self, first: u64, blocks: u64) -> ChainingValue {
         if let Some((at, run)) = self.runs.range(..=first).next_back() {
             match *run {
@@ -195,7 +195,7 @@ impl Subtrees<'_> {
             }
         }
         if blocks == 1 {
-            // There is none: all blocks are known.
+            // Cannot happen: all blocks are known.
             return hole();
         }
         let left = left_parts(blocks);
@@ -213,18 +213,18 @@ impl Subtrees<'_> {
     }
 }
 
-/// What stands for a block that is nothing but a hole.
+/// Returns the constant for a block that is entirely a hole.
 fn hole() -> ChainingValue {
     blake3::derive_key("volferry 2026-11-21 a block that is a hole v1", &[])
 }
 
-/// The hash of a file from those of its two or more parts.
+/// Combines the hashes of two or more parts into the file's hash.
 fn root(values: &[ChainingValue]) -> ContentHash {
     let (left, right) = values.split_at(left_parts(values.len() as u64) as usize);
     ContentHash(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
 }
 
-/// BLAKE3 gives the left subtree the largest power of two of leaves that leaves at least one for the right.
+/// Returns how many parts the left subtree has: in BLAKE3, the largest power of two that leaves one for the right.
 fn left_parts(parts: u64) -> u64 {
     1 << (u64::BITS - 1 - (parts - 1).leading_zeros())
 }
@@ -239,23 +239,23 @@ fn subtree(values: &[ChainingValue]) -> ChainingValue {
     }
 }
 
-/// What a directory and all below it look like. Owners and attributes have digests of their own: a sink that may not set
-/// them compares without them.
+/// A digest of a directory and everything below it. Owners and attributes have digests of their own: a sink that may
+/// not set them compares without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeDigest {
     /// Names, kinds, sizes, times, modes, link targets.
     pub entries: [u8; 16],
     /// Users and groups.
     pub owners: [u8; 16],
-    /// Extended attributes; [`Self::NO_ATTRS`] where no entry has any.
+    /// Extended attributes; [`Self::NO_ATTRS`] if no entry has any.
     pub attrs: [u8; 16],
 }
 
 impl TreeDigest {
-    /// Of a tree in which no entry has extended attributes.
+    /// The digest of a tree in which no entry has extended attributes.
     pub const NO_ATTRS: [u8; 16] = [0; 16];
 
-    /// Of a directory with the directories in it, from its own digest and theirs in order.
+    /// Combines a directory's own digest with those of its subdirectories, in order.
     #[must_use]
     pub fn with_children(&self, children: &[Self]) -> Self {
         let fold = |own: [u8; 16], part: fn(&Self) -> [u8; 16]| {
@@ -271,7 +271,8 @@ impl TreeDigest {
     }
 }
 
-/// The first 16 bytes of BLAKE3: no accident, and no peer without 2^64 work, makes two directories look the same.
+/// Returns the first 16 bytes of BLAKE3, which excludes accidents. A peer needs 2^64 work to make two directories look
+/// equal.
 pub fn digest(parts: &[&[u8]]) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     for part in parts {

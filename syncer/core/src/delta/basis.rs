@@ -1,4 +1,4 @@
-//! Where chunks can be had: the list of a file, to be searched by hash.
+//! A searchable list of the chunks of a basis.
 
 use thiserror::Error;
 
@@ -7,36 +7,35 @@ use super::list::ChunkList;
 use super::marks::Marks;
 use super::name::{Name as _, ShortName};
 
-/// Slots looked at before a name is given up. With half of the slots free, honest names never need as many; names made
-/// to collide make themselves unfindable, and the search no slower.
+/// Slots that a search visits before it gives up. Half of the slots are free, so honest names never need as many. Names
+/// made to collide only make themselves unfindable.
 const PROBES: usize = 64;
 const FREE: u32 = u32::MAX;
 
-/// More chunks than a [`Basis`] can number.
+/// Reports more chunks than a [`Basis`] can number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a basis of more than {} chunks", FREE)]
 pub struct BasisFull;
 
-/// A chunk of a basis: its number.
+/// The number of a chunk of a basis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ordinal(u32);
 
-/// The chunks of a file, searchable. About 21 bytes of memory each.
+/// Finds the chunks of a file by hash. Takes about 21 bytes of memory for each.
 #[derive(Debug)]
 pub struct Basis {
     sizes: ChunkSizes,
     names: Vec<u64>,
     lens: Vec<u32>,
     marks: Marks,
-    /// Ordinals, each at or soon after the slot that its name points to.
+    /// Ordinals, each at or soon after the slot that its name selects.
     slots: Vec<u32>,
 }
 
 impl Basis {
-    /// Takes a list; a chunk that occurs more than once is found where it comes first.
+    /// Builds the search table of a list. A chunk that occurs more than once is found at its first place.
     ///
-    /// # Errors
-    /// When there are 2^32 - 1 chunks or more.
+    /// # Errors For 2^32 - 1 chunks or more.
     pub fn new(list: &ChunkList<ShortName>) -> Result<Self, BasisFull> {
         let mut basis = Self::empty(list.sizes());
         let mut bytes = 0;
@@ -50,25 +49,25 @@ impl Basis {
         Ok(basis)
     }
 
-    /// A basis with nothing in it.
+    /// Makes a basis without chunks.
     #[must_use]
     pub fn empty(sizes: ChunkSizes) -> Self {
         Self { sizes, names: Vec::new(), lens: Vec::new(), marks: Marks::new(), slots: Vec::new() }
     }
 
-    /// The sizes that the file was cut to.
+    /// Returns the sizes that the file was cut to.
     #[must_use]
     pub fn sizes(&self) -> ChunkSizes {
         self.sizes
     }
 
-    /// The chunk that the file begins with.
+    /// Returns the chunk that the file begins with.
     #[must_use]
     pub fn first(&self) -> Option<Ordinal> {
         (!self.names.is_empty()).then_some(Ordinal(0))
     }
 
-    /// The first chunk with this hash and length.
+    /// Finds the first chunk with this hash and length.
     #[must_use]
     pub fn find(&self, hash: &blake3::Hash, len: u32) -> Option<Ordinal> {
         let name = ShortName::of(hash).number();
@@ -79,25 +78,25 @@ impl Basis {
             .map(Ordinal)
     }
 
-    /// Whether the chunk has this hash; its length is for the caller to compare.
+    /// Whether the chunk has this hash. The caller compares its length.
     #[must_use]
     pub fn is_named(&self, ordinal: Ordinal, hash: &blake3::Hash) -> bool {
         self.names[ordinal.index()] == ShortName::of(hash).number()
     }
 
-    /// Its length in bytes.
+    /// Returns the chunk's length in bytes.
     #[must_use]
     pub fn len_of(&self, ordinal: Ordinal) -> u32 {
         self.lens[ordinal.index()]
     }
 
-    /// Where its bytes are: from this offset on.
+    /// Returns the offset of the chunk's bytes in the file.
     #[must_use]
     pub fn offset(&self, ordinal: Ordinal) -> u64 {
         self.marks.before(ordinal.index(), |index| self.lens[index])
     }
 
-    /// The chunk after it.
+    /// Returns the chunk after this one.
     #[must_use]
     pub fn next(&self, ordinal: Ordinal) -> Option<Ordinal> {
         let next = ordinal.0 + 1;
@@ -124,7 +123,7 @@ impl Basis {
         Ok(())
     }
 
-    /// The slots where a name may be, in the order to look.
+    /// Yields the slots where a name may be, in search order.
     fn probe(&self, name: u64) -> impl Iterator<Item = usize> + use<> {
         let count = self.slots.len();
         let first = ((u128::from(name) * count as u128) >> 64) as usize;
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(found, Some(Ordinal(0)));
     }
 
-    /// A list of `count` chunks with names as a hostile sink would choose them: all bound for the same slot.
+    /// Makes a list of `count` chunks with names that a hostile sink would choose: all select the same slot.
     fn colliding(count: u32) -> ChunkList<ShortName> {
         let mut bytes = vec![8];
         for size in [1536_u32, 3072, 12_288] {

@@ -1,13 +1,12 @@
-//! Content-defined chunking: cutting bytes where their content says so, so that the same bytes are cut the same
-//! way wherever they are found, and an insertion moves the cuts after it without changing them.
+//! Cuts bytes at positions that their content chooses, so that equal bytes are cut equally wherever they are, and an
+//! insertion moves later cuts without changing them.
 //!
-//! Cuts are chosen as FastCDC chooses them: none before a minimum, by a strict limit up to a normal size, by a
-//! loose one after it, and at a maximum in any case. In the last quarter before the maximum whatever passes the
-//! filter is a cut, so that data with few places to cut is still cut by content. What is compared with the limits is
-//! [`filter`]'s business.
+//! Cuts follow FastCDC: none before a minimum, by a strict limit up to a normal size, by a loose one after it, and one
+//! at the maximum. In the last quarter before the maximum, any position that passes the [`filter`] is a cut, so that
+//! data with few candidates is still cut by content.
 //!
-//! A cut depends on the bytes between it and the cut before and on no byte after it. So a chunk that is found
-//! again ends in a cut again, whatever follows it.
+//! A cut depends only on the bytes since the cut before. So a chunk that is found again ends in a cut again, whatever
+//! follows it.
 //!
 //! [`filter`]: super::filter
 
@@ -18,12 +17,12 @@ use super::filter::{FILTER_RATE, WINDOW, find};
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
 
-/// The longest chunk there may be, in bytes: what each end must be ready to hold, and one frame to carry.
+/// The longest possible chunk, in bytes. Each end must be able to hold it, and one frame to carry it.
 pub const MAX_CHUNK: u32 = 3 * MIB;
 /// Below this normal size the loose limit would be below the filter's own rate.
 const LEAST_NORMAL: u32 = 2 * FILTER_RATE as u32;
 
-/// Sizes that cannot be cut to.
+/// Reports sizes that data cannot be cut to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("nothing is cut to chunks of {min}, {normal}, {max} bytes")]
 pub struct ChunkSizesError {
@@ -32,9 +31,9 @@ pub struct ChunkSizesError {
     max: u32,
 }
 
-/// What decides the cuts, in bytes: `min <= normal <= max`.
+/// The sizes that decide the cuts, in bytes: `min <= normal <= max`.
 ///
-/// The same bytes cut to other sizes give other chunks, so lists are only worth comparing when these are equal.
+/// Other sizes cut the same bytes into other chunks, so lists are comparable only if their sizes are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkSizes {
     min: u32,
@@ -43,13 +42,12 @@ pub struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// The smallest that are worth their names.
+    /// The smallest chunks that are worth their names.
     pub const FINE: Self = Self::with_mean(4 * KIB);
 
-    /// Checks sizes that came from outside.
+    /// Checks sizes from outside.
     ///
-    /// # Errors
-    /// When they are out of order, or beyond what this module cuts to.
+    /// # Errors If they are out of order, or outside the limits of this module.
     pub const fn new(min: u32, normal: u32, max: u32) -> Result<Self, ChunkSizesError> {
         let ordered = min < normal && normal < max;
         if ordered && min as usize >= WINDOW && normal >= LEAST_NORMAL && max <= MAX_CHUNK {
@@ -59,18 +57,18 @@ impl ChunkSizes {
         }
     }
 
-    /// Sizes whose chunks of random bytes are `mean` bytes long on average.
+    /// Makes sizes whose chunks of random bytes have `mean` bytes on average.
     ///
-    /// The three ratios are the best of those simulated: a lower minimum or a stricter first limit makes cuts
-    /// take longer to fall back into step after an edit. `doc/delta.md` has the table.
+    /// The three ratios are the best of those simulated in `doc/delta.md`. A lower minimum or a stricter first limit
+    /// delays the return into step after an edit.
     const fn with_mean(mean: u32) -> Self {
         Self { min: mean / 8 * 3, normal: mean / 4 * 3, max: mean * 3 }
     }
 
-    /// The sizes for a file of `len` bytes.
+    /// Chooses the sizes for a file of `len` bytes.
     ///
-    /// Larger files have larger chunks: the list stays below 1/5,000 of its file, and below 1 million names up to
-    /// 1 TiB. The steps are few and far apart, because only files on the same step share chunks.
+    /// Larger files have larger chunks: the list stays below 1/5,000 of its file, and below 1 million names up to 1
+    /// TiB. There are few steps, because only files on the same step share chunks.
     #[must_use]
     pub const fn for_len(len: u64) -> Self {
         match len.saturating_sub(1) >> 20 {
@@ -80,42 +78,41 @@ impl ChunkSizes {
         }
     }
 
-    /// No chunk but a file's last is shorter.
+    /// Returns the minimum. Only a file's last chunk may be shorter.
     #[must_use]
     pub const fn min(self) -> u32 {
         self.min
     }
 
-    /// Where the limit changes from strict to loose.
+    /// Returns the length at which the limit changes from strict to loose.
     #[must_use]
     pub const fn normal(self) -> u32 {
         self.normal
     }
 
-    /// No chunk is longer.
+    /// Returns the maximum.
     #[must_use]
     pub const fn max(self) -> u32 {
         self.max
     }
 }
 
-/// Finds where chunks end, one after the other.
+/// Finds the ends of chunks, one after the other.
 ///
-/// The caller holds the bytes since the last cut in one slice and offers it again, longer, when it was too short.
-/// The cuts are the same however the bytes arrive, and after a cut nothing before it matters: two chunkers that
-/// have one cut in common have all later ones in common.
+/// The caller offers the bytes since the last cut in one slice, and again with more bytes if there were too few. Cuts
+/// do not depend on how the bytes arrive. Two chunkers that share one cut share all later ones.
 #[derive(Clone, Debug)]
 pub struct Chunker {
     sizes: ChunkSizes,
-    /// A judgement below this is a cut before, or after the normal size.
+    /// Judgements below these limits are cuts before and after the normal size.
     strict: u64,
     loose: u64,
-    /// Positions since the last cut that have been looked at.
+    /// Positions since the last cut that have been checked.
     looked: usize,
 }
 
 impl Chunker {
-    /// A chunker at the start of a file, or at any cut.
+    /// Starts at the start of a file, or at any cut.
     #[must_use]
     pub fn new(sizes: ChunkSizes) -> Self {
         let strict = limit(2 * u64::from(sizes.normal));
@@ -123,16 +120,16 @@ impl Chunker {
         Self { sizes, strict, loose, looked: 0 }
     }
 
-    /// The sizes that it cuts to.
+    /// Returns the sizes that it cuts to.
     #[must_use]
     pub fn sizes(&self) -> ChunkSizes {
         self.sizes
     }
 
-    /// The length of the chunk that `bytes` begin with, and the chunker stands at its end.
+    /// Returns the length of the chunk at the start of `bytes`, and moves to its end.
     ///
     /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most
-    /// until there are [`ChunkSizes::max`] of them; with `last`, only an empty slice gives `None`.
+    /// [`ChunkSizes::max`]. With `last`, only an empty slice returns `None`.
     pub fn next_cut(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
         let max = self.sizes.max as usize;
         let seen = bytes.len().min(max);
@@ -156,7 +153,7 @@ impl Chunker {
     }
 }
 
-/// The limit that one position in `rate` is judged below, the filter's rate included.
+/// Computes the limit below which one position in `rate` is judged, including the filter's rate.
 fn limit(rate: u64) -> u64 {
     u64::MAX / rate * FILTER_RATE
 }
@@ -188,7 +185,7 @@ mod tests {
         split(bytes, sizes).iter().map(|chunk| chunk.len()).collect()
     }
 
-    /// The lengths when the bytes arrive in pieces, and then all that are left.
+    /// Returns the lengths of chunks when the bytes arrive in pieces.
     fn lens_in_pieces(
         bytes: &[u8],
         sizes: ChunkSizes,
@@ -206,7 +203,7 @@ mod tests {
         lens
     }
 
-    /// Bytes in the chunks of `new` that are not among those of `old`.
+    /// Counts the bytes in chunks of `new` that are not among those of `old`.
     fn unknown(old: &[u8], new: &[u8], sizes: ChunkSizes) -> usize {
         let old = split(old, sizes).into_iter().collect::<HashSet<_>>();
         split(new, sizes).into_iter().filter(|chunk| !old.contains(chunk)).map(<[u8]>::len).sum()

@@ -1,13 +1,12 @@
-//! The source's half: which of its bytes the sink has already.
+//! Finds the bytes of the source's file that the sink already has.
 //!
-//! A [`Differ`] cuts the source's file into chunks and looks each up in the [`Basis`]. It seldom has to search for the
-//! cuts: where a chunk of the basis was found, the next one is *expected* to follow with its length, and a
-//! single hash over those bytes settles it. That is the whole cost of data that did not change, or only moved, and
-//! it finds the same cuts as a search would, because cuts depend on nothing but what follows the cut before.
+//! A [`Differ`] cuts the source's file into chunks and looks each up in the [`Basis`]. After a chunk of the basis it
+//! *expects* the next one with its length, and one hash over those bytes decides. Cuts depend only on the bytes since
+//! the cut before, so this finds the same cuts as a search, at the cost of one hash for data that did not change or
+//! only moved.
 //!
-//! The last chunk of a basis ends where its file ended, not where its content said. Expected and found
-//! again with more bytes behind it, it shows that the file has grown: its bytes are copied, and the source's
-//! own chunk goes on past them.
+//! The last chunk of a basis ends where its file ended, not where its content said. If it is found with more bytes
+//! behind it, the file has grown: its bytes are copied, and the source's own chunk continues past them.
 
 use super::basis::{Basis, Ordinal};
 use super::chunk::Chunker;
@@ -21,22 +20,22 @@ pub struct Found {
     pub len: u32,
     /// The hash of its bytes.
     pub hash: blake3::Hash,
-    /// Where the sink can take it from.
+    /// Where the sink can take its bytes from.
     pub origin: Origin,
 }
 
-/// What a sink has of a chunk.
+/// Says how much of a chunk the sink has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Nothing.
     New,
     /// All of it.
     Known(Ordinal),
-    /// Its first bytes: all of the last chunk of a file that has grown.
+    /// Its first bytes, which are all of the last chunk of a file that has grown.
     Grown(Ordinal),
 }
 
-/// Goes through the source's file.
+/// Compares the source's file with a basis, chunk by chunk.
 #[derive(Debug)]
 pub struct Differ<'b> {
     basis: &'b Basis,
@@ -46,7 +45,7 @@ pub struct Differ<'b> {
     begun: Option<Begun>,
 }
 
-/// The chunk at the present cut, where it is not what was expected: the hash of its first bytes is known already.
+/// The chunk at the present cut if it is not the expected one: the hash of its first bytes is already known.
 #[derive(Debug)]
 struct Begun {
     hasher: blake3::Hasher,
@@ -54,7 +53,7 @@ struct Begun {
     grown: Option<Ordinal>,
 }
 
-/// What came of an expectation.
+/// The result of an expectation.
 enum Tried {
     Confirmed(blake3::Hash),
     Refuted,
@@ -62,16 +61,16 @@ enum Tried {
 }
 
 impl<'b> Differ<'b> {
-    /// At the start of a file, which is cut to the sizes of the basis.
+    /// Starts at the start of a file, which is cut to the sizes of the basis.
     #[must_use]
     pub fn new(basis: &'b Basis) -> Self {
         Self { basis, chunker: Chunker::new(basis.sizes()), offset: 0, expected: basis.first(), begun: None }
     }
 
-    /// The chunk that `bytes` begin with, and the differ stands at its end.
+    /// Returns the chunk at the start of `bytes`, and moves to its end.
     ///
-    /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most
-    /// until there are as many as the longest chunk has; with `last`, only an empty slice gives `None`.
+    /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most the
+    /// longest chunk. With `last`, only an empty slice returns `None`.
     pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<Found> {
         if let Some(ordinal) = self.expected {
             match self.try_expected(ordinal, bytes, last) {
@@ -104,7 +103,7 @@ impl<'b> Differ<'b> {
         Tried::Refuted
     }
 
-    /// The hash of a chunk, and the ordinal that its first bytes turned out to be.
+    /// Hashes a chunk, and returns the ordinal that its first bytes turned out to be.
     fn hash(&mut self, chunk: &[u8]) -> (blake3::Hash, Option<Ordinal>) {
         match self.begun.take() {
             Some(mut begun) if begun.len <= chunk.len() => {
@@ -141,7 +140,7 @@ mod tests {
         Basis::new(&list(bytes, FINE).0.short()).unwrap()
     }
 
-    /// All chunks of `bytes`, which arrive `step` bytes at a time.
+    /// Returns all chunks of `bytes`, which arrive `step` bytes at a time.
     fn chunks(basis: &Basis, bytes: &[u8], step: usize) -> Vec<Found> {
         let mut differ = Differ::new(basis);
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Makes changes to files, for tests of this module.
+//! Changes files in tests of this module.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ pub(super) enum Edit {
     Insert(u16, usize),
     Remove(u16, usize),
     Append(usize),
-    /// A range that is repeated somewhere else.
+    /// Repeats a range at another place.
     Repeat(u16, usize, u16),
 }
 
@@ -37,7 +37,7 @@ impl Edit {
     }
 }
 
-/// Edits of up to `most` bytes each.
+/// Generates edits of up to `most` bytes each.
 pub(super) fn edits(most: usize) -> impl Strategy<Value = Vec<Edit>> {
     let edit = prop_oneof![
         (any::<u16>(), 1..most).prop_map(|(at, len)| Edit::Overwrite(at, len)),

@@ -1,18 +1,19 @@
-//! What tells that files have bytes in common, wherever in them those are: *features*, hashes of a few bytes at places that the content chooses.
+//! *Features* show that files have bytes in common, wherever those are: hashes of a few bytes at positions that the
+//! content chooses.
 //!
-//! Not all of a file has to be read to have some of its features: a sample has them of short spans, which both ends take at places of their own. Where as much as a
-//! few MiB are in two files, samples of a sixteenth of each have features in common. Files of the same length are sampled at the same places, so copies are found by far
-//! less.
+//! A sample of short spans is enough to get some of a file's features. If two files share a few MiB, samples of a
+//! sixteenth of each have features in common. Files of the same length are sampled at the same offsets, so far smaller
+//! samples find copies.
 
 use super::filter::{FILTER_RATE, WINDOW, find};
 
-/// Data has one feature in so many bytes, on average.
+/// Data has one feature in this many bytes, on average.
 pub const RATE: u64 = 16 << 10;
 
-/// How many bytes are read at one place: some eight features.
+/// Bytes that are read at one place: some eight features.
 pub const SPAN_BYTES: u64 = 128 << 10;
 
-/// Of bytes that repeat themselves a span may have many features, of which these are enough.
+/// Features that are kept of one span. Repetitive data may have many more.
 pub const MAX_SPAN_FEATURES: usize = 64;
 
 /// Appends the features of a span.
@@ -29,45 +30,45 @@ pub fn add_features(span: &[u8], features: &mut Vec<u64>) {
     }
 }
 
-/// How much of files is looked at: a span of every so many bytes.
+/// How densely files are sampled: one span for every `every` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
     every: u64,
 }
 
 impl Sampling {
-    /// A span of `every` so many bytes; `None` below a span's length, where a part would be read twice.
+    /// Samples one span for every `every` bytes. `None` below the length of a span, where bytes would be read twice.
     #[must_use]
     pub fn new(every: u64) -> Option<Self> {
         (every >= SPAN_BYTES).then_some(Self { every })
     }
 
-    /// As many spans of `total` bytes as `budget` bytes allow.
+    /// Samples as many spans of `total` bytes as `budget` bytes allow.
     #[must_use]
     pub fn within(budget: u64, total: u64) -> Self {
         Self { every: SPAN_BYTES.saturating_mul(total.div_ceil(budget.max(1)).max(1)) }
     }
 
-    /// How many bytes have one span.
+    /// Returns how many bytes have one span.
     #[must_use]
     pub fn every(self) -> u64 {
         self.every
     }
 
-    /// How many times as many bytes there are as are looked at.
+    /// Returns the ratio of all bytes to sampled bytes.
     #[must_use]
     pub fn thinning(self) -> u64 {
         self.every / SPAN_BYTES
     }
 
-    /// How many spans a file of so many bytes has at most.
+    /// Returns how many spans a file of `len` bytes has at most.
     #[must_use]
     pub fn spans(self, len: u64) -> u64 {
         len.div_ceil(self.every)
     }
 
-    /// Where the spans of a file begin: each somewhere in its own `every` bytes, so a short file may have none. Spans at equal distances would be as far apart in two files
-    /// everywhere, and meet in all places or in none.
+    /// Yields the offsets of a file's spans, each at random within its own `every` bytes; a short file may have none.
+    /// Spans at equal distances would meet in all places of two files or in none.
     pub fn starts(self, len: u64) -> impl Iterator<Item = u64> {
         let room = self.every - SPAN_BYTES + 1;
         let start = move |nth: u64| (nth * self.every).saturating_add(scatter(len, nth) % room);
@@ -75,7 +76,7 @@ impl Sampling {
     }
 }
 
-/// The `nth` output of SplitMix64 (Steele, Lea and Flood, 2014) with this seed.
+/// Computes the `nth` output of SplitMix64 (Steele, Lea and Flood, 2014) with this seed.
 fn scatter(seed: u64, nth: u64) -> u64 {
     let mut z = seed.wrapping_add(nth.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,5 +1,5 @@
-//! Frames that make part of a large file from what the sink has: [`Patch`], where bytes are at the place that they had, and [`Chunks`],
-//! where they may have moved.
+//! Encodes frames that make part of a large file from a basis: [`Patch`] for bytes that did not move, and [`Chunks`]
+//! for bytes that may have moved.
 
 use super::frame::{HEADER_BYTES, WireError, begin_frame, end_frame};
 use crate::{
@@ -13,13 +13,13 @@ pub const PATCH: u8 = 67;
 /// Chunks of a large file.
 pub const CHUNKS: u8 = 68;
 
-/// Parts of one frame: a block that changes every few KiB has no more.
+/// The most parts of one frame. A block that changes every few KiB has as many.
 pub const MAX_PARTS: usize = 1024;
 
-/// A frame of chunks stands for about so many bytes of its file, so that a file is shared among the sink's workers.
+/// A frame of chunks covers about this many bytes of its file, so that the sink's workers share a file.
 const FRAME_LEN: u64 = 4 << 20;
 
-/// What a part is, in the lowest two bits of its length.
+/// The kind of a part, in the lowest two bits of its length.
 const LITERAL: u64 = 0;
 const KEPT: u64 = 1;
 const HOLE: u64 = 2;
@@ -27,16 +27,16 @@ const COPIED: u64 = 1;
 const GROWN: u64 = 2;
 const TAG_BITS: u32 = 2;
 
-/// Which part of which file a frame is.
+/// Says which range of which file a frame covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Which need it answers.
+    /// The number of the need.
     pub need: u32,
     /// See [`Block::attempt`](super::data::Block::attempt).
     pub attempt: u32,
     /// The length of the file in this attempt.
     pub file_len: u64,
-    /// Where in the file the first part belongs.
+    /// The offset in the file of the first part.
     pub offset: u64,
 }
 
@@ -61,25 +61,25 @@ impl Place {
         }
     }
 
-    /// Bytes of the file from here on.
+    /// Returns the bytes of the file from here on.
     fn rest(&self) -> u64 {
         self.file_len - self.offset
     }
 }
 
-/// A run of bytes of a block.
+/// A range of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment<'a> {
     /// These bytes.
     Literal(&'a [u8]),
-    /// As many bytes as the basis has at this place.
+    /// This many bytes of the basis at the same offset.
     Kept(u64),
-    /// A hole of so many bytes.
+    /// A hole of this many bytes.
     Hole(u64),
 }
 
 impl Segment<'_> {
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Literal(bytes) => bytes.len() as u64,
@@ -87,50 +87,50 @@ impl Segment<'_> {
         }
     }
 
-    /// Whether it has no bytes, which none that was decoded is.
+    /// Whether it has no bytes. Decoded segments always have some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A block of a large file in segments; or a hole of several whole blocks, which is the only segment then.
+/// A block of a large file in segments, or several blocks that are one hole and one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch<'a> {
     /// Its offset is a multiple of [`block_bytes`].
     pub place: Place,
-    /// End to end; all of the block.
+    /// Consecutive segments that cover the whole block.
     pub segments: Vec<Segment<'a>>,
 }
 
 impl<'a> Patch<'a> {
-    /// Whether there is nothing in it but a hole, so that whole blocks are one.
+    /// Whether it is entirely a hole.
     pub fn is_hole(&self) -> bool {
         matches!(self.segments[..], [Segment::Hole(_)])
     }
 
-    /// Bytes of the file that it makes.
+    /// Returns how many bytes of the file it covers.
     pub fn len(&self) -> u64 {
         self.segments.iter().map(Segment::len).sum()
     }
 
-    /// Whether it makes none, which none that was decoded does.
+    /// Whether it covers no bytes. Decoded patches always cover some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that are not in holes.
+    /// Returns how many bytes are outside of holes.
     pub fn data(&self) -> u64 {
         let data = |segment: &&Segment<'_>| !matches!(segment, Segment::Hole(_));
         self.segments.iter().filter(data).map(Segment::len).sum()
     }
 
-    /// Bytes that are kept.
+    /// Returns how many bytes are kept from the basis.
     pub fn kept(&self) -> u64 {
         let kept = |segment: &Segment<'_>| if let Segment::Kept(len) = segment { *len } else { 0 };
         self.segments.iter().map(kept).sum()
     }
 
-    /// The frame.
+    /// Encodes the frame.
     pub fn encode(&self) -> Vec<u8> {
         let literal =
             |segment: &Segment<'_>| if matches!(segment, Segment::Literal(_)) { segment.len() } else { 0 };
@@ -156,10 +156,9 @@ impl<'a> Patch<'a> {
         frame
     }
 
-    /// Reads a patch's body.
+    /// Decodes the body of a patch.
     ///
-    /// # Errors
-    /// When it is not exactly one block, or a hole of several.
+    /// # Errors If it is not exactly one block, or a hole of several.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         Self::read(Reader::new(body)).map_err(|source| WireError::Malformed { what: "Patch", source })
     }
@@ -196,54 +195,53 @@ impl<'a> Patch<'a> {
 /// One chunk of the source's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPart<'a> {
-    /// Its first bytes: those of the basis from this offset on, so many.
+    /// Offset and length in the basis of its first bytes.
     pub copied: Option<(u64, u32)>,
     /// Its other bytes.
     pub literal: &'a [u8],
 }
 
 impl ChunkPart<'_> {
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub fn len(&self) -> u64 {
         self.copied.map_or(0, |(_, len)| u64::from(len)) + self.literal.len() as u64
     }
 
-    /// Whether it has no bytes, which none that was decoded is.
+    /// Whether it has no bytes. Decoded chunks always have some.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Chunks of a large file, end to end.
+/// Consecutive chunks of a large file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks<'a> {
-    /// Where the first one belongs.
+    /// The place of the first chunk.
     pub place: Place,
     /// One or more.
     pub chunks: Vec<ChunkPart<'a>>,
 }
 
 impl<'a> Chunks<'a> {
-    /// Bytes of the file in all chunks.
+    /// Returns how many bytes of the file all chunks cover.
     pub fn len(&self) -> u64 {
         self.chunks.iter().map(ChunkPart::len).sum()
     }
 
-    /// Whether there is no chunk, which there is in all that were decoded.
+    /// Whether there is no chunk. Decoded frames always have one.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Bytes that are copied.
+    /// Returns how many bytes are copied from the basis.
     pub fn copied(&self) -> u64 {
         self.chunks.iter().filter_map(|chunk| chunk.copied).map(|(_, len)| u64::from(len)).sum()
     }
 
-    /// Reads the body of a frame of chunks.
+    /// Decodes the body of a frame of chunks.
     ///
-    /// # Errors
-    /// When they are not within the file, or one is longer than a chunk can be. Where they are in the basis is not checked: only who has
-    /// it knows how long it is.
+    /// # Errors If they are not within the file, or one is longer than the longest chunk. Offsets in the basis are not
+    /// checked, because only its owner knows its length.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         Self::read(Reader::new(body)).map_err(|source| WireError::Malformed { what: "Chunks", source })
     }
@@ -269,7 +267,7 @@ impl<'a> Chunks<'a> {
     }
 }
 
-/// Where a chunk's first bytes are in the basis, and how many they are if not all. Offsets count from that of the copy before.
+/// Reads the range of the basis that a chunk begins with. Offsets are relative to the copy before.
 fn read_copied(
     reader: &mut Reader<'_>,
     tag: u64,
@@ -300,7 +298,7 @@ pub struct ChunksBuilder {
 }
 
 impl ChunksBuilder {
-    /// Appends a chunk: the bytes that are copied from the basis, if any, and those that are not.
+    /// Appends a chunk: its range of the basis, if any, and its literal bytes.
     pub fn push(&mut self, copied: Option<(u64, u32)>, literal: &[u8]) {
         let len = copied.map_or(0, |(_, len)| u64::from(len)) + literal.len() as u64;
         let tag = match copied {
@@ -321,7 +319,7 @@ impl ChunksBuilder {
         self.len += len;
     }
 
-    /// Bytes of the file in all chunks.
+    /// Returns how many bytes of the file all chunks cover.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -331,13 +329,13 @@ impl ChunksBuilder {
         self.count == 0
     }
 
-    /// Whether one more chunk of which so much is not copied may be put in.
+    /// Whether one more chunk with these literal bytes fits.
     pub fn has_room(&self, literal: &[u8]) -> bool {
         let room = self.literal.len() + literal.len() <= MAX_BLOCK_BYTES && self.len < FRAME_LEN;
         self.is_empty() || self.count < MAX_PARTS && room
     }
 
-    /// The frame.
+    /// Encodes the frame.
     pub fn finish(self, place: &Place) -> Vec<u8> {
         let mut frame = Vec::with_capacity(HEADER_BYTES + 40 + self.parts.len() + self.literal.len());
         begin_frame(&mut frame, CHUNKS);
@@ -350,7 +348,7 @@ impl ChunksBuilder {
     }
 }
 
-/// A part of a frame, before its bytes are taken.
+/// A part of a frame before its bytes are assigned.
 struct Part<T> {
     tag: u64,
     len: u64,
