@@ -1,4 +1,4 @@
-//! Two listings of one directory → what to do. Pure: no file system, no network, no clock.
+//! Compares two listings of one directory and decides what to do. Pure: no file system, no network, no clock.
 
 use std::cmp::Ordering;
 
@@ -14,60 +14,61 @@ use crate::{
     },
 };
 
-/// What decides whether two entries are the same.
+/// The rules by which two entries count as equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Policy {
-    /// Remove what the source does not have.
+    /// Remove entries that the source does not have.
     pub delete: bool,
     /// Owner and group are compared.
     pub owners: bool,
-    /// The user of the process that writes. A file that another one can write to gets no owner, set-id bits or capabilities, but new content with them.
+    /// The user of the process that writes. A file that another user can write to gets an owner, set-id bits or
+    /// capabilities only with new content.
     pub user: Owner,
     /// Modes are compared.
     pub permissions: bool,
-    /// Modification times are kept. Where they are not, a file's time still tells whether its content may differ; that of anything else
-    /// says nothing.
+    /// Modification times are kept. If not, only a file's time is compared, because it shows whether the content may
+    /// differ.
     pub times: bool,
     /// Extended attributes of these kinds are compared.
     pub attrs: Classes,
-    /// Which files take part.
+    /// The sizes of files that take part.
     pub sizes: SizeLimits,
-    /// How much the metadata of a file says of its content.
+    /// How far metadata decides that contents are equal.
     pub content: Content,
 }
 
-/// How much the metadata of a file says of its content.
+/// Says how far a file's metadata decides that contents are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Content {
-    /// Size and modification time tell whether it may differ.
+    /// Equal size and modification time mean equal content.
     #[default]
     Trusted,
-    /// Only another size says that it differs; else it has to be compared.
+    /// Another size means another content; with equal sizes, contents are compared.
     Compared,
-    /// It is compared whatever the metadata says.
+    /// Contents are compared whatever the metadata says.
     Verified,
 }
 
 impl Policy {
-    /// Whether two directories are the same with all that is below them.
+    /// Whether two directories are equal with everything below them.
     pub fn same(&self, a: &TreeDigest, b: &TreeDigest) -> bool {
-        // Digests say nothing of contents.
+        // Digests do not cover contents.
         self.content == Content::Trusted
             && a.entries == b.entries
             && (!self.owners || a.owners == b.owners)
-            // Where not all kinds of attributes can be set, these may differ for ever; the listings then tell what matters.
+            // If some kinds of attributes cannot be set, their digests may differ for ever. The listings then decide.
             && (self.attrs.is_empty() || a.attrs == b.attrs)
     }
 }
 
 impl Policy {
-    /// The mode that an entry gets.
+    /// Returns the mode that an entry gets.
     fn mode_of(&self, entry: &Entry<'_>) -> u16 {
         kept_mode(entry.kind, &entry.meta, self.owners || entry.meta.owner == self.user)
     }
 
-    /// Whether the sink's file would get the owner, set-id bits or capabilities of the source's although another user can write to it, and so may have put
-    /// anything into it whose length and time are the same.
+    /// Whether the sink's file would get the source's owner, set-id bits or capabilities although another user could
+    /// have written its content.
     fn vouches(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         if !matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. })) {
             return false;
@@ -81,37 +82,37 @@ impl Policy {
     }
 }
 
-/// What is not the run's to change among the entries of one of the sink's directories.
+/// The entries of one of the sink's directories that the run must leave alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Spared<'a> {
     /// The directory.
     pub dir: &'a RelPath,
     /// The source's rules for it.
     pub rules: Option<&'a Rules>,
-    /// Which files take part.
+    /// The sizes of files that take part.
     pub sizes: SizeLimits,
-    /// What the owner of the sink's tree excludes.
+    /// Patterns that the owner of the sink's tree excludes.
     pub owner: &'a Filter,
 }
 
 impl Spared<'_> {
-    /// Whether an entry of the source's is not to be written: its name, or the file that it is a link of, is excluded here.
+    /// Whether an entry of the source must not be written: its name, or the file that it links to, is excluded here.
     pub fn forbids(&self, entry: &Entry<'_>) -> bool {
         self.owner.excludes(self.dir, entry.name, entry.kind == Kind::Dir) || self.forbids_target(entry)
     }
 
-    /// Whether an entry of the source's is a hard link of a file that is excluded here.
+    /// Whether an entry of the source is a hard link to a file that is excluded here.
     pub fn forbids_target(&self, entry: &Entry<'_>) -> bool {
         let Kind::HardLink { to } = entry.kind else { return false };
         !self.owner.is_empty() && RelPath::parse(to).is_ok_and(|path| self.owner.excludes_path(&path))
     }
 
-    /// Whether nothing is spared for sure.
+    /// Whether these rules spare no entry.
     pub fn is_nothing(&self) -> bool {
         self.rules.is_none() && self.sizes == SizeLimits::default()
     }
 
-    /// Whether an entry of the sink's that the source does not have stays.
+    /// Whether an entry of the sink that the source does not have stays.
     pub fn holds(&self, entry: &Entry<'_>) -> bool {
         self.sizes.exclude(entry.kind) || self.by_rules(entry)
     }
@@ -122,14 +123,14 @@ impl Spared<'_> {
     }
 }
 
-/// One thing to do with an entry of the source's listing.
+/// One action on an entry of the source's listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The sink has nothing of this name.
+    /// The sink has no entry of this name.
     Create,
-    /// The sink has something of another kind, or a symbolic link or device that differs.
+    /// The sink has an entry of another kind, or a symbolic link or device that differs.
     Replace {
-        /// What the sink has is a directory.
+        /// The sink's entry is a directory.
         was_dir: bool,
     },
     /// A regular file at both ends whose content may differ.
@@ -141,31 +142,31 @@ pub enum Step {
 /// A directory at both ends, to be compared in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
-    /// Which of the source's directories, counted among the directories of its listing.
+    /// The source's directory, as an index among the directories of its listing.
     pub source: u32,
-    /// Which of the sink's; `None` where the sink will only get it.
+    /// The sink's directory; `None` if the run will create it.
     pub sink: Option<u32>,
-    /// The entry's place in the source's listing.
+    /// The entry's index in the source's listing.
     pub index: u32,
 }
 
-/// What to do in one directory. Indices are places in the listings, ascending.
+/// The actions in one directory. Indices refer to the listings, and ascend.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DirPlan {
-    /// Entries of the source's listing that need something done.
+    /// Entries of the source's listing with an action.
     pub steps: Vec<(u32, Step)>,
     /// Entries of the sink's listing that the source does not have.
     pub deletes: Vec<u32>,
-    /// Those of them that are not deleted, but moved to another directory.
+    /// Entries of `deletes` that are moved to another directory instead.
     pub moved: Vec<u32>,
-    /// Directories to look into.
+    /// Directories to compare in turn.
     pub pairs: Vec<Pair>,
-    /// Entries of the source's listing: files whose content has to be compared before it is known what to do with them.
+    /// Files of the source's listing whose contents have to be compared before an action is chosen.
     pub checks: Vec<u32>,
 }
 
 impl DirPlan {
-    /// Sets what to do with an entry of the source's listing.
+    /// Sets the action for an entry of the source's listing.
     pub fn set_step(&mut self, index: u32, step: Option<Step>) {
         let found = self.steps.binary_search_by_key(&index, |(at, _)| *at);
         match (found, step) {
@@ -176,13 +177,13 @@ impl DirPlan {
         }
     }
 
-    /// What is done with the source's entry at this place.
+    /// Returns the action for the source's entry at this index.
     pub fn step(&self, index: u32) -> Option<Step> {
         let at = self.steps.binary_search_by_key(&index, |(at, _)| *at).ok()?;
         Some(self.steps[at].1)
     }
 
-    /// Whether the directory's own entries change, and with them its modification time.
+    /// Whether the directory's own entries change, and so its modification time.
     pub fn changes_entries(&self) -> bool {
         !(self.deletes.is_empty() && self.moved.is_empty())
             || self.steps.iter().any(|(_, step)| *step != Step::Meta)
@@ -191,8 +192,8 @@ impl DirPlan {
 
 /// Compares the two listings of one directory.
 ///
-/// A file of the source that the size limits leave out stands for whatever the sink has of that name, and so protects it.
-/// Entries that are missing in an incomplete listing of the source are not deleted: nobody knows that they are gone.
+/// A file of the source outside the size limits protects the sink's entry of that name. Nothing is deleted for missing
+/// in an incomplete listing of the source.
 pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy, spared: Spared<'_>) -> DirPlan {
     let delete = policy.delete && source.is_complete();
     let mut plan = DirPlan::default();
@@ -230,8 +231,8 @@ impl DirPlan {
     fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy, spared: Spared<'_>) {
         let (Some(a), Some(b)) = (here.entry, there.entry) else { return };
         if !a.kind.same_kind(&b.kind) && spared.by_rules(&b) {
-            // The rules leave out a directory and not the file of its name, or the other way round. It stays, and what cannot be
-            // made beside it is a failure that names it.
+            // The rules exclude a directory but not the file of its name, or the reverse. It stays, and an entry that
+            // cannot be made beside it is a failure that names it.
             return self.create(here);
         }
         let step = step(&a, &b, policy);
@@ -256,7 +257,7 @@ impl DirPlan {
     }
 }
 
-/// What makes the sink's entry the source's, if anything has to.
+/// Returns the action that makes the sink's entry equal to the source's, if one is needed.
 pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
     let replace = Step::Replace { was_dir: sink.kind == Kind::Dir };
     let same_mtime = source.meta.mtime == sink.meta.mtime;

@@ -21,7 +21,7 @@ use fearless_simd::{Level, dispatch, i16x32, prelude::*, u8x64};
 pub(super) const WINDOW: usize = 176;
 /// Bytes before a position that its judgement is a hash of.
 pub(super) const JUDGED: usize = 64;
-/// One position in so many passes the filter, for data without repetition.
+/// One position in this many passes the filter, for data without repetition.
 pub(super) const FILTER_RATE: u64 = 1024;
 
 /// Positions looked at in one step, and the distance between the three groups of words.
@@ -48,10 +48,10 @@ const KEYS: [u64; 9] = [
     0x9216_D5D9_8979_FB1B,
 ];
 
-/// The first position in `from..=bytes.len()` that passes the filter and that `accept` takes.
+/// Finds the first position in `from..=bytes.len()` that passes the filter and that `accept` accepts.
 ///
-/// A position is a count of bytes, and is judged by those before it; `from` must be at least [`WINDOW`].
-/// `accept` is called with positions in ascending order, each with its judgement.
+/// A position is a count of bytes, judged by the bytes before it; `from` must be at least [`WINDOW`]. `accept` gets
+/// positions in ascending order, each with its judgement.
 pub(super) fn find(bytes: &[u8], from: usize, mut accept: impl FnMut(usize, u64) -> bool) -> Option<usize> {
     find_at(Level::new(), bytes, from, &mut accept)
 }
@@ -70,10 +70,10 @@ fn find_at(
     }
 }
 
-/// How far the vector loop came.
+/// The result of the vector loop.
 enum Scan {
     Found(usize),
-    /// The first position not looked at: fewer than a whole step are left.
+    /// The first position that was not checked: less than a whole step is left.
     Rest(usize),
 }
 
@@ -90,9 +90,9 @@ fn steps<S: Simd>(simd: S, bytes: &[u8], from: usize, accept: &mut impl FnMut(us
     }
 }
 
-/// The first step from `at` on in which a position passes, or the first position after the last whole step.
+/// Finds the first step from `at` on in which a position passes, or the first position after the last whole step.
 ///
-/// Nothing is called from this loop: a call would move all that it holds from registers to memory and back at each step.
+/// The loop calls nothing, because a call would move all its values from registers to memory and back at each step.
 #[inline(always)]
 fn next_hits<S: Simd>(simd: S, bytes: &[u8], mut at: usize) -> (usize, Option<Hits>) {
     if !has_step(bytes, at) {
@@ -115,13 +115,13 @@ fn next_hits<S: Simd>(simd: S, bytes: &[u8], mut at: usize) -> (usize, Option<Hi
     (at, None)
 }
 
-/// Words are read as little-endian, which vectors do only where the machine is.
+/// Reads words as little-endian, which vectors do only on machines that are.
 #[inline(always)]
 fn has_step(bytes: &[u8], at: usize) -> bool {
     cfg!(target_endian = "little") && at + STEP <= bytes.len() + 1
 }
 
-/// The groups that start at the 32 even, and at the 32 odd offsets from `start`.
+/// Loads the groups that start at the 32 even, and at the 32 odd offsets from `start`.
 #[inline(always)]
 fn groups<S: Simd>(simd: S, bytes: &[u8], start: usize) -> (i16x32<S>, i16x32<S>) {
     let bytes = &bytes[start..start + SPAN];
@@ -141,7 +141,7 @@ fn words<S: Simd>(simd: S, bytes: &[u8]) -> i16x32<S> {
     u8x64::from_slice(simd, bytes).bitcast()
 }
 
-/// Offsets of a step's positions that passed, in ascending order.
+/// Yields the offsets of a step's positions that passed, in ascending order.
 struct Hits {
     even: u64,
     odd: u64,
@@ -161,7 +161,7 @@ impl Iterator for Hits {
     }
 }
 
-/// The filter for one position: the definition that the vectors must agree with.
+/// Applies the filter to one position. Vectors must agree with this definition.
 fn passes(bytes: &[u8], at: usize) -> bool {
     let word = |offset: usize| i16::from_le_bytes([bytes[offset], bytes[offset + 1]]);
     let pair = |a: usize, b: usize| word(a).wrapping_add(word(b).wrapping_mul(WEIGHTS[0]));
@@ -173,7 +173,7 @@ fn passes(bytes: &[u8], at: usize) -> bool {
     newest.wrapping_add(older.wrapping_add(oldest.wrapping_mul(WEIGHTS[2])).wrapping_mul(WEIGHTS[3])) < BELOW
 }
 
-/// A hash of the [`JUDGED`] bytes before `at`, even over 0..2^64.
+/// Hashes the [`JUDGED`] bytes before `at`, evenly over 0..2^64.
 fn judge(bytes: &[u8], at: usize) -> u64 {
     let (words, _) = bytes[at - JUDGED..at].as_chunks::<8>();
     let keyed = |i: usize| u64::from_le_bytes(words[i]) ^ KEYS[i];
@@ -181,7 +181,7 @@ fn judge(bytes: &[u8], at: usize) -> u64 {
     fold(a.wrapping_add(b), c.wrapping_add(d) ^ KEYS[8])
 }
 
-/// Both halves of the 128-bit product, combined.
+/// Combines both halves of the 128-bit product.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ (product >> 64) as u64
@@ -192,7 +192,7 @@ mod tests {
     use super::super::testing::{noise, text};
     use super::*;
 
-    /// Every position that passes, with its judgement, as this level of vectors sees it.
+    /// Returns every position that passes, with its judgement, as this level of vectors computes it.
     fn all(level: Level, bytes: &[u8], from: usize) -> Vec<(usize, u64)> {
         let mut all = Vec::new();
         let found = find_at(level, bytes, from, &mut |at, judgement| {

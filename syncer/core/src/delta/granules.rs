@@ -1,11 +1,11 @@
-//! A file that the sink has, in parts of equal size end to end: what is compared where bytes are expected at the place that they had.
+//! A file of the sink in granules: parts of equal size, compared at the offsets that they have.
 
 use blake3::hazmat::ChainingValue;
 
 use super::name::{Name as _, ShortName};
 use crate::hash::{MAX_BLOCK_BYTES, granule_value};
 
-/// The names of a file's granules, all of them or some that follow on each other: the first bytes of what each contributes to the file's hash.
+/// Names of all granules of a file, or of consecutive ones: the first bytes of each granule's part in the file's hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granules {
     file_len: u64,
@@ -15,8 +15,8 @@ pub struct Granules {
 }
 
 impl Granules {
-    /// Takes the names of a file of `file_len` bytes in granules of `bytes` bytes, a power of two up to a block; the first is of the granule at
-    /// `start`. `None` if they are not those of whole blocks, or go beyond the file.
+    /// Takes the names of a file of `file_len` bytes in granules of `bytes` bytes, a power of two up to a block, from
+    /// the one at `start` on. `None` if they do not cover whole blocks, or go beyond the file.
     #[must_use]
     pub fn new(file_len: u64, bytes: u64, start: u64, names: Vec<ShortName>) -> Option<Self> {
         let fits = bytes.is_power_of_two() && (1024..=MAX_BLOCK_BYTES as u64).contains(&bytes);
@@ -27,51 +27,51 @@ impl Granules {
         (is_cut_right(granules.end()) || granules.is_to_the_end()).then_some(granules)
     }
 
-    /// Whether `more` are names of the same file that follow on these.
+    /// Whether `more` are the next names of the same file.
     #[must_use]
     pub fn are_followed_by(&self, more: &Self) -> bool {
         let same = (more.file_len, more.bytes) == (self.file_len, self.bytes);
         same && more.start == self.end() && !self.is_to_the_end()
     }
 
-    /// The place of the first granule in the file.
+    /// Returns the offset of the first granule.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Where the last granule ends.
+    /// Returns the offset at which the last granule ends.
     #[must_use]
     pub fn end(&self) -> u64 {
         (self.start + self.names.len() as u64 * self.bytes as u64).min(self.file_len)
     }
 
-    /// Whether no more follow.
+    /// Whether these names reach the file's end.
     #[must_use]
     pub fn is_to_the_end(&self) -> bool {
         self.end() == self.file_len
     }
 
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// The length of a granule in bytes; the last one may be shorter.
+    /// Returns the length of a granule in bytes; the last one may be shorter.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The names, in the file's order.
+    /// Returns the names, in the file's order.
     #[must_use]
     pub fn names(&self) -> &[ShortName] {
         &self.names
     }
 
-    /// How many of the first bytes of `granule`, which is at `offset`, the file has there: all, none, or, where it ends within the granule,
-    /// those before its end. `value` is the granule's own.
+    /// Returns how many of the first bytes of `granule`, at `offset`, the file has there: all, none, or those before
+    /// its end if it ends within the granule. `value` is the granule's own.
     #[must_use]
     pub fn kept(&self, granule: &[u8], offset: u64, value: &ChainingValue) -> usize {
         let nth = offset.checked_sub(self.start).map(|beyond| (beyond / self.bytes as u64) as usize);
@@ -87,7 +87,7 @@ impl Granules {
     }
 }
 
-/// The name of a granule with this value.
+/// Returns the name of a granule with this value.
 #[must_use]
 pub fn named(value: &ChainingValue) -> ShortName {
     ShortName::of(&blake3::Hash::from_bytes(*value))

@@ -19,24 +19,24 @@ use super::name::{ChunkName, Name, ShortName};
 
 const HEADER: usize = 13;
 
-/// Keeps the root of a list apart from every other use of BLAKE3, the hashes of chunks included.
+/// Separates the root of a list from every other use of BLAKE3, including the hashes of chunks.
 const ROOT_CONTEXT: &str = "volferry 2026-11-20 root of a chunk list v1";
 
-/// Bytes that are not a list.
+/// Reports bytes that are not a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ListError {
     /// The header is cut off.
     #[error("a chunk list of {0} bytes has no room for its header")]
     NoHeader(usize),
-    /// The names are of another length than the reader asked for.
+    /// The names have another length than the reader requested.
     #[error("names of {found} bytes in a chunk list that should have names of {expected}")]
     NameLength {
-        /// Bytes of a name as the header has it.
+        /// Length of a name in bytes by the header.
         found: u8,
-        /// Bytes of a name as the reader wants it.
+        /// Length of a name in bytes that the reader requested.
         expected: usize,
     },
-    /// Sizes that nothing is cut to.
+    /// Sizes that data cannot be cut to.
     #[error(transparent)]
     Sizes(#[from] ChunkSizesError),
     /// The last record is cut off.
@@ -55,13 +55,13 @@ pub enum ListError {
 /// One chunk of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<N = ChunkName> {
-    /// What it is called.
+    /// Its name.
     pub name: N,
     /// Its length in bytes, never 0.
     pub len: u32,
 }
 
-/// The chunks that a file consists of, end to end.
+/// The consecutive chunks of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkList<N = ChunkName> {
     sizes: ChunkSizes,
@@ -69,27 +69,27 @@ pub struct ChunkList<N = ChunkName> {
     len: u64,
 }
 
-/// What stands for a file's bytes as a whole: equal for two files only if their bytes are.
+/// The hash of a whole file over its list: equal for two files only if their bytes are.
 ///
-/// It is a hash of the chunks' 32-byte hashes and lengths, which both ends need anyway, so that nothing is hashed twice. Of a file that is
-/// a single chunk it is that chunk's hash.
+/// It covers the chunks' 32-byte hashes and lengths, so that nothing is hashed twice. For a file of a single chunk it
+/// is that chunk's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root(pub blake3::Hash);
 
 impl<N: Name> ChunkList<N> {
-    /// The sizes that the file was cut to.
+    /// Returns the sizes that the file was cut to.
     #[must_use]
     pub fn sizes(&self) -> ChunkSizes {
         self.sizes
     }
 
-    /// The chunks, in the file's order.
+    /// Returns the chunks, in the file's order.
     #[must_use]
     pub fn chunks(&self) -> &[Chunk<N>] {
         &self.chunks
     }
 
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.len
@@ -109,10 +109,9 @@ impl<N: Name> ChunkList<N> {
         }
     }
 
-    /// Reads a list that is all of `bytes`, from a peer or a disk that may not be trusted.
+    /// Decodes a list that is all of `bytes`, from an untrusted peer or disk.
     ///
-    /// # Errors
-    /// When `bytes` are not what [`Self::encode`] writes. No more is allocated than twice the length of `bytes`.
+    /// # Errors If `bytes` are not an encoding of [`Self::encode`]. At most twice the length of `bytes` is allocated.
     pub fn decode(bytes: &[u8]) -> Result<Self, ListError> {
         let Some((header, records)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(ListError::NoHeader(bytes.len()));
@@ -156,7 +155,7 @@ impl<N: Name> ChunkList<N> {
 }
 
 impl ChunkList {
-    /// The list as it crosses the wire.
+    /// Returns the encoding that crosses the wire.
     #[must_use]
     pub fn short(&self) -> ChunkList<ShortName> {
         let chunks = self.chunks.iter().map(|chunk| Chunk { name: chunk.name.into(), len: chunk.len });
@@ -164,12 +163,12 @@ impl ChunkList {
     }
 }
 
-/// Bytes that hold any length up to the maximum.
+/// Returns how many bytes hold any length up to the maximum.
 fn len_width(sizes: ChunkSizes) -> usize {
     (u32::BITS - sizes.max().leading_zeros()).div_ceil(8) as usize
 }
 
-/// Makes a list, and its root, from chunks whose hashes are known.
+/// Builds a list and its root from chunks whose hashes are known.
 #[derive(Debug)]
 pub struct ListBuilder {
     list: ChunkList,
@@ -178,7 +177,7 @@ pub struct ListBuilder {
 }
 
 impl ListBuilder {
-    /// An empty list.
+    /// Starts with an empty list.
     #[must_use]
     pub fn new(sizes: ChunkSizes) -> Self {
         let mut root = Box::new(blake3::Hasher::new_derive_key(ROOT_CONTEXT));
@@ -196,7 +195,7 @@ impl ListBuilder {
         self.list.push(Chunk { name: ChunkName::of(hash), len });
     }
 
-    /// The list, and the root of the file.
+    /// Returns the list, and the root of the file.
     #[must_use]
     pub fn finish(self) -> (ChunkList, Root) {
         let root = if self.list.chunks.len() > 1 { self.root.finalize() } else { self.latest };
@@ -204,7 +203,7 @@ impl ListBuilder {
     }
 }
 
-/// Cuts a file that comes as a stream, and lists its chunks.
+/// Cuts a file that arrives as a stream, and lists its chunks.
 #[derive(Debug)]
 pub struct Lister {
     chunker: Chunker,
@@ -212,13 +211,13 @@ pub struct Lister {
 }
 
 impl Lister {
-    /// At the start of a file.
+    /// Starts at the start of a file.
     #[must_use]
     pub fn new(sizes: ChunkSizes) -> Self {
         Self { chunker: Chunker::new(sizes), builder: ListBuilder::new(sizes) }
     }
 
-    /// Adds the chunk that `bytes` begin with and returns its length; arguments and `None` as in
+    /// Adds the chunk at the start of `bytes` and returns its length. Arguments and `None` are those of
     /// [`Chunker::next_cut`].
     pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<usize> {
         let cut = self.chunker.next_cut(bytes, last)?;
@@ -226,14 +225,14 @@ impl Lister {
         Some(cut)
     }
 
-    /// The list, and the root of the file.
+    /// Returns the list, and the root of the file.
     #[must_use]
     pub fn finish(self) -> (ChunkList, Root) {
         self.builder.finish()
     }
 }
 
-/// The list and the root of a file that is at hand as a whole.
+/// Lists a file that is in memory as a whole, and returns its root.
 #[must_use]
 pub fn list(mut bytes: &[u8], sizes: ChunkSizes) -> (ChunkList, Root) {
     let mut lister = Lister::new(sizes);

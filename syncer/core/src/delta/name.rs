@@ -23,16 +23,16 @@ pub struct ShortName([u8; 8]);
 
 /// A prefix of a BLAKE3 hash.
 pub trait Name: Copy + Eq + fmt::Debug {
-    /// Its length in bytes.
+    /// Length in bytes.
     const LEN: usize;
 
-    /// The name of a chunk with this hash.
+    /// Returns the name of a chunk with this hash.
     fn of(hash: &blake3::Hash) -> Self;
 
-    /// The first [`Self::LEN`] bytes of `bytes`, or `None` if there are fewer.
+    /// Takes the first [`Self::LEN`] bytes of `bytes`. `None` if there are fewer.
     fn from_prefix(bytes: &[u8]) -> Option<Self>;
 
-    /// Its bytes.
+    /// Returns its bytes.
     fn as_bytes(&self) -> &[u8];
 }
 
@@ -75,7 +75,7 @@ impl From<ChunkName> for ShortName {
 }
 
 impl ShortName {
-    /// As a number, which is as evenly spread as the hash is.
+    /// Returns it as a number, which is as evenly spread as the hash.
     pub(super) fn number(self) -> u64 {
         u64::from_be_bytes(self.0)
     }

@@ -1,13 +1,13 @@
-//! Makes the bytes that tests and benches compare: the same for ever.
+//! Makes bytes for tests and benches, the same ones in every version.
 
-/// Bytes without repetition.
+/// Makes bytes without repetition.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// Words of a small vocabulary, in lines.
+/// Makes lines of words from a small vocabulary.
 pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let words = noise(seed, len);
     let mut text = Vec::with_capacity(3 * len);

@@ -1,8 +1,8 @@
-//! A buffer between bytes that arrive in any pieces and chunks that are taken off its front.
+//! Buffers bytes that arrive in any pieces, so that whole chunks can be taken from the front.
 
 use super::chunk::ChunkSizes;
 
-/// Bytes in one piece: new ones are put behind, whole chunks are taken away in front.
+/// A contiguous buffer: new bytes are appended, whole chunks are taken from the front.
 #[derive(Debug)]
 pub struct Window {
     buffer: Vec<u8>,
@@ -11,7 +11,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Room for any chunk of these sizes and as much again, or for all of a file of `file_len` bytes if it is shorter.
+    /// Allocates room for any chunk of these sizes and as much again, or for a whole file of `file_len` bytes if that
+    /// is shorter.
     #[must_use]
     pub fn new(sizes: ChunkSizes, file_len: u64) -> Self {
         let room = 2 * sizes.max() as usize;
@@ -19,13 +20,13 @@ impl Window {
         Self { buffer: vec![0; room], start: 0, end: 0 }
     }
 
-    /// The bytes that are there.
+    /// Returns the buffered bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Where the next bytes go: at least a fourth of the window, while no chunk is left in it to be taken.
+    /// Returns the room for the next bytes: at least a fourth of the window, as long as it contains no complete chunk.
     pub fn spare(&mut self) -> &mut [u8] {
         if self.start == self.end || self.buffer.len() - self.end < self.buffer.len() / 4 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -34,13 +35,13 @@ impl Window {
         &mut self.buffer[self.end..]
     }
 
-    /// Says that the first `len` bytes of [`Self::spare`] were filled.
+    /// Marks the first `len` bytes of [`Self::spare`] as filled.
     pub fn filled(&mut self, len: usize) {
         debug_assert!(len <= self.buffer.len() - self.end, "more bytes than there was room for");
         self.end += len;
     }
 
-    /// Takes `len` bytes away in front.
+    /// Takes `len` bytes from the front.
     pub fn consume(&mut self, len: usize) {
         debug_assert!(len <= self.end - self.start, "more bytes than there are");
         self.start += len;

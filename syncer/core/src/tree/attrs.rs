@@ -1,4 +1,5 @@
-//! Extended attributes of an entry, access control lists among them: which are kept, and their one canonical encoding.
+//! Extended attributes of an entry, including access control lists: decides which are kept, and encodes them in one
+//! way.
 
 use std::{ops::BitOr, sync::Arc};
 
@@ -7,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec::{DecodeError, Reader, put_bytes};
 
-/// The attributes of one entry, names and values, take at most this many bytes. Linux allows 64 KiB a value and 64 KiB of names.
+/// The most bytes of one entry's attributes, names and values. Linux allows 64 KiB a value and 64 KiB of names.
 pub const MAX_ATTRS_BYTES: usize = 1 << 20;
 
 /// The longest value (`XATTR_SIZE_MAX`).
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
 
-/// The access control list that decides who may use an entry, in the kernel's encoding.
+/// The access control list that decides access to an entry, in the kernel's encoding.
 pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-/// The access control list that entries made in a directory begin with.
+/// The access control list that new entries of a directory inherit.
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -23,7 +24,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 const XFS_ACCESS_ACL: &[u8] = b"trusted.SGI_ACL_FILE";
 const XFS_DEFAULT_ACL: &[u8] = b"trusted.SGI_ACL_DEFAULT";
 
-/// Kinds of attributes: what a process may read and set is decided for each of them.
+/// Kinds of attributes. Whether a process may read and set them is decided for each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Classes(u8);
@@ -35,23 +36,24 @@ impl Classes {
     pub const USER: Self = Self(1);
     /// POSIX access control lists.
     pub const ACL: Self = Self(2);
-    /// `security.capability`: what a program may do whoever starts it.
+    /// `security.capability`: the rights that a program has, independent of its user.
     pub const CAPABILITY: Self = Self(4);
     /// `trusted.*`, which only a process with `CAP_SYS_ADMIN` sees.
     pub const TRUSTED: Self = Self(8);
-    /// Every kind that there is.
+    /// Every kind.
     pub const EACH: [Self; 4] = [Self::USER, Self::ACL, Self::CAPABILITY, Self::TRUSTED];
     /// All of them.
     pub const ALL: Self = Self(15);
 
-    /// Those that a run is to keep. Access control lists go with permissions: each says what the other says.
+    /// Returns the kinds that a run keeps. Access control lists follow permissions, because each implies the other.
     pub fn wanted(preserve: &Preserve) -> Self {
         let xattrs = if preserve.xattrs { Self::USER | Self::CAPABILITY | Self::TRUSTED } else { Self::NONE };
         let acls = if preserve.acls && preserve.permissions { Self::ACL } else { Self::NONE };
         xattrs | acls
     }
 
-    /// The kind that an attribute is of; `None` for one that is never kept, such as a label of SELinux, or that another name is kept by.
+    /// Returns the kind of an attribute. `None` for one that is never kept, such as a label of SELinux, or that another
+    /// name covers.
     pub fn of(name: &[u8]) -> Option<Self> {
         match name {
             ACCESS_ACL | DEFAULT_ACL => Some(Self::ACL),
@@ -68,29 +70,29 @@ impl Classes {
         self == Self::NONE
     }
 
-    /// Whether all of `other` are among these.
+    /// Whether all kinds of `other` are among these.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Those in both.
+    /// Returns the kinds in both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that are not in `other`.
+    /// Returns the kinds that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// As a number that a format can hold.
+    /// Returns a number for use in formats.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Those of a number of [`Self::bits`]; `None` where it names a kind that there is not.
+    /// Reads a number of [`Self::bits`]. `None` if it names an unknown kind.
     pub fn from_bits(bits: u8) -> Option<Self> {
         Some(Self(bits)).filter(|classes| Self::ALL.contains(*classes))
     }
@@ -109,8 +111,8 @@ impl BitOr for Classes {
     }
 }
 
-/// Marks attributes of the sink of which those of the user have no values, since whoever reads them may not read the file. No peer's have
-/// it: it is of no kind.
+/// Marks attributes of the sink whose `user.*` values could not be read, because the process may not read the file. A
+/// peer's attributes never have it: it is of no kind.
 pub const UNREADABLE: &[u8] = b"unreadable";
 
 /// The attributes of an entry: names and values in the order of the names' bytes, in the encoding of `syncer/doc/wire.md`.
@@ -118,15 +120,14 @@ pub const UNREADABLE: &[u8] = b"unreadable";
 pub struct Attrs<'a>(&'a [u8]);
 
 impl<'a> Attrs<'a> {
-    /// Attributes that were encoded by this process.
+    /// Wraps attributes that this process encoded.
     pub const fn trusted(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Reads an encoding, and checks names, order and lengths.
+    /// Decodes attributes, and checks names, order and lengths.
     ///
-    /// # Errors
-    /// When the bytes are not attributes that may be kept.
+    /// # Errors If the bytes are not attributes that may be kept.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         if bytes.len() > MAX_ATTRS_BYTES {
             return Err(DecodeError::Overflow);
@@ -146,7 +147,7 @@ impl<'a> Attrs<'a> {
         Ok(Self(bytes))
     }
 
-    /// The encoding.
+    /// Returns the encoding.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
@@ -156,24 +157,24 @@ impl<'a> Attrs<'a> {
         self.0.is_empty()
     }
 
-    /// Names and values.
+    /// Yields names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut reader = Reader::new(self.0);
         std::iter::from_fn(move || read_attr(&mut reader).ok())
     }
 
-    /// Names and values of these kinds.
+    /// Yields names and values of these kinds.
     pub fn within(&self, classes: Classes) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         self.iter().filter(move |(name, _)| classes.hold(name))
     }
 
-    /// The kinds that there are.
+    /// Returns the kinds that occur.
     pub fn classes(&self) -> Classes {
         self.iter().filter_map(|(name, _)| Classes::of(name)).fold(Classes::NONE, BitOr::bitor)
     }
 
-    /// Whether `there`, at the sink, are the same attributes of these kinds. Values that the sink may not read are taken for what they
-    /// should be.
+    /// Whether `there`, at the sink, has the same attributes of these kinds. Values that the sink may not read count as
+    /// equal.
     pub fn same(&self, there: &Self, classes: Classes) -> bool {
         if classes.is_empty() || self == there {
             return true;
@@ -192,13 +193,12 @@ impl<'a> Attrs<'a> {
     }
 }
 
-/// [`Attrs`] that are kept beyond what they were read from.
-/// Copies share them.
+/// [`Attrs`] that outlive their input. Copies share them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttrsBuf(Option<Arc<[u8]>>);
 
 impl AttrsBuf {
-    /// To read them.
+    /// Borrows them for reading.
     pub fn as_attrs(&self) -> Attrs<'_> {
         Attrs(self.0.as_deref().unwrap_or_default())
     }
@@ -210,7 +210,7 @@ impl From<Attrs<'_>> for AttrsBuf {
     }
 }
 
-/// Appends an attribute; they have to come in the order of their names.
+/// Appends an attribute. Attributes must come in the order of their names.
 pub fn put_attr(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(name.len() as u8);
     out.extend_from_slice(name);

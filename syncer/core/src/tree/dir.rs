@@ -17,22 +17,22 @@ pub const ROOT: DirId = 0;
 pub struct Dir {
     /// Its entries.
     pub listing: Listing,
-    /// The directories among the entries have the numbers from here on, in the order of their names. Greater than the directory's own.
+    /// The number of its first subdirectory, greater than its own. The others follow in the order of their names.
     pub first_child: DirId,
-    /// Of this directory and all below it.
+    /// Of this directory and everything below it.
     pub digest: TreeDigest,
-    /// The text of its ignore files, where they count; empty if it has none.
+    /// The text of its ignore files, if the run uses them; empty if it has none.
     pub rules: Box<[u8]>,
-    /// Something in it is not part of the run, and so is not listed.
+    /// Some of its entries are excluded from the run, and so not listed.
     pub leaves_out: bool,
-    /// Its number in the file system.
+    /// Its inode number.
     pub inode: u64,
-    /// The stamp of each entry, where a scan takes stamps; else empty. See [`ScanOptions::stamps`].
+    /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
     pub stamps: Box<[u64]>,
 }
 
 impl Dir {
-    /// The names of the directories in it, with their numbers.
+    /// Yields the names of its subdirectories, with their numbers.
     pub fn children(&self) -> impl Iterator<Item = (&[u8], DirId)> {
         let dirs = self.listing.iter().filter(|entry| entry.kind == Kind::Dir);
         dirs.map(|entry| entry.name).zip(self.first_child..)
@@ -42,7 +42,7 @@ impl Dir {
 /// Sums over a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Entries, the root not among them.
+    /// Entries, without the root.
     pub entries: u64,
     /// Bytes of regular files.
     pub bytes: u64,
@@ -50,6 +50,6 @@ pub struct Totals {
     pub skipped: u64,
     /// Bytes of files that have holes, each rounded up to 64 KiB.
     pub sparse: u64,
-    /// The latest modification of any entry, the root among them.
+    /// The latest modification of any entry, including the root.
     pub newest: Time,
 }

@@ -1,4 +1,4 @@
-//! One entry of a tree: its name, what it is, and its metadata.
+//! One entry of a tree: its name, kind and metadata.
 
 use crate::{
     codec::{DecodeError, Reader, put_signed, put_varint},
@@ -8,7 +8,7 @@ use crate::{
 /// The longest target of a symbolic link, in bytes.
 pub const MAX_TARGET_BYTES: usize = 4096;
 
-/// A time of a file, in nanoseconds precision: that of its modification where nothing else is said.
+/// A time of a file in nanoseconds, by default that of its modification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Time {
     /// Seconds since 1970.
@@ -40,7 +40,8 @@ pub struct Meta {
     pub owner: Owner,
 }
 
-/// The mode of a copy: set-id bits of a file only go with its owner, who `is_given` to the copy or is its maker.
+/// Returns the mode of a copy. Set-id bits of a file are only kept with its owner, who `is_given` to the copy or is its
+/// maker.
 pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
     match matches!(kind, Kind::File { .. }) && !is_given {
         true => wanted.mode & !SET_IDS,
@@ -48,7 +49,7 @@ pub fn kept_mode(kind: Kind<'_>, wanted: &Meta, is_given: bool) -> u16 {
     }
 }
 
-/// What an entry is, with what only that kind has.
+/// The kind of an entry, with the data that only that kind has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A regular file of this many bytes.
@@ -75,12 +76,12 @@ pub enum Kind<'a> {
         /// Major and minor as `st_rdev` has them.
         rdev: u64,
     },
-    /// One more name of a file that another entry lists with its content and metadata: that with the smallest path.
+    /// A further name of a file that another entry lists: the entry with the smallest path.
     HardLink {
         /// The path of that entry from the root of the tree.
         to: &'a [u8],
     },
-    /// A socket, which is never sent: only the listings of a sink have it, so that it can be deleted or give way.
+    /// A socket, which is never sent. Only listings of a sink have it, so that it can be deleted or replaced.
     Socket,
 }
 
@@ -96,7 +97,7 @@ impl Kind<'_> {
 pub struct Entry<'a> {
     /// Its name: raw bytes, see [`check_name`](crate::tree::path::check_name).
     pub name: &'a [u8],
-    /// What it is.
+    /// Its kind.
     pub kind: Kind<'a>,
     /// Mode, time and owner.
     pub meta: Meta,
@@ -105,7 +106,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// One more name of the file at the path `to`. It has no metadata of its own.
+    /// Makes a further name of the file at the path `to`. It has no metadata of its own.
     pub fn hard_link(name: &'a [u8], to: &'a [u8]) -> Self {
         Self { name, kind: Kind::HardLink { to }, meta: Meta::default(), attrs: Attrs::default() }
     }
@@ -125,10 +126,9 @@ pub fn put_time(out: &mut Vec<u8>, time: Time) {
     put_varint(out, u64::from(time.nanos));
 }
 
-/// Reads what [`put_time`] wrote.
+/// Reads a time of [`put_time`].
 ///
-/// # Errors
-/// When it is no time.
+/// # Errors If it is not a time.
 pub fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
     let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
     match time.nanos {
@@ -137,10 +137,9 @@ pub fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
     }
 }
 
-/// Reads what [`put_meta`] wrote.
+/// Reads metadata of [`put_meta`].
 ///
-/// # Errors
-/// When a field is out of its range.
+/// # Errors If a field is out of its range.
 pub fn read_meta(reader: &mut Reader<'_>) -> Result<Meta, DecodeError> {
     let mode = reader.varint()?;
     let mtime = read_time(reader)?;

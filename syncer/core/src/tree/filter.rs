@@ -1,5 +1,5 @@
-//! Which entries a run leaves alone, by gitignore patterns. What is excluded is not listed at either end, so it is neither
-//! sent nor changed nor deleted.
+//! Decides by gitignore patterns which entries a run leaves alone. Excluded entries are not listed at either end, so
+//! they are neither sent nor changed nor deleted.
 
 use ignore::{
     Match,
@@ -9,21 +9,21 @@ use thiserror::Error;
 
 use crate::tree::{entry::Kind, path::RelPath};
 
-/// How many include, and how many exclude patterns there may be. A compiled one takes up to some 30 KB of memory.
+/// The most include patterns, and the most exclude patterns. A compiled one takes up to some 30 KB of memory.
 pub const MAX_PATTERNS: usize = 5000;
 
-/// Why patterns cannot be used.
+/// Says why patterns cannot be used.
 #[derive(Debug, Error)]
 pub enum FilterError {
-    /// One is not gitignore syntax.
+    /// A pattern is not gitignore syntax.
     #[error("the pattern `{pattern}` is not gitignore syntax")]
     Syntax {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The parser's error.
         source: ignore::Error,
     },
-    /// There are too many.
+    /// There are too many patterns.
     #[error("there are {0} patterns in a list, and there may be {MAX_PATTERNS}: join some")]
     TooMany(usize),
 }
@@ -33,28 +33,26 @@ pub enum FilterError {
 pub struct Filter {
     include: Option<Gitignore>,
     exclude: Option<Gitignore>,
-    /// What the owner of the destination excludes, which no pattern of the run takes back.
+    /// Patterns that the owner of the destination excludes. No pattern of the run overrides them.
     spare: Option<Gitignore>,
 }
 
 impl Filter {
     /// Compiles the patterns. An empty `include` includes everything.
     ///
-    /// # Errors
-    /// When a pattern cannot be read; the error names it.
+    /// # Errors If a pattern cannot be parsed; the error names it.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, FilterError> {
         Ok(Self { include: compile(include)?, exclude: compile(exclude)?, spare: None })
     }
 
-    /// Excludes what these patterns match, too, whatever the others say.
+    /// Excludes matches of these patterns, too, whatever the others say.
     ///
-    /// # Errors
-    /// When a pattern cannot be read; the error names it.
+    /// # Errors If a pattern cannot be parsed; the error names it.
     pub fn sparing(self, patterns: &[String]) -> Result<Self, FilterError> {
         Ok(Self { spare: compile(patterns)?, ..self })
     }
 
-    /// Whether the file at `path`, or a directory that it is in, is left alone.
+    /// Whether the file at `path`, or a directory above it, is excluded.
     pub fn excludes_path(&self, path: &RelPath) -> bool {
         let mut at = RelPath::root();
         let mut names = path.names().peekable();
@@ -68,13 +66,13 @@ impl Filter {
         false
     }
 
-    /// Whether nothing is left alone.
+    /// Whether no entry is excluded.
     pub fn is_empty(&self) -> bool {
         self.include.is_none() && self.exclude.is_none() && self.spare.is_none()
     }
 
-    /// Whether the entry `name` of the directory `dir` is left alone. The directory itself is not: a walk does not
-    /// enter excluded directories. Directories are always walked under an include list, for what may be in them.
+    /// Whether the entry `name` of the directory `dir` is excluded. The directory itself is not, because a walk does
+    /// not enter excluded directories. An include list does not exclude directories, because their entries may match.
     pub fn excludes(&self, dir: &RelPath, name: &[u8], is_dir: bool) -> bool {
         if self.is_empty() {
             return false;
@@ -89,12 +87,12 @@ impl Filter {
     }
 }
 
-/// The sizes, in bytes, of the files that take part in a run; all others are neither sent, changed nor deleted.
+/// The sizes, in bytes, of files that take part in a run. All other files are neither sent, changed nor deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimits {
-    /// Fewer do not.
+    /// Smaller files are left alone.
     pub min: u64,
-    /// More do not.
+    /// Larger files are left alone.
     pub max: u64,
 }
 
@@ -133,7 +131,8 @@ fn compile(patterns: &[String]) -> Result<Option<Gitignore>, FilterError> {
     builder.build().map(Some).map_err(|source| failed(&some_of(patterns), source))
 }
 
-/// Enough of the patterns to know them by: there may be thousands, and the message crosses to the peer.
+/// Returns enough of the patterns to recognise them, because there may be thousands and the message crosses to the
+/// peer.
 fn some_of(patterns: &[String]) -> String {
     let (shown, rest) = patterns.split_at(patterns.len().min(3));
     match rest.len() {

@@ -1,6 +1,6 @@
-//! Hard links of a scanned tree: the names of one file are found, one of them leads, and the others become links to it.
+//! Finds the hard links of a scanned tree. One name of a file leads, and the others become links to it.
 //!
-//! The leader is the name with the smallest path, by bytes, so both ends of a run choose the same one for the same tree.
+//! The leader is the name with the smallest path, by bytes, so both ends choose the same one for equal trees.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use crate::tree::{
     path::RelPath,
 };
 
-/// An entry's place in a tree.
+/// Directory and index of an entry in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// The directory that it is in.
     pub dir: DirId,
-    /// Its place in the directory's listing.
+    /// Its index in the directory's listing.
     pub index: u32,
 }
 
-/// An entry that has more than one name somewhere.
+/// A name of a file that has more than one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shared {
     /// Device, major number above minor.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Where it is.
+    /// The entry.
     pub place: Place,
 }
 
@@ -38,22 +38,21 @@ pub struct Group {
     pub leader: RelPath,
     /// All names in the order of their paths; the first is the leader.
     pub members: Vec<Place>,
-    /// The leader's entry: what is true of one name is true of all.
+    /// The leader's entry, whose data holds for every name.
     entry: Listing,
 }
 
 impl Group {
-    /// What the file is, by its leader's name.
+    /// Returns the file's entry by its leader's name.
     pub fn entry(&self) -> Option<Entry<'_>> {
         self.entry.iter().next()
     }
 }
 
-/// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. Also returns the bytes of the files that are no
-/// longer listed as such. Memory: about 200 bytes for each name that is in a group, none for other entries.
+/// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. Also returns the bytes of
+/// the files that are no longer listed as such. It takes about 200 bytes of memory for each name in a group.
 ///
-/// # Errors
-/// When there is no room for the listing of a large directory.
+/// # Errors If there is no room for the listing of a large directory.
 pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<Group>, u64), R::Error> {
     shared.sort_unstable();
     let same = |a: &Shared, b: &Shared| (a.device, a.inode) == (b.device, b.inode);
@@ -86,7 +85,7 @@ pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<G
     Ok((groups, bytes))
 }
 
-/// The paths of these places; one that is longer than a path can be is left out.
+/// Returns the paths of these entries, without those that are longer than a path may be.
 fn paths(dirs: &[Dir], places: impl Iterator<Item = Place>) -> HashMap<Place, RelPath> {
     let mut wanted: HashMap<DirId, Vec<u32>> = HashMap::new();
     places.for_each(|place| wanted.entry(place.dir).or_default().push(place.index));
@@ -107,7 +106,7 @@ fn paths(dirs: &[Dir], places: impl Iterator<Item = Place>) -> HashMap<Place, Re
     found
 }
 
-/// The paths of these directories and of those above them.
+/// Returns the paths of these directories and of those above them.
 pub fn dir_paths(dirs: &[Dir], wanted: impl Iterator<Item = DirId>) -> HashMap<DirId, RelPath> {
     let parents = parents(dirs);
     let mut needed = vec![false; dirs.len()];
@@ -117,7 +116,7 @@ pub fn dir_paths(dirs: &[Dir], wanted: impl Iterator<Item = DirId>) -> HashMap<D
         }
     }
     let mut paths = HashMap::from([(ROOT, RelPath::root())]);
-    // A directory's number is greater than that of the one it is in.
+    // A directory's number is greater than its parent's.
     for (id, dir) in (0..).zip(dirs) {
         let below = dir.first_child..dir.first_child + dir.listing.dirs();
         if !needed[id as usize] || !below.clone().any(|child| needed[child as usize]) {
@@ -134,7 +133,7 @@ pub fn dir_paths(dirs: &[Dir], wanted: impl Iterator<Item = DirId>) -> HashMap<D
     paths
 }
 
-/// The directory that each directory is in; the root is in itself.
+/// Returns the parent of each directory. The root is its own.
 pub fn parents(dirs: &[Dir]) -> Vec<DirId> {
     let mut parents = vec![ROOT; dirs.len()];
     for (id, dir) in (0..).zip(dirs) {

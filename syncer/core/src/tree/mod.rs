@@ -1,4 +1,4 @@
-//! A directory tree in memory: entries, their listings and digests, and what patterns leave out of it.
+//! A directory tree in memory: entries, their listings and digests, and the patterns that exclude some of them.
 
 pub mod attrs;
 pub mod dir;
@@ -19,10 +19,10 @@ use links::Group;
 use owners::Owners;
 use path::RelPath;
 
-/// A scanned tree. Memory: the listings, about 25 bytes an entry plus its name, and 80 bytes a directory.
+/// A scanned tree. It takes about 25 bytes of memory and a name for each entry, and 80 bytes for each directory.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// By [`DirId`].
+    /// All directories, indexed by [`DirId`].
     pub dirs: Vec<Dir>,
     /// The root directory's own metadata.
     pub root_meta: Meta,
@@ -30,11 +30,12 @@ pub struct Tree {
     pub root_attrs: AttrsBuf,
     /// Sums over the tree.
     pub totals: Totals,
-    /// Who owns the entries that are synced, the root not among them.
+    /// Counts of the synced entries by owner, without the root.
     pub owners: Owners,
-    /// When the scan began, in whole seconds since 1970 of the clock that file systems use: what was changed since has this time, or a later one.
+    /// When the scan began, in whole seconds since 1970 of the clock that file systems use. Later changes have this
+    /// time or a later one.
     pub since: i64,
-    /// Files with more than one name, where hard links are kept.
+    /// Files with more than one name, if hard links are kept.
     pub groups: Vec<Group>,
 }
 
@@ -45,7 +46,7 @@ impl Tree {
         !self.root_attrs.as_attrs().is_empty() || !self.dirs.first().is_none_or(bare)
     }
 
-    /// The number of the directory at `path`, if there is one.
+    /// Finds the directory at `path`.
     pub fn find(&self, path: &RelPath) -> Option<DirId> {
         path.names().try_fold(ROOT, |at, name| {
             let dir = &self.dirs[at as usize];
@@ -54,7 +55,7 @@ impl Tree {
         })
     }
 
-    /// Of a root that is not there: an empty directory.
+    /// Returns the tree of a root that does not exist: an empty directory.
     pub fn empty() -> Self {
         Self { dirs: vec![Dir::default()], ..Self::default() }
     }

@@ -1,24 +1,24 @@
-//! How many entries of a tree each owner has. Pure.
+//! Counts the entries of a tree by owner. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::tree::entry::Owner;
 
-/// How many owners a source tells of one by one; the entries of all others are told as a sum.
+/// The most owners that a source reports one by one; the entries of all others are reported as a sum.
 pub const MAX_OWNERS: usize = 1024;
 
-/// Counts of entries by owner. Memory: about 30 bytes for each owner.
+/// Counts of entries by owner. It takes about 30 bytes of memory for each owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Owners {
     counts: BTreeMap<Owner, u64>,
     /// Entries of owners that are not counted one by one.
     rest: u64,
-    /// The owner that was added last, and entries of it that are not among the `counts` yet.
+    /// The owner that was added last, and its entries that are not in `counts` yet.
     last: (Owner, u64),
 }
 
 impl Owners {
-    /// Of these owners, and a `rest` of entries of others.
+    /// Takes the counts of these owners, and a `rest` of entries of others.
     pub fn new(counts: impl IntoIterator<Item = (Owner, u64)>, rest: u64) -> Self {
         let mut owners = Self { rest, ..Self::default() };
         counts.into_iter().for_each(|(owner, count)| owners.add(owner, count));
@@ -26,7 +26,7 @@ impl Owners {
         owners
     }
 
-    /// Counts entries of an owner. Neighbours mostly have the same, which costs a comparison.
+    /// Counts entries of an owner. Neighbours mostly have the same one, which costs a comparison.
     pub fn add(&mut self, owner: Owner, count: u64) {
         if self.last.0 != owner {
             self.settle();
@@ -42,7 +42,7 @@ impl Owners {
         other.counts.into_iter().for_each(|(owner, count)| self.add(owner, count));
     }
 
-    /// The [`MAX_OWNERS`] with the most entries, and the rest as a sum: what a source tells of its tree.
+    /// Returns the [`MAX_OWNERS`] with most entries, and the rest as a sum, for a source to report.
     pub fn most_frequent(&self) -> Self {
         let mut counts: Vec<(Owner, u64)> = self.settled().counts.into_iter().collect();
         counts.sort_by_key(|(owner, count)| (std::cmp::Reverse(*count), *owner));
@@ -50,12 +50,13 @@ impl Owners {
         Self::new(counts, sum(others.into_iter().map(|(_, count)| count)).saturating_add(self.rest))
     }
 
-    /// The owners with their counts, in order; and how many entries others have.
+    /// Returns the owners with their counts, in order, and the entries of others.
     pub fn parts(&self) -> (Vec<(Owner, u64)>, u64) {
         (self.settled().counts.into_iter().collect(), self.rest)
     }
 
-    /// How many entries, at least, have another owner in a copy whose owners are `there`, when those that shall be `user`'s are so.
+    /// Returns a lower bound of the entries that have another owner in a copy with the owners `there`, if entries of
+    /// `user` count as kept.
     pub fn not_kept(&self, there: &Self, user: Owner) -> u64 {
         let (wanted, there) = (self.settled().counts, there.settled().counts);
         let have = |owner| there.get(owner).copied().unwrap_or_default();

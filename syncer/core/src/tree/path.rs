@@ -1,4 +1,4 @@
-//! Names and relative paths: raw bytes, checked once, so that what holds one cannot lead out of the root.
+//! Names and relative paths as raw bytes. They are checked once, so that no later code can be led out of the root.
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt as _};
 
@@ -10,13 +10,13 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// The longest relative path, in bytes (`PATH_MAX`).
 pub const MAX_PATH_BYTES: usize = 4096;
 
-/// The folder at the root of a volume that is Volferry's own. It is never synced, listed or deleted by a run.
+/// The folder at the root of a volume that belongs to Volferry. No run syncs, lists or deletes it.
 pub const OWN_DIR: &[u8] = b".volferry";
 
-/// The folder in [`OWN_DIR`] that has the volume's snapshots.
+/// The folder in [`OWN_DIR`] with the volume's snapshots.
 pub const SNAPSHOTS: &[u8] = b"snapshots";
 
-/// Why bytes are not a name or a path of an entry.
+/// Says why bytes are not a name or a path of an entry.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages say it
 pub enum PathError {
@@ -48,15 +48,14 @@ pub fn check_name(bytes: &[u8]) -> Result<(), PathError> {
 pub struct RelPath(Vec<u8>);
 
 impl RelPath {
-    /// The root.
+    /// Returns the root.
     pub fn root() -> Self {
         Self::default()
     }
 
-    /// The path of the entry `name` in this directory.
+    /// Returns the path of the entry `name` in this directory.
     ///
-    /// # Errors
-    /// When `name` is not a name, or the path grows beyond [`MAX_PATH_BYTES`].
+    /// # Errors If `name` is not a name, or the path grows beyond [`MAX_PATH_BYTES`].
     pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
         check_name(name)?;
         if self.0.len() + 1 + name.len() > MAX_PATH_BYTES {
@@ -71,7 +70,7 @@ impl RelPath {
         Ok(Self(bytes))
     }
 
-    /// The directory that the entry is in, and its name there; `None` for the root.
+    /// Returns the entry's directory, and its name there; `None` for the root.
     pub fn split_last(&self) -> Option<(Self, &[u8])> {
         if self.is_root() {
             return None;
@@ -82,12 +81,12 @@ impl RelPath {
         }
     }
 
-    /// The path's bytes; empty for the root.
+    /// Returns the path's bytes; empty for the root.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path as the standard library's type.
+    /// Returns the path as the standard library's type.
     pub fn as_path(&self) -> &std::path::Path {
         OsStr::from_bytes(&self.0).as_ref()
     }
@@ -103,21 +102,20 @@ impl RelPath {
         self.0.is_empty()
     }
 
-    /// Reads a path as another machine wrote it.
+    /// Parses a path that another machine wrote.
     ///
-    /// # Errors
-    /// When it is not one or more names joined by `/`, or longer than [`MAX_PATH_BYTES`].
+    /// # Errors If it is not one or more names joined by `/`, or longer than [`MAX_PATH_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, PathError> {
         bytes.split(|&byte| byte == b'/').try_fold(Self::root(), |path, name| path.join(name))
     }
 
-    /// The names on the way from the root.
+    /// Yields the names on the way from the root.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
     }
 }
 
-/// Escapes what is not printable UTF-8 as `\xNN`, so that a path is one line that says which file is meant.
+/// Escapes bytes that are not printable UTF-8 as `\xNN`, so that a path is one unambiguous line.
 pub fn display(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,7 +1,7 @@
-//! The patterns of ignore files: what a tree itself says is to be left out of a run. Pure: the text of the files comes in as bytes.
+//! The patterns of a tree's ignore files. Pure: their text comes in as bytes.
 //!
-//! They are read at the source only, and count for both trees: with the listing of a directory the source sends the text of its ignore
-//! files, and what they match at the sink is neither changed nor deleted.
+//! They are read at the source only, and apply to both trees. The source sends their text with the listing of a
+//! directory, and matching entries at the sink are neither changed nor deleted.
 
 use std::{
     ffi::OsStr,
@@ -22,23 +22,25 @@ use thiserror::Error;
 
 use crate::tree::path::RelPath;
 
-/// The names of ignore files. Their patterns count as if they were in one file, in this order, so a later one overrides.
+/// The names of ignore files. Their patterns apply as if they were in one file, in this order, so a later one
+/// overrides.
 pub const IGNORE_FILES: [&[u8]; 2] = [b".gitignore", b".volferryignore"];
 
-/// How much text the ignore files of one directory may have.
+/// The most text of one directory's ignore files, in bytes.
 pub const MAX_RULES_BYTES: usize = 256 << 10;
 
-/// How many patterns the ignore files of one directory may have.
+/// The most patterns of one directory's ignore files.
 pub const MAX_PATTERNS: usize = 1000;
 
-/// How much memory the patterns of a tree's ignore files may take at once, by [`memory_of`]: those of the directories that are being walked.
+/// The most memory that the patterns of directories in a walk may take at once, by [`memory_of`].
 pub const MAX_BYTES_IN_USE: usize = 256 << 20;
 
-/// About what a compiled pattern takes, measured: one that is not a name, a path or `*.` and an ending has a regular expression of its own.
+/// Memory of a compiled pattern, measured. One that is not a name, a path or `*.` and an ending has its own regular
+/// expression.
 const REGEX_BYTES: usize = 30 << 10;
 const LITERAL_BYTES: usize = 2 << 10;
 
-/// Why the patterns of a directory's ignore files cannot be used.
+/// Says why the patterns of a directory's ignore files cannot be used.
 #[derive(Debug, Error)]
 pub enum RulesError {
     /// They cannot be compiled.
@@ -49,28 +51,28 @@ pub enum RulesError {
         "the ignore files have {0} patterns, and a folder may have {MAX_PATTERNS}: join some, or put them into the folders they are for"
     )]
     TooMany(usize),
-    /// The directories that are being walked have too many together.
+    /// The directories of a walk have too many together.
     #[error(
         "the patterns of the tree's ignore files take more than {} MiB at once: join some, or leave folders out", MAX_BYTES_IN_USE >> 20
     )]
     TooManyInUse,
 }
 
-/// How much memory patterns take, which all rules of one walk count together.
+/// Counts the memory of patterns, shared by all rules of one walk.
 #[derive(Debug, Clone, Default)]
 pub struct InUse(Arc<AtomicUsize>);
 
 impl InUse {
-    /// Counts so many bytes more, unless that is too much.
+    /// Counts more bytes, unless that exceeds the limit.
     fn take(&self, bytes: usize) -> Result<Held, RulesError> {
         let before = self.0.fetch_add(bytes, Relaxed);
-        // Dropping what is held takes it back.
+        // Dropping `held` releases them.
         let held = Held { in_use: self.clone(), bytes };
         if before + bytes > MAX_BYTES_IN_USE { Err(RulesError::TooManyInUse) } else { Ok(held) }
     }
 }
 
-/// Memory that counts as in use.
+/// Memory that counts as in use until it is dropped.
 struct Held {
     in_use: InUse,
     bytes: usize,
@@ -82,8 +84,8 @@ impl Drop for Held {
     }
 }
 
-/// What the ignore files of a directory and of those above it leave out, by the rules of gitignore: the last pattern that matches
-/// decides, and one that is deeper in the tree comes after one that is less deep.
+/// The patterns of a directory's ignore files and of those above it. As in git, the last matching pattern decides, and
+/// deeper ones come later.
 pub struct Rules {
     above: Option<Arc<Self>>,
     dir: RelPath,
@@ -98,11 +100,10 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    /// Compiles the text of the ignore files of `dir`, which has at most [`MAX_RULES_BYTES`], and counts its memory as `in_use` until it is dropped. As in
-    /// git, a line that is no pattern matches nothing.
+    /// Compiles the text of the ignore files of `dir`, at most [`MAX_RULES_BYTES`], and counts its memory as `in_use`
+    /// until it is dropped. As in git, an invalid line matches nothing.
     ///
-    /// # Errors
-    /// When there are more patterns than memory should hold.
+    /// # Errors If the patterns exceed their limits.
     pub fn new(
         above: Option<Arc<Self>>,
         dir: &RelPath,
@@ -131,8 +132,8 @@ impl Rules {
         Ok(Self { above, dir: dir.clone(), patterns, _held: held })
     }
 
-    /// Whether the entry at `path`, below the directory of these rules, is left out. What is below a directory that is left out
-    /// is not asked for.
+    /// Whether the entry at `path`, below the directory of these rules, is excluded. Callers do not ask about entries
+    /// of excluded directories.
     pub fn excludes(&self, path: &RelPath, is_dir: bool) -> bool {
         match self.patterns.matched(self.below(path), is_dir) {
             Match::Ignore(_) => true,
@@ -141,7 +142,7 @@ impl Rules {
         }
     }
 
-    /// `path` as it is from the directory of these rules.
+    /// Returns `path` relative to the directory of these rules.
     fn below<'p>(&self, path: &'p RelPath) -> &'p Path {
         let prefix = match self.dir.as_bytes().len() {
             0 => 0,
@@ -156,7 +157,7 @@ fn is_pattern(line: &&str) -> bool {
     !line.trim().is_empty() && !line.starts_with('#')
 }
 
-/// About what a pattern takes when it is compiled, in bytes.
+/// Estimates the memory of a compiled pattern, in bytes.
 fn memory_of(pattern: &str) -> usize {
     let rest = pattern.strip_prefix("*.").unwrap_or(pattern);
     match rest.contains(['*', '?', '[', '{']) {
@@ -175,7 +176,7 @@ mod tests {
             .fold(RelPath::root(), |at, name| at.join(name.as_bytes()).unwrap())
     }
 
-    /// Ignore files by their directories, from the root downwards, each below the one before.
+    /// Compiles ignore files by their directories, from the root downwards, each below the one before.
     fn rules(files: &[(&str, &str)]) -> Rules {
         let compile = |above: Option<Arc<Rules>>, (dir, text): &(&str, &str)| {
             Some(Arc::new(Rules::new(above, &rel(dir), text.as_bytes(), &InUse::default()).unwrap()))

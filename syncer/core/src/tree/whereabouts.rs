@@ -1,35 +1,36 @@
-//! Where an end's tree is on its machine, told to the other end in hashes, so that trees which contain one another are found although
-//! no end sees both.
+//! Hashes of where an end's tree is on its machine, so that the ends find trees that contain one another although
+//! neither sees both.
 //!
-//! A token is a keyed hash of the machine's boot id, a nonce of the run, and one name of a folder: its device and inode, or its device
-//! and its path in that file system. The second finds folders that bind mounts show without those above them.
+//! A token is a keyed hash of the machine's boot id, a nonce of the run, and one name of a folder: its device and
+//! inode, or its device and its path in that file system. The second finds folders that bind mounts show without their
+//! parents.
 
 use serde::{Deserialize, Serialize};
 
 type Token = [u8; 16];
 
-/// Where a tree is.
+/// The place of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Whereabouts {
     nonce: [u8; 16],
-    /// The names of its root; none of one that is still to be made.
+    /// The tokens of its root; none if the root does not exist yet.
     root: Vec<Token>,
-    /// The names of the folders above it.
+    /// The tokens of the folders above it.
     above: Vec<Token>,
 }
 
 impl Whereabouts {
-    /// Begins the whereabouts of a tree for the run that is known by a random `nonce`; [`Self::add`] names its folders.
+    /// Starts for the run that is known by a random `nonce`; [`Self::add`] adds its folders.
     pub fn new(nonce: [u8; 16]) -> Self {
         Self { nonce, ..Self::default() }
     }
 
-    /// Derives the key of this run's tokens from the `boot` id of the machine, so that nobody reads paths out of them.
+    /// Derives the key of this run's tokens from the `boot` id of the machine, so that nobody reads paths from them.
     pub fn key(&self, boot: &[u8]) -> [u8; 32] {
         blake3::derive_key("volferry 2026 whereabouts of a tree", &[&self.nonce[..], boot].concat())
     }
 
-    /// Adds the names of a folder and of those above it, nearest first. The first is the tree's root where `is_root` says so.
+    /// Adds the tokens of a folder and of those above it, nearest first. With `is_root`, the first is the tree's root.
     pub fn add(&mut self, key: &[u8; 32], names: &[Vec<u8>], is_root: bool) {
         for (nth, name) in names.iter().enumerate() {
             let digest = blake3::keyed_hash(key, name);
@@ -38,12 +39,12 @@ impl Whereabouts {
         }
     }
 
-    /// The run's nonce.
+    /// Returns the run's nonce.
     pub fn run(&self) -> [u8; 16] {
         self.nonce
     }
 
-    /// Whether a tree that is `here` is the other, lies in it or contains it.
+    /// Whether the tree at `here` is the other, lies in it or contains it.
     pub fn overlaps(&self, here: &Self) -> bool {
         let has = |tree: &Self, token| tree.root.contains(token) || tree.above.contains(token);
         here.root.iter().any(|token| has(self, token)) || self.root.iter().any(|token| has(here, token))

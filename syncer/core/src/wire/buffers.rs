@@ -1,24 +1,23 @@
-//! Memory that is used again: what is given back to the system for each frame and got anew for the next costs page faults.
+//! Reuses the memory of frames. Returning it to the system and getting it back for each frame costs page faults.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::frame::{BLOCK_FRAME_BYTES, PACK_FRAME_BYTES};
 
-/// What the allocator shall keep rather than give back to the system, at most.
+/// The most bytes that the allocator shall keep instead of returning them to the system.
 const KEPT_BY_ALLOCATOR_BYTES: usize = 31 << 20;
 
-/// Has the allocator keep freed memory for what is allocated next, such as the datagrams that the transport receives. glibc takes the
-/// size of a mapping that is freed as the one to map from, up to 32 MiB, and twice that as what it keeps (`mallopt(3)`,
-/// `M_MMAP_THRESHOLD`). With this and [`give_back`] the sink of one large file takes a tenth less CPU time, measured on loopback. To be
-/// called once, at the start; another allocator makes nothing of it.
+/// Makes the allocator keep freed memory, so that the sink takes a tenth less CPU time for one large file. glibc takes
+/// the size of a freed mapping as its new threshold, up to 32 MiB (`mallopt(3)`, `M_MMAP_THRESHOLD`). Call it once, at
+/// the start; it does nothing for other allocators.
 pub fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT_BY_ALLOCATOR_BYTES)));
 }
 
-/// How many of each size are kept: what both ends of a run in one process have in their hands at once.
+/// Buffers that are kept of each size: as many as both ends of a run in one process use at once.
 const KEPT: usize = 16;
 
-/// Of the sizes that frames have; others are the allocator's.
+/// Buffers of the sizes of frames; the allocator serves others.
 static PACKS: Spare = Spare::new(PACK_FRAME_BYTES);
 static BLOCKS: Spare = Spare::new(BLOCK_FRAME_BYTES);
 
@@ -49,7 +48,7 @@ impl Spare {
     }
 }
 
-/// The size that a buffer for `len` bytes has; `None` for one that is not worth keeping.
+/// Returns the pool for buffers of `len` bytes; `None` for sizes that are not kept.
 fn spare_for(len: usize) -> Option<&'static Spare> {
     match len {
         0..4096 => None,
@@ -59,28 +58,28 @@ fn spare_for(len: usize) -> Option<&'static Spare> {
     }
 }
 
-/// An empty buffer with room for `len` bytes.
+/// Returns an empty buffer with room for `len` bytes.
 pub fn empty(len: usize) -> Vec<u8> {
     let mut buffer = spare_for(len).map_or_else(|| Vec::with_capacity(len), Spare::take);
     buffer.clear();
     buffer
 }
 
-/// A buffer of `len` bytes that may be anything which this process had in a frame: the caller overwrites each.
+/// Returns a buffer of `len` bytes with old content of any frame of this process. The caller must overwrite every byte.
 pub fn dirty(len: usize) -> Vec<u8> {
     let mut buffer = spare_for(len).map_or_else(Vec::new, Spare::take);
     buffer.resize(len, 0);
     buffer
 }
 
-/// Keeps the memory of a buffer that is done with.
+/// Keeps the memory of a buffer that is no longer used.
 pub fn give_back(buffer: Vec<u8>) {
     if let Some(spare) = [&PACKS, &BLOCKS].into_iter().find(|spare| spare.capacity == buffer.capacity()) {
         spare.keep(buffer);
     }
 }
 
-/// A frame whose memory is given back when nobody holds it any more.
+/// A frame whose memory is reused when its last owner drops it.
 #[derive(Debug)]
 pub struct Returning(Vec<u8>);
 

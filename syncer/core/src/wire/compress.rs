@@ -1,7 +1,7 @@
-//! Data frames in fewer bytes: zstd, where it pays.
+//! Compresses data frames with zstd, if it pays.
 //!
-//! A compressed frame has [`COMPRESSED`] set in its kind, and its body is the length of the plain body (four bytes, little endian)
-//! and one zstd frame.
+//! A compressed frame has [`COMPRESSED`] set in its kind. Its body is the length of the plain body (four bytes, little
+//! endian) and one zstd frame.
 
 use contract::Compression;
 use zstd::bulk;
@@ -18,12 +18,11 @@ pub const COMPRESSED: u8 = 0x80;
 /// Smaller frames are sent as they are.
 const MIN_BYTES: usize = 512;
 
-/// How much of a frame is tried out.
+/// Bytes of a frame that are tried.
 const SAMPLE_BYTES: usize = 16 << 10;
 
-/// What the sample must shrink to. On a link as fast as the machine, compressing has to save both ends more time than it takes: sending a
-/// byte through QUIC costs them about 2.8 ns together (measured on loopback), compressing one and decompressing it about as much, so
-/// only what all but vanishes gains. On a slow link any gain is one.
+/// The share that a sample must shrink to on a link as fast as the machine. There, sending a byte costs both ends about
+/// as much as compressing and decompressing it (2.8 ns).
 const WORTH_ON_FAST_LINK: f64 = 0.2;
 const WORTH_ON_SLOW_LINK: f64 = 0.95;
 
@@ -31,7 +30,7 @@ const WORTH_ON_SLOW_LINK: f64 = 0.95;
 const FAST_LINK_LEVEL: i32 = 1;
 const SLOW_LINK_LEVEL: i32 = 3;
 
-/// After a sample that did not shrink, this many frames at most go unsampled.
+/// The most frames that go unsampled after a sample that did not shrink.
 const MAX_SKIPPED: u32 = 128;
 
 /// Compresses the frames of one stream.
@@ -42,12 +41,12 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// As the run's parameters ask.
+    /// Starts with the run's parameters.
     pub fn new(mode: Compression) -> Self {
         Self { mode, skip: 0, next_skip: 1 }
     }
 
-    /// The frame as it is to be sent. `link_is_slow` is whether the link takes less than this end could compress.
+    /// Returns the frame as it is sent. `link_is_slow` says that the link is slower than this end could compress.
     pub fn seal(&mut self, frame: Vec<u8>, link_is_slow: bool) -> Vec<u8> {
         if frame.len() < MIN_BYTES {
             return frame;
@@ -67,7 +66,7 @@ impl Compressor {
         compressed
     }
 
-    /// Tries a piece from the middle of the frame. After a piece that did not shrink, more and more frames go untried.
+    /// Tries a piece from the middle of the frame. After one that did not shrink, more and more frames go untried.
     fn shrinks(&mut self, frame: &[u8], link_is_slow: bool) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
@@ -87,7 +86,7 @@ impl Compressor {
     }
 }
 
-/// The compressed frame; `None` where it is not smaller.
+/// Compresses a frame; `None` if it does not get smaller.
 fn compress(frame: &[u8], level: i32) -> Option<Vec<u8>> {
     let body = &frame[HEADER_BYTES..];
     let packed = bulk::compress(body, level).ok()?;
@@ -102,10 +101,9 @@ fn compress(frame: &[u8], level: i32) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The kind and the plain body of a frame that may be compressed.
+/// Returns the kind and the plain body of a frame that may be compressed.
 ///
-/// # Errors
-/// When the body is not zstd of exactly the length that it names, or that length is beyond a frame's. Nothing longer is ever
+/// # Errors If the body is not zstd of exactly the length that it names, or that exceeds a frame's. Nothing longer is
 /// allocated.
 pub fn open(kind: u8, body: Vec<u8>) -> Result<(u8, Vec<u8>), WireError> {
     if kind & COMPRESSED == 0 {

@@ -1,4 +1,4 @@
-//! Frames on the data streams: small files packed many to a frame, large files in blocks.
+//! Frames on the data streams: packs of small files, and blocks of large ones.
 
 use super::{
     frame::{
@@ -20,7 +20,7 @@ use crate::{
 /// The longest description of a failure.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// Where the files of a pack begin in its frame, behind their hash.
+/// The offset of a pack's files in its frame, behind their hash.
 const FILES_AT: usize = HEADER_BYTES + 32;
 
 /// Kinds of frames.
@@ -33,12 +33,12 @@ pub const END: u8 = 66;
 const CONTENT: u8 = 0;
 const CONTENT_WITH_META: u8 = 1;
 const FAILED: u8 = 2;
-/// Added to the kind of a content of which the sink has the beginning.
+/// Added to the kind of a content whose beginning the sink has.
 const KEPT: u8 = 4;
 const KEPT_CONTENT: u8 = CONTENT | KEPT;
 const KEPT_CONTENT_WITH_META: u8 = CONTENT_WITH_META | KEPT;
 
-/// A file's state when its content was read, where that is not what its listing says.
+/// A file's state when its content was read, if it may differ from the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fresh<'a> {
     /// Mode, time and owner.
@@ -58,19 +58,19 @@ impl<'a> Fresh<'a> {
     }
 }
 
-/// Why the source could not send a file.
+/// Says why the source could not send a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed<'a> {
-    /// What was being done.
+    /// The operation that failed.
     pub operation: &'a str,
-    /// Why it failed.
+    /// The error.
     pub error: &'a str,
 }
 
 /// One file of a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed<'a> {
-    /// Which need it answers.
+    /// The number of the need.
     pub need: u32,
     /// Its content, or why there is none.
     pub content: Result<Content<'a>, Failed<'a>>,
@@ -81,22 +81,22 @@ pub struct Packed<'a> {
 pub struct Content<'a> {
     /// Metadata that is newer than the listing's.
     pub fresh: Option<Fresh<'a>>,
-    /// What the content begins with, if that is at the sink.
+    /// The prefix that the sink has, if the content begins with it.
     pub kept: Option<Kept>,
-    /// The content after that.
+    /// The content after that prefix.
     pub bytes: &'a [u8],
 }
 
-/// The beginning of a file's content, which the sink has named as what it has.
+/// The prefix of a file that the sink named as its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// How many bytes it has.
+    /// Length in bytes.
     pub len: u32,
-    /// Of the whole content: what is kept is not in the pack, and so not in its hash.
+    /// The hash of the whole content, because the pack and its hash do not contain the prefix.
     pub hash: ContentHash,
 }
 
-/// Builds a pack in one buffer; contents are read straight into it.
+/// Builds a pack in one buffer. Contents are read directly into it.
 #[derive(Debug)]
 pub struct PackBuilder {
     frame: Vec<u8>,
@@ -112,7 +112,7 @@ impl Default for PackBuilder {
 }
 
 impl PackBuilder {
-    /// Whether the pack should be sent before more is put in.
+    /// Whether the pack should be sent before more is added.
     pub fn is_full(&self) -> bool {
         self.frame.len() >= PACK_BYTES
     }
@@ -122,8 +122,8 @@ impl PackBuilder {
         self.frame.len() == FILES_AT
     }
 
-    /// Appends a file of `size` bytes; `fill` appends just these to the frame. Where they begin with `prefix`, only what follows is kept in the
-    /// pack. Where `fill` fails, nothing is appended.
+    /// Appends a file of `size` bytes, which `fill` appends to the frame. If they begin with `prefix`, the pack keeps
+    /// only the rest. If `fill` fails, nothing is appended.
     pub fn push<E>(
         &mut self,
         need: u32,
@@ -162,7 +162,7 @@ impl PackBuilder {
         put_failed(&mut self.frame, operation, error);
     }
 
-    /// The frame, ready to be sent.
+    /// Returns the finished frame.
     pub fn finish(mut self) -> Vec<u8> {
         let hash = ContentHash::of(&self.frame[FILES_AT..]);
         self.frame[HEADER_BYTES..FILES_AT].copy_from_slice(&hash.0);
@@ -177,14 +177,14 @@ fn put_failed(out: &mut Vec<u8>, operation: &str, error: &str) {
     put_bytes(out, &error.as_bytes()[..error.floor_char_boundary(MAX_TEXT_BYTES)]);
 }
 
-/// Iterates over the files of a pack's body; ends after the first error.
+/// Iterates over the files of a pack's body, up to the first error.
 #[derive(Debug)]
 pub struct Pack<'a> {
     reader: Reader<'a>,
 }
 
 impl<'a> Pack<'a> {
-    /// Reads a pack's body up to its files, and whether these are what the source put in: they have the hash that it sent.
+    /// Reads a pack's body up to its files. Also returns whether they match the hash that the source sent.
     pub fn open(body: &'a [u8]) -> Result<(Self, bool), WireError> {
         let mut reader = Reader::new(body);
         let hash = reader.array().map_err(malformed)?;
@@ -259,15 +259,15 @@ fn read_text<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
 /// A block of a large file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// Which need it answers.
+    /// The number of the need.
     pub need: u32,
-    /// Counts how often the source began to read the file; a new attempt makes the blocks of older ones worthless.
+    /// Counts the source's attempts to read the file. A new attempt invalidates the blocks of older ones.
     pub attempt: u32,
     /// The length of the file in this attempt.
     pub file_len: u64,
-    /// Where it belongs; a multiple of [`block_bytes`].
+    /// Its offset, a multiple of [`block_bytes`].
     pub offset: u64,
-    /// The content: as many bytes, or less at the file's end.
+    /// The content: one block, or less at the file's end.
     pub bytes: &'a [u8],
 }
 
@@ -275,8 +275,8 @@ impl<'a> Block<'a> {
     /// Bytes of a block's frame before the content.
     pub const PREFIX_BYTES: usize = BLOCK_PREFIX_BYTES;
 
-    /// The frame of a block, whose content is the bytes behind [`Self::PREFIX_BYTES`] of `frame`; what is before
-    /// them is overwritten.
+    /// Finishes the frame of a block whose content follows [`Self::PREFIX_BYTES`] bytes in `frame`. Those bytes are
+    /// overwritten.
     pub fn seal(mut frame: Vec<u8>, need: u32, attempt: u32, file_len: u64, offset: u64) -> Vec<u8> {
         frame[0] = BLOCK;
         frame[5..9].copy_from_slice(&need.to_le_bytes());
@@ -287,7 +287,7 @@ impl<'a> Block<'a> {
         frame
     }
 
-    /// Reads a block's body.
+    /// Decodes a block's body.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let mut read = || {
@@ -310,15 +310,15 @@ impl<'a> Block<'a> {
 /// The end of a large file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End<'a> {
-    /// Which need is answered.
+    /// The number of the need.
     pub need: u32,
     /// See [`Block::attempt`].
     pub attempt: u32,
-    /// What has to have arrived, or why the file could not be sent whole.
+    /// The whole file's data, or the reason why it could not be sent.
     pub outcome: Result<Whole<'a>, Failed<'a>>,
 }
 
-/// What a large file is when all of it was sent.
+/// Describes a large file that was sent completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whole<'a> {
     /// Its length in this attempt.
@@ -330,7 +330,7 @@ pub struct Whole<'a> {
 }
 
 impl<'a> End<'a> {
-    /// The frame.
+    /// Encodes the frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(64);
         begin_frame(&mut frame, END);
@@ -351,7 +351,7 @@ impl<'a> End<'a> {
         frame
     }
 
-    /// Reads an end's body.
+    /// Decodes an end's body.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let mut read = || {

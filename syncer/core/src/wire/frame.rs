@@ -1,14 +1,15 @@
-//! What all frames have in common: their header, their bounds, and why a peer's bytes are not taken.
+//! The header, limits and errors that all frames share.
 
 use thiserror::Error;
 
 use crate::{codec::DecodeError, delta::chunk::MAX_CHUNK, hash::MAX_BLOCK_BYTES};
 
-/// The protocol that this program speaks. Two ends of one job agree on the name of [`protocol_of`] the job; those that only
-/// agree on this one are of different jobs.
+/// The protocol of this program. Two ends of one job agree on [`protocol_of`] the job; ends that only agree on this
+/// name are of different jobs.
 pub const PROTOCOL: &[u8] = b"volferry/5";
 
-/// Names the protocol between the two ends of `job` (ALPN). Whoever listens to the handshake learns nothing of the job's own name.
+/// Names the protocol between the two ends of `job` (ALPN), so that an observer of the handshake does not learn the
+/// job's own name.
 pub fn protocol_of(job: &str) -> Vec<u8> {
     let digest = blake3::derive_key("volferry 2026 name of a job in ALPN", job.as_bytes());
     let word = u128::from_be_bytes(std::array::from_fn(|at| digest[at]));
@@ -21,48 +22,47 @@ pub const HEADER_BYTES: usize = 5;
 /// The longest body on the control stream.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// The longest description of one directory, which comes in parts: 300 million entries of 50 bytes.
+/// The longest description of one directory, which arrives in parts: 300 million entries of 50 bytes.
 pub const MAX_LISTED_BYTES: usize = 16 << 30;
 
-/// Why a peer's bytes are not taken.
+/// Says why a peer's bytes are rejected.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum WireError {
     /// A frame of a kind that this version does not know.
     #[error("a frame of unknown kind {0}")]
     UnknownKind(u8),
-    /// A frame longer than any can be.
+    /// A frame beyond the limit.
     #[error("a frame of {len} bytes, more than the {max} that are allowed")]
     TooLong {
-        /// What its header says.
+        /// The length by its header.
         len: usize,
         /// The limit.
         max: usize,
     },
-    /// A body that is not what its kind says.
+    /// A body that does not match its kind.
     #[error("a malformed {what}: {source}")]
     Malformed {
         /// The kind of frame.
         what: &'static str,
-        /// What is wrong with it.
+        /// The error in it.
         source: DecodeError,
     },
-    /// A list of chunks that is none.
+    /// Bytes that are not a list of chunks.
     #[error("a malformed list of chunks: {0}")]
     List(String),
-    /// A JSON body that does not hold its fields.
+    /// A JSON body without its fields.
     #[error("a malformed {what}: {error}")]
     Json {
         /// The kind of frame.
         what: &'static str,
-        /// What the parser says.
+        /// The parser's error.
         error: String,
     },
 }
 
-/// The kind and the length of a frame's body, which has at most `max` bytes.
+/// Returns the kind and the length of a frame's body, which has at most `max` bytes.
 ///
-/// # Errors
-/// [`WireError::TooLong`].
+/// # Errors [`WireError::TooLong`].
 pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<(u8, usize), WireError> {
     let [kind, len @ ..] = header;
     let len = u32::from_le_bytes(len) as usize;
@@ -87,10 +87,10 @@ pub fn end_frame(out: &mut [u8], start: usize) {
 /// Files up to this many bytes travel in packs, larger ones in blocks.
 pub const MAX_PACKED_BYTES: u64 = 128 << 10;
 
-/// A pack is sent once it holds this much.
+/// A pack is sent once it has this many bytes.
 pub const PACK_BYTES: usize = 256 << 10;
 
-/// Room for a pack: the file that fills it may be as long as any.
+/// Room for a pack: the file that fills it may have any length.
 pub const PACK_FRAME_BYTES: usize = PACK_BYTES + MAX_PACKED_BYTES as usize;
 
 /// Bytes of a block's frame before its content.
@@ -99,14 +99,14 @@ pub(super) const BLOCK_PREFIX_BYTES: usize = HEADER_BYTES + 24;
 /// Room for the frame of a whole block.
 pub const BLOCK_FRAME_BYTES: usize = BLOCK_PREFIX_BYTES + MAX_BLOCK_BYTES;
 
-/// The longest body of a data frame: the longest chunk, and what is said of it.
+/// The longest body of a data frame: the longest chunk and its description.
 pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);
 
 /// Error codes with which a connection is closed.
 pub mod code {
     /// The run is over.
     pub const DONE: u32 = 0;
-    /// The peer did not keep to the protocol.
+    /// The peer violated the protocol.
     pub const PROTOCOL: u32 = 1;
     /// The end was told to stop.
     pub const CANCELED: u32 = 2;

@@ -1,8 +1,8 @@
-//! Messages ↔ bytes. Pure: everything that a peer can say is decoded and bounded here, and nowhere else.
+//! Converts between messages and bytes. Pure: everything from a peer is decoded and bounded here, and nowhere else.
 //!
-//! `syncer/doc/wire.md` describes the protocol. There are two kinds of stream: one *control* stream in each direction, of
-//! [`Message`]s, and several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), a
-//! length (four bytes, little endian), and a body.
+//! `syncer/doc/wire.md` describes the protocol. There is one *control* stream in each direction, of [`Message`]s, and
+//! several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), a length (four
+//! bytes, little endian), and a body.
 
 pub mod buffers;
 pub mod compress;

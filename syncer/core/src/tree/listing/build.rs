@@ -1,4 +1,4 @@
-//! Writing a [`Listing`].
+//! Builds a [`Listing`].
 
 use bytes::Bytes;
 
@@ -27,7 +27,7 @@ pub struct ListingBuilder {
     run: Option<(Owner, u64)>,
     attrs: Vec<u8>,
     last_attrs: Vec<u8>,
-    /// How many entries have no attributes since the last one that has.
+    /// Entries without attributes since the last one that has some.
     bare: u64,
 }
 
@@ -74,12 +74,12 @@ impl ListingBuilder {
         self.entries.extend_from_slice(name);
         put_bytes(&mut self.entries, to);
         self.len += 1;
-        // It goes on with the run of owners that it is in.
+        // It continues the run of owners that it is in.
         self.push_owner(self.run.map_or_else(Owner::default, |(owner, _)| owner));
         self.push_attrs(Attrs::default());
     }
 
-    /// How many entries there are so far.
+    /// Returns how many entries were added.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -89,12 +89,12 @@ impl ListingBuilder {
         self.len == 0
     }
 
-    /// Says that the directory has entries that could not be read.
+    /// Marks the directory as one with entries that could not be read.
     pub fn mark_incomplete(&mut self) {
         self.incomplete = true;
     }
 
-    /// The listing, with no spare memory.
+    /// Returns the listing, without spare memory.
     pub fn finish(mut self) -> Listing {
         self.end_run();
         let Self { len, dirs, incomplete, entries: mut bytes, owners, attrs, .. } = self;
@@ -106,17 +106,17 @@ impl ListingBuilder {
         Listing { len, dirs, complete: !incomplete, bytes, owners_at, attrs_at }
     }
 
-    /// The listing of `bytes`, which were taken from it part by part.
+    /// Returns the listing of `bytes`, which were taken from it part by part.
     pub(super) fn finish_as(self, bytes: Bytes, owners_at: usize, attrs_at: usize) -> Listing {
         Listing { len: self.len, dirs: self.dirs, complete: !self.incomplete, bytes, owners_at, attrs_at }
     }
 
-    /// Bytes that it holds.
+    /// Returns how many bytes it holds.
     pub(super) fn held(&self) -> usize {
         self.entries.len() + self.owners.len() + self.attrs.len()
     }
 
-    /// The entries, owners and attributes that it holds, for a caller that empties them into more room.
+    /// Returns its entries, owners and attributes, for a caller that moves them to more room.
     pub(super) fn parts(&mut self) -> [&mut Vec<u8>; 3] {
         [&mut self.entries, &mut self.owners, &mut self.attrs]
     }

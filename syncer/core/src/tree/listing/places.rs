@@ -1,25 +1,27 @@
-//! Entries by their places. An encoding can only be read from its start, which of a directory with a million entries takes milliseconds; so marks are left on the way.
+//! Finds entries by their index. An encoding can only be read from its start, which takes milliseconds for a million
+//! entries, so offsets are noted on the way.
 
 use super::{encoding::Listing, read::Entries};
 
-/// How many entries lie between two marks: an entry is found in some microseconds, and a mark of about 150 bytes adds little to so many.
+/// Entries between two marks. An entry is found in some microseconds, and a mark of about 150 bytes costs little for so
+/// many entries.
 const STRIDE: usize = 512;
 
-/// The entries of a listing, from any place on.
+/// Reads the entries of a listing from any index on.
 #[derive(Debug, Clone)]
 pub struct Places<'a> {
-    /// Where entries 0, `STRIDE`, 2 `STRIDE` … begin, as far as was read.
+    /// Readers at entries 0, `STRIDE`, 2 `STRIDE` …, as far as was read.
     marks: Vec<Entries<'a>>,
 }
 
 impl<'a> Places<'a> {
-    /// Of this listing; nothing is read yet.
+    /// Starts with a listing of which nothing is read yet.
     #[must_use]
     pub fn of(listing: &'a Listing) -> Self {
         Self { marks: vec![listing.iter()] }
     }
 
-    /// The entries from the one at `index` on; none where there are not so many.
+    /// Returns the entries from the one at `index` on; none if the listing is shorter.
     pub fn from(&mut self, index: u32) -> Entries<'a> {
         let index = index as usize;
         while self.marks.len() <= index / STRIDE

@@ -1,4 +1,4 @@
-//! Reading a [`Listing`](super::Listing), a peer's or one's own.
+//! Reads a [`Listing`](super::Listing), a peer's or one's own.
 
 use super::layout::{
     HARD_LINK, KIND_BITS, KNOWN_BITS, NO_META, SAME_MODE, SAME_SECONDS, SOCKET, WHOLE_SECONDS,
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Iterator over a [`Listing`](super::Listing).
+/// Iterates over a [`Listing`](super::Listing).
 #[derive(Debug, Clone)]
 pub struct Entries<'a> {
     pub(super) left: u32,
@@ -52,7 +52,7 @@ impl<'a> EntryReader<'a> {
         Self { reader: Reader::new(bytes), last_mode: 0, last_seconds: 0 }
     }
 
-    /// The next entry, its owner left at 0 and without attributes.
+    /// Reads the next entry, with owner 0 and without attributes.
     pub(super) fn next(&mut self) -> Result<Entry<'a>, DecodeError> {
         let reader = &mut self.reader;
         let flags = reader.byte()?;
@@ -111,7 +111,7 @@ fn read_kind<'a>(code: u8, reader: &mut Reader<'a>) -> Result<Kind<'a>, DecodeEr
     })
 }
 
-/// A path from the root, that does not lead into Volferry's own folder.
+/// Reads a path from the root that does not lead into Volferry's own folder.
 fn read_link_path<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let to = reader.bytes(MAX_PATH_BYTES)?;
     let mut names = to.split(|&byte| byte == b'/').peekable();
@@ -150,12 +150,12 @@ impl<'a> OwnerReader<'a> {
     }
 }
 
-/// Reads the attributes of the entries that have any: how many entries before it have none, then its own, or nothing where they are
-/// those of the last one that has some.
+/// Reads the attributes of the entries that have any: the number of entries without any before it, then its own, or
+/// nothing if they equal the last ones.
 #[derive(Debug, Clone)]
 pub(super) struct AttrsReader<'a> {
     reader: Reader<'a>,
-    /// Entries until the next one that has some.
+    /// Entries until the next one that has attributes.
     bare: Option<u64>,
     last: &'a [u8],
 }
@@ -196,7 +196,7 @@ impl<'a> AttrsReader<'a> {
         }
     }
 
-    /// The same for bytes of a peer.
+    /// Checks the next attributes in bytes of a peer.
     pub(super) fn next_checked(&mut self) -> Result<(), DecodeError> {
         let before = self.last;
         let attrs = self.next()?;

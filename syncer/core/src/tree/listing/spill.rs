@@ -1,19 +1,19 @@
-//! Listings of directories that are too large to be built in memory.
+//! Builds listings of directories that are too large for memory.
 
 use bytes::Bytes;
 
 use super::{build::ListingBuilder, encoding::Listing};
 use crate::tree::entry::Entry;
 
-/// What is built is put where there is more room by so many bytes, so all but the largest directories are built in memory.
+/// A builder moves its bytes to a row after this many, so only large directories leave memory.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Takes bytes one behind the other, to a place with more room than memory.
+/// Stores consecutive bytes in a place with more room than memory.
 pub trait Row: Default {
-    /// Why it takes no more.
+    /// Says why it accepts no more.
     type Error;
 
-    /// How many bytes it has.
+    /// Returns how many bytes it has.
     fn len(&self) -> usize;
 
     /// Whether it has none.
@@ -23,18 +23,16 @@ pub trait Row: Default {
 
     /// Appends `bytes`.
     ///
-    /// # Errors
-    /// When there is no room for them.
+    /// # Errors If there is no room for them.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// All bytes in a row.
+    /// Returns all bytes.
     ///
-    /// # Errors
-    /// When the last of them cannot be stored, or none be read.
+    /// # Errors If the last of them cannot be stored, or they cannot be read.
     fn finish(self) -> Result<Bytes, Self::Error>;
 }
 
-/// The parts of a listing, each in a row of its own until it is whole.
+/// The parts of a listing, each in its own row until it is complete.
 #[derive(Debug, Default)]
 struct Parts<R> {
     entries: R,
@@ -43,7 +41,7 @@ struct Parts<R> {
 }
 
 impl<R: Row> Parts<R> {
-    /// Takes what `builder` holds.
+    /// Takes the bytes that `builder` holds.
     fn take(&mut self, builder: &mut ListingBuilder) -> Result<(), R::Error> {
         let rows = [&mut self.entries, &mut self.owners, &mut self.attrs];
         for (row, held) in rows.into_iter().zip(builder.parts()) {
@@ -53,7 +51,7 @@ impl<R: Row> Parts<R> {
         Ok(())
     }
 
-    /// The listing of what was taken, and of what `builder` still holds.
+    /// Returns the listing of all bytes taken, and of those that `builder` still holds.
     fn finish(mut self, mut builder: ListingBuilder) -> Result<Listing, R::Error> {
         builder.end_run();
         self.take(&mut builder)?;
@@ -66,7 +64,7 @@ impl<R: Row> Parts<R> {
     }
 }
 
-/// A [`ListingBuilder`] for directories of any size, whose bytes go to rows of the kind `R` where they are many.
+/// Builds listings of any size like [`ListingBuilder`], and moves the bytes of large ones to rows of the kind `R`.
 #[derive(Debug, Default)]
 pub struct SpillingBuilder<R> {
     builder: ListingBuilder,
@@ -76,8 +74,7 @@ pub struct SpillingBuilder<R> {
 impl<R: Row> SpillingBuilder<R> {
     /// As [`ListingBuilder::push`].
     ///
-    /// # Errors
-    /// When there is no room for more.
+    /// # Errors If there is no room for more.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), R::Error> {
         self.builder.push(entry);
         match self.builder.held() < STEP_BYTES {
@@ -103,8 +100,7 @@ impl<R: Row> SpillingBuilder<R> {
 
     /// As [`ListingBuilder::finish`].
     ///
-    /// # Errors
-    /// When there is no room for all of it.
+    /// # Errors If there is no room for all of it.
     pub fn finish(self) -> Result<Listing, R::Error> {
         match self.spilled {
             None => Ok(self.builder.finish()),

@@ -1,4 +1,4 @@
-//! Hashes of whole files, asked for and told.
+//! Requests and answers for hashes of whole files.
 
 use super::fields::{put_ascending, read_ascending};
 use crate::{
@@ -7,33 +7,33 @@ use crate::{
     tree::dir::DirId,
 };
 
-/// How many files the sink may ask the hashes of in one message.
+/// The most files in one request for hashes.
 pub const MAX_HASHES: usize = 4096;
 
-/// The longest word or sentence that says why a file could not be read, in bytes.
+/// The longest description of a failure to read a file, in bytes.
 const MAX_REASON_BYTES: usize = 4096;
 
-/// Files of one directory that the sink asks something about.
+/// Files of one directory in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileGroup {
     /// Where the files are.
     pub dir: DirId,
-    /// Their places in the directory's listing, ascending.
+    /// Their indexes in the directory's listing, ascending.
     pub indices: Vec<u32>,
 }
 
-/// What hashing a file came to.
+/// The result of hashing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hashed {
     /// The hash of its content.
     Is(ContentHash),
-    /// It is no longer what it was listed as.
+    /// It is no longer as it was listed.
     Changed,
     /// It could not be read.
     Failed {
-        /// What was being done.
+        /// The operation that failed.
         operation: String,
-        /// Why it failed.
+        /// The error.
         error: String,
     },
 }

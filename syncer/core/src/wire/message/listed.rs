@@ -1,4 +1,4 @@
-//! What the source's tree looks like.
+//! Descriptions of the source's directories and tree.
 
 use contract::{Failure, Usage};
 use serde::{Deserialize, Serialize};
@@ -25,30 +25,30 @@ pub struct Listed {
     pub dir: DirId,
     /// The number of the first directory in it.
     pub first_child: DirId,
-    /// What the directories in it look like, in order.
+    /// The digests of its subdirectories, in order.
     pub children: Vec<TreeDigest>,
     /// Its entries.
     pub listing: Listing,
-    /// The text of its ignore files, where they count; empty if it has none. At most [`MAX_RULES_BYTES`].
+    /// The text of its ignore files, if the run uses them; empty if it has none. At most [`MAX_RULES_BYTES`].
     pub rules: Box<[u8]>,
 }
 
-/// What the whole tree of the source looks like.
+/// The description of the source's whole tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeHead {
     /// The root directory's own metadata.
     pub root_meta: Meta,
     /// The root directory's own extended attributes.
     pub root_attrs: AttrsBuf,
-    /// Of the root directory.
+    /// The digest of the root directory.
     pub digest: TreeDigest,
     /// Sums.
     pub totals: Totals,
-    /// Who owns the entries, as [`Owners::most_frequent`] tells it.
+    /// Counts of the entries by owner, from [`Owners::most_frequent`].
     pub owners: Owners,
-    /// When a run last wrote to the tree, if it is a destination of runs itself.
+    /// When a run last wrote to the tree, if it is itself a destination.
     pub last_run: Option<Time>,
-    /// What went wrong in the scan, and what it cost.
+    /// Failures and cost of the scan.
     pub source: SourceDone,
 }
 
@@ -61,7 +61,7 @@ pub struct SourceDone {
     pub failed: u64,
     /// The first of them.
     pub failures: Vec<Failure>,
-    /// A digest of the paths of all of them, by which the shards of a run see that theirs are the same; it means nothing else.
+    /// A digest of the paths of all of them, by which the shards of a run recognise equal failures.
     #[serde(default)]
     pub failed_paths: u64,
 }
@@ -76,14 +76,14 @@ fn read_digest(reader: &mut Reader<'_>) -> Result<TreeDigest, DecodeError> {
     Ok(TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? })
 }
 
-/// A listing of more bytes goes in parts of so many, each a frame: neither end then needs memory for all of it at once.
+/// Bytes of one part of a large listing, so that neither end needs memory for all of it at once.
 const PART_BYTES: usize = 256 << 10;
 
 pub(super) fn is_large(listed: &Listed) -> bool {
     listed.listing.bytes().len() > PART_BYTES
 }
 
-/// The frames that go before the one with the rest of a large directory.
+/// Returns the frames before the one with the rest of a large directory.
 pub(super) fn parts(listed: &Listed) -> impl Iterator<Item = Vec<u8>> {
     listed.listing.bytes().chunks(PART_BYTES).enumerate().map(|(nth, part)| {
         frame(LISTED_PART, |out| {
@@ -108,7 +108,7 @@ fn put_start(out: &mut Vec<u8>, listed: &Listed) {
     listed.listing.encode_head(out);
 }
 
-/// What comes after the listing.
+/// Appends the fields after the listing.
 pub(super) fn put_rest(out: &mut Vec<u8>, listed: &Listed) {
     listed.children.iter().for_each(|digest| put_digest(out, digest));
     put_bytes(out, &listed.rules);

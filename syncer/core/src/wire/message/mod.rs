@@ -25,38 +25,38 @@ use crate::{
 };
 use fields::{MAX_ASKED, TOO_MUCH_ASKED, frame, json, put_json};
 
-/// What the source opens a run with.
+/// Opens a run, from the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// What the run does.
+    /// The run's parameters.
     pub params: RunParams,
     /// The kinds of extended attributes that the source can see.
     pub attrs: Classes,
-    /// The length in bytes of the device that the source is, if it is no tree.
+    /// The length in bytes of the device, if the source is one.
     #[serde(default)]
     pub device: Option<u64>,
-    /// The name of the file that the source is, if it is no tree and no device: the tree's only entry.
+    /// The name of the file, if the source is one: the tree's only entry.
     #[serde(default)]
     pub file: Option<Vec<u8>>,
-    /// Where the tree is, so that the sink refuses a destination that contains it or lies in it.
+    /// The place of the tree, so that the sink refuses a destination that contains it or lies in it.
     #[serde(default)]
     pub whereabouts: Whereabouts,
 }
 
-/// What the sink opens a run with.
+/// Opens a run, from the sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The program's version, for the log.
     pub version: String,
-    /// The owner of the destination lets nothing be changed: the run is a dry one, whatever the source asks for.
+    /// The owner of the destination allows no changes: the run is a dry one, whatever the source requests.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// Why an end does not go on.
+/// Says why an end stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What both processes exit with.
+    /// The exit code of both processes.
     pub exit: ExitCode,
     /// A word for programs.
     pub reason: String,
@@ -65,7 +65,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Of an end that was told to stop.
+    /// Makes the refusal of an end that was told to stop.
     pub fn canceled() -> Self {
         Self { exit: ExitCode::Failed, reason: "Canceled".into(), message: "stopped on request".into() }
     }
@@ -74,7 +74,7 @@ impl Refusal {
 /// A message on the control stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// Source: what to do.
+    /// Source: the run's parameters.
     Hello(Box<Hello>),
     /// Sink: ready.
     Welcome(Welcome),
@@ -86,25 +86,25 @@ pub enum Message {
     Want(Vec<DirId>),
     /// Sink: send these files.
     Need(Needs),
-    /// Sink: send what this file differs in.
+    /// Sink: send the differences of this file.
     Update(Update),
     /// Sink: there are no more needs.
     NeedsEnd,
-    /// Source: all that was needed is sent.
+    /// Source: everything that was needed is sent.
     SourceDone(Box<SourceDone>),
     /// Sink: the run is over and durable.
     Report(Box<Report>),
-    /// Either: this end does not go on.
+    /// Either: this end stops.
     Refuse(Refusal),
-    /// Sink: what a dry run would do, some of it.
+    /// Sink: some of the actions of a dry run.
     Planned(Vec<PlannedAction>),
     /// Sink: hash these files; at most [`MAX_HASHES`].
     Hash(Vec<FileGroup>),
-    /// Source: the hashes that were asked for, in order.
+    /// Source: the requested hashes, in order.
     Hashed(Vec<Hashed>),
-    /// Sink: tell the features of these files, which have at most [`MAX_SPANS`].
+    /// Sink: send the features of these files, which have at most [`MAX_SPANS`].
     Sketch(Sketch),
-    /// Source: the features that were asked for, of each file in order.
+    /// Source: the requested features, of each file in order.
     Sketched(Vec<Vec<u64>>),
 }
 
@@ -128,7 +128,7 @@ const SKETCH: u8 = 19;
 const SKETCHED: u8 = 20;
 
 impl Message {
-    /// What the message is, for errors.
+    /// Returns the message's name, for errors.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Hello(_) => "Hello",
@@ -150,7 +150,7 @@ impl Message {
         }
     }
 
-    /// The message as frames: one, and before it the parts of a directory that is too large for one.
+    /// Yields the message as frames: one, and before it the parts of a directory that is too large for one.
     pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
         let large = match self {
             Self::Listed(whole) if listed::is_large(whole) => Some(whole),
@@ -193,10 +193,9 @@ impl Message {
         }
     }
 
-    /// Reads the body of a frame of this kind.
+    /// Decodes the body of a frame of this kind.
     ///
-    /// # Errors
-    /// When the kind is unknown, or the body is not exactly what it should be.
+    /// # Errors If the kind is unknown, or the body does not match it exactly.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let binary = |what| move |source| WireError::Malformed { what, source };
         match kind {
@@ -222,10 +221,9 @@ impl Message {
         }
     }
 
-    /// Reads the body of a directory that came in parts, and keeps it as it is.
+    /// Decodes the body of a directory that arrived in parts, and keeps it.
     ///
-    /// # Errors
-    /// As [`Self::decode`].
+    /// # Errors As [`Self::decode`].
     pub fn decode_parts(body: &Bytes) -> Result<Self, WireError> {
         read_all(Reader::sharing(body), listed::read_listed)
             .map(Self::Listed)

@@ -1,4 +1,4 @@
-//! What the sink asks for, and what it has to make it from.
+//! Requests for files, with the basis that the sink has for them.
 
 use super::fields::{MAX_ASKED, TOO_MUCH_ASKED, put_ascending, read_ascending};
 use crate::{
@@ -12,23 +12,23 @@ use crate::{
     wire::frame::WireError,
 };
 
-/// Files whose content the sink asks for, all of one directory.
+/// Files of one directory whose content the sink requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
     /// The number of the first need; the others follow on.
     pub first: u32,
-    /// Where the files are.
+    /// The files' directory.
     pub dir: DirId,
-    /// Their places in the directory's listing, ascending.
+    /// Their indexes in the directory's listing, ascending.
     pub indices: Vec<u32>,
-    /// What the sink has of some of them, ascending: where the source's file begins with it, only the rest need be sent.
+    /// The sink's versions of some of them, ascending. If the source's file begins with one, only the rest is sent.
     pub prefixes: Vec<Prefix>,
 }
 
 /// A small file that the sink has, and that may have grown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// Which of the needs of the message.
+    /// The index of the need in the message.
     pub nth: u32,
     /// Its length in bytes.
     pub len: u32,
@@ -43,25 +43,25 @@ impl Prefix {
     }
 }
 
-/// A large file whose content the sink asks for, and what it has to make it from.
+/// A large file whose content the sink requests, with its basis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
     /// The number of the need.
     pub need: u32,
-    /// Where the file is.
+    /// The file's directory.
     pub dir: DirId,
-    /// Its place in the directory's listing.
+    /// Its index in the directory's listing.
     pub index: u32,
-    /// What the sink has.
+    /// The sink's basis.
     pub basis: Basis,
 }
 
 /// The parts of a file of the sink, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Basis {
-    /// Granules end to end: what has not moved can be kept. They come in parts, from the file's start to its end.
+    /// Consecutive granules, for data that did not move. They come in parts, from the file's start to its end.
     Granules(Granules),
-    /// Chunks cut by content: found wherever they are.
+    /// Chunks cut by content, found wherever they are.
     Chunks(ChunkList<ShortName>),
 }
 

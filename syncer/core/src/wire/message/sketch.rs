@@ -1,4 +1,4 @@
-//! Features of files, asked for and told: what shows that they have content in common with others.
+//! Requests for features of files, which show common content with other files.
 
 use super::hashes::{FileGroup, MAX_HASHES, TOO_MANY_HASHES, put_group, read_groups};
 use crate::{
@@ -6,15 +6,15 @@ use crate::{
     delta::features::Sampling,
 };
 
-/// The files of one message have at most so many times the bytes that have one span: some 5 GiB to read, and with 64 features each an answer of some 20 MiB.
+/// The most spans of one request: some 5 GiB to read, and with 64 features each an answer of some 20 MiB.
 pub const MAX_SPANS: u64 = 40 << 10;
 
-/// Files that the sink wants the features of.
+/// Files whose features the sink requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sketch {
-    /// How much of them is to be looked at.
+    /// The density of the samples.
     pub sampling: Sampling,
-    /// Which; at most [`MAX_HASHES`].
+    /// The files, at most [`MAX_HASHES`].
     pub files: Vec<FileGroup>,
 }
 
