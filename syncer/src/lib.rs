@@ -10,7 +10,6 @@ pub use volferry_core::{
 };
 
 pub mod apply;
-pub mod cli;
 pub mod cores;
 pub mod device;
 pub mod locate;

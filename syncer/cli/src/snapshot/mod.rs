@@ -2,7 +2,7 @@
 
 mod browse;
 mod change;
-pub(in crate::cli) mod flags;
+pub(crate) mod flags;
 mod json;
 mod print;
 mod prune;
@@ -18,8 +18,8 @@ use std::{
 use contract::ExitCode;
 
 use self::flags::{CreateFlags, ListFlags, SnapshotCommand, WhichFlags};
-use super::chain;
-use crate::{
+use crate::human::chain;
+use syncer::{
     report::Failures,
     root::{Place, Root},
     snapshot::{Roots, Snapshot, SnapshotError, Store, create, publish::Labels, select},

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::time::rfc3339;
-use crate::{
+use syncer::{
     path::RelPath,
     snapshot::{
         Engine, Snapshot,
@@ -120,7 +120,7 @@ impl NodeJson {
         let (size, content, target) = match &node.what {
             What::File { len, content } => (Some(*len), content.map(|content| content.id.to_string()), None),
             What::Symlink(target) | What::HardLink(target) => {
-                (None, None, Some(crate::path::display(target)))
+                (None, None, Some(syncer::path::display(target)))
             }
             _ => (None, None, None),
         };

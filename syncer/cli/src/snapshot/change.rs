@@ -9,7 +9,7 @@ use super::{
     json::SnapshotJson,
     say, say_json, user, which,
 };
-use crate::{
+use syncer::{
     root::Place,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId, create,

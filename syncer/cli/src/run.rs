@@ -6,15 +6,15 @@ use contract::{Demands, Event, ExitCode, Identity, IdentityError, PlannedAction,
 use thiserror::Error;
 
 use super::{
-    chain,
     config::{Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
+    human::chain,
     live::Live,
     logging, report_file,
     screen::Screen,
     signals, summary,
 };
-use crate::{
+use syncer::{
     monitor::Monitor,
     root::Place,
     session::{self, Link, Outcome},

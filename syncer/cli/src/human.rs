@@ -1,6 +1,6 @@
 //! Numbers, durations and foreign text as people read them.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, error::Error, iter, time::Duration};
 
 const UNITS: [(&str, u64); 6] = [
     ("EB", 1_000_000_000_000_000_000),
@@ -80,6 +80,12 @@ fn unit_of(bytes: u64) -> Option<(&'static str, u64)> {
 fn in_unit(bytes: u64, size: u64) -> String {
     let value = bytes as f64 / size as f64;
     format!("{value:.*}", if value < 99.95 { 1 } else { 0 })
+}
+
+/// An error and its causes on one line.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let errors = iter::successors(Some(error), |error| Error::source(*error));
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     json::{ChangeJson, EventJson, NodeJson, SnapshotJson, VersionJson},
     open, print, say, say_json, which,
 };
-use crate::{
+use syncer::{
     path::RelPath,
     snapshot::{
         SnapshotError, Store,

@@ -16,7 +16,7 @@ use super::{
     rate::RateWindow,
     screen::Screen,
 };
-use crate::monitor::Monitor;
+use syncer::monitor::Monitor;
 
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 const JSON_INTERVAL: Duration = Duration::from_millis(250);

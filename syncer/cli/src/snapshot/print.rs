@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{json::engine_name, time::rfc3339};
-use crate::{
-    cli::human::{bytes, count, printable},
+use crate::human::{bytes, count, printable};
+use syncer::{
     path::{RelPath, display},
     report::Failures,
     snapshot::{

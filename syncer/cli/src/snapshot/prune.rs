@@ -10,7 +10,7 @@ use super::{
     json::{PruneJson, VerdictJson},
     print, say, say_json, user,
 };
-use crate::{
+use syncer::{
     root::Place,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId,

@@ -3,7 +3,7 @@
 use contract::ExitCode;
 
 use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
-use crate::{
+use syncer::{
     root::Place,
     snapshot::{
         SnapshotError, create,

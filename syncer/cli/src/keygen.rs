@@ -8,7 +8,7 @@ use std::{
 use contract::{ExitCode, IdentityError, IdentityPair};
 use thiserror::Error;
 
-use super::chain;
+use crate::human::chain;
 
 #[derive(Debug, Error)]
 enum KeygenError {

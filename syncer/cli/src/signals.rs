@@ -13,7 +13,7 @@ use signal_hook::{
 };
 
 use super::screen::Screen;
-use crate::monitor::Monitor;
+use syncer::monitor::Monitor;
 
 /// Passes signals on to `monitor` from a thread of its own, for as long as the process lives.
 pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Result<()> {

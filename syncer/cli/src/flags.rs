@@ -10,7 +10,7 @@ use contract::{
 };
 
 use super::snapshot::flags::SnapshotCommand;
-use crate::path::{OWN_DIR, RelPath};
+use syncer::path::{OWN_DIR, RelPath};
 
 const EXAMPLES: &str = "\
 Examples:

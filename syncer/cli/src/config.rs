@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ProgressFlag};
 use super::snapshot::flags::SnapshotCommand;
-use crate::{path::RelPath, root::Place, session::Endpoint};
+use syncer::{path::RelPath, root::Place, session::Endpoint};
 
 /// How long an end goes on dialling that was not told for how long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);

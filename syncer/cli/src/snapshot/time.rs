@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-use crate::{entry::Time, snapshot::SnapshotError};
+use syncer::{entry::Time, snapshot::SnapshotError};
 
 /// Writes a time as RFC 3339 has it, in UTC and to the second.
 pub(super) fn rfc3339(time: Time) -> String {

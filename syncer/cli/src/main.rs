@@ -1,5 +1,5 @@
-//! The command line of `volferry`: flags as typed, the configuration that they resolve to, the session, its
-//! exit code.
+//! `volferry`: moves one tree onto another, on one machine or over QUIC. Flags as typed become a configuration, that
+//! a session of the engine, and its outcome the exit code.
 
 mod bar;
 mod config;
@@ -17,9 +17,8 @@ mod snapshot;
 mod summary;
 
 use std::{
-    error::Error,
     io::{self, Write as _},
-    iter,
+    process,
 };
 
 use clap::{
@@ -32,10 +31,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use config::{Config, Surroundings};
 use flags::Flags;
 
-use crate::buffers;
+use syncer::buffers;
 
-/// Does what the process's arguments ask for; the whole of the program `volferry`.
-pub fn main() -> ExitCode {
+fn main() -> process::ExitCode {
+    perform().into()
+}
+
+/// Does what the process's arguments ask for.
+fn perform() -> ExitCode {
     let config = Flags::try_parse().and_then(|flags| {
         let command = flags.command.name();
         Config::resolve(flags, Surroundings::here()).map_err(|error| usage_error(command, &error))
@@ -91,10 +94,4 @@ fn usage_error(command: &str, error: &config::ConfigError) -> clap::Error {
         Some(command) => command.error(ErrorKind::ValueValidation, error),
         None => flags.error(ErrorKind::ValueValidation, error),
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn Error) -> String {
-    let errors = iter::successors(Some(error), |error| Error::source(*error));
-    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

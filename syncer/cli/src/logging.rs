@@ -27,15 +27,13 @@ use super::{config::Output, flags::LogFormat, screen::Screen};
 /// enough unless more is asked for.
 const FAILED_FILES: &str = "syncer::report";
 
+/// The crates of this program: its engine, the engine's core, and the command line.
+const OWN_CRATES: [&str; 3] = ["syncer", "volferry_core", "volferry"];
+
 /// Starts the log: warnings of this program, and more with each `-v`; of the libraries that it uses one level
 /// less. Writes above the bar.
 pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
-    let (own, others) = levels(output.verbosity);
-    let filter = Targets::new().with_target("syncer", own).with_default(others);
-    let filter = match output.verbosity {
-        0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
-        _ => filter,
-    };
+    let filter = filter(output.verbosity);
     let screen = Arc::clone(screen);
     let lines = layer().with_ansi(output.color).with_writer(move || ScreenWriter(Arc::clone(&screen)));
     let lines = match output.log_format {
@@ -66,6 +64,16 @@ impl fmt::Write for Escaping<'_, '_> {
             true => write!(self.0, "{}", c.escape_default()),
             false => self.0.write_char(c),
         })
+    }
+}
+
+/// Chooses what is logged, by the crate that says it.
+fn filter(verbosity: u8) -> Targets {
+    let (own, others) = levels(verbosity);
+    let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
+    match verbosity {
+        0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
+        _ => filter,
     }
 }
 
@@ -109,6 +117,17 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn every_crate_of_the_program_warns_without_being_asked_and_libraries_do_not() {
+        let filter = filter(0);
+        for own in [module_path!(), "volferry_core::tree::rules", "syncer::session"] {
+            assert!(filter.would_enable(own, &tracing::Level::WARN), "{own}");
+        }
+        for other in ["quinn::connection", FAILED_FILES] {
+            assert!(!filter.would_enable(other, &tracing::Level::WARN), "{other}");
         }
     }
 

@@ -8,8 +8,8 @@ use std::{
 use contract::{ExitCode, RunParams};
 
 use super::{flags::RestoreFlags, open, print, say, say_json, user, which};
-use crate::{
-    cli::summary,
+use crate::summary;
+use syncer::{
     monitor::Monitor,
     path::OWN_DIR,
     report::Failures,

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use contract::Compare;
 
-use crate::{
+use syncer::{
     path::{PathError, RelPath},
     snapshot::{EngineChoice, verify::Part},
 };
 
 /// What is to be done with the snapshots of a volume.
 #[derive(Debug, Subcommand)]
-pub(in crate::cli) enum SnapshotCommand {
+pub(crate) enum SnapshotCommand {
     /// Take a snapshot, and print its id
     ///
     /// The exit code is 3 when some entries could not be read: they are named, and missing from the snapshot.
@@ -81,53 +81,53 @@ pub(in crate::cli) enum SnapshotCommand {
 
 /// The volume that a command is about.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct VolumeFlags {
+pub(crate) struct VolumeFlags {
     /// The folder where the volume is mounted
     #[arg(value_name = "DIR")]
-    pub(in crate::cli) dir: PathBuf,
+    pub(crate) dir: PathBuf,
 
     /// Print JSON on standard output; `volferry snapshot schema` describes it
     #[arg(long)]
-    pub(in crate::cli) json: bool,
+    pub(crate) json: bool,
 }
 
 /// The snapshot that a command is about.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(in crate::cli) struct WhichFlags {
+pub(crate) struct WhichFlags {
     /// An id or its first digits, a tag, of which the newest counts, or `latest`
     #[arg(value_name = "ID")]
-    pub(in crate::cli) id: Option<String>,
+    pub(crate) id: Option<String>,
 
     /// The newest snapshot that was begun at this time or before, such as 2026-11-22T18:00Z or 2026-11-22
     #[arg(long, value_name = "TIME")]
-    pub(in crate::cli) as_of: Option<String>,
+    pub(crate) as_of: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct CreateFlags {
+pub(crate) struct CreateFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// Give it this tag; may be repeated
     #[arg(long = "tag", value_name = "TAG")]
-    pub(in crate::cli) tags: Vec<String>,
+    pub(crate) tags: Vec<String>,
 
     /// Say something about it
     #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(in crate::cli) note: String,
+    pub(crate) note: String,
 
     /// Keep it whatever a policy says, until it is unpinned
     #[arg(long)]
-    pub(in crate::cli) pin: bool,
+    pub(crate) pin: bool,
 
     /// How content gets into the store: by clones where the file system has them, or by copies
     #[arg(long, value_name = "auto|clone|copy", default_value = "auto", hide_possible_values = true)]
-    pub(in crate::cli) engine: EngineFlag,
+    pub(crate) engine: EngineFlag,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(in crate::cli) enum EngineFlag {
+pub(crate) enum EngineFlag {
     Auto,
     Clone,
     Copy,
@@ -144,231 +144,231 @@ impl From<EngineFlag> for EngineChoice {
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ListFlags {
+pub(crate) struct ListFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// Only those with this tag
     #[arg(long, value_name = "TAG")]
-    pub(in crate::cli) tag: Option<String>,
+    pub(crate) tag: Option<String>,
 
     /// Only those of this SyncJob
     #[arg(long, value_name = "NAME")]
-    pub(in crate::cli) job: Option<String>,
+    pub(crate) job: Option<String>,
 
     /// Also those that were forgotten and not yet collected
     #[arg(long)]
-    pub(in crate::cli) all: bool,
+    pub(crate) all: bool,
 }
 
 /// A volume and a snapshot.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct OneFlags {
+pub(crate) struct OneFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     #[command(flatten)]
-    pub(in crate::cli) which: WhichFlags,
+    pub(crate) which: WhichFlags,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct LsFlags {
+pub(crate) struct LsFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// An id or its first digits, a tag, of which the newest counts, or `latest`
     #[arg(value_name = "ID")]
-    pub(in crate::cli) id: String,
+    pub(crate) id: String,
 
     /// The folder in the snapshot
     #[arg(value_name = "PATH", default_value = ".", value_parser = path_in_snapshot)]
-    pub(in crate::cli) path: RelPath,
+    pub(crate) path: RelPath,
 
     /// Also what is in the folders below
     #[arg(short = 'R', long)]
-    pub(in crate::cli) recursive: bool,
+    pub(crate) recursive: bool,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct CatFlags {
+pub(crate) struct CatFlags {
     /// The folder where the volume is mounted
     #[arg(value_name = "DIR")]
-    pub(in crate::cli) dir: PathBuf,
+    pub(crate) dir: PathBuf,
 
     /// An id or its first digits, a tag, of which the newest counts, or `latest`
     #[arg(value_name = "ID")]
-    pub(in crate::cli) id: String,
+    pub(crate) id: String,
 
     /// The file in the snapshot
     #[arg(value_name = "PATH", value_parser = path_in_snapshot)]
-    pub(in crate::cli) path: RelPath,
+    pub(crate) path: RelPath,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct DiffFlags {
+pub(crate) struct DiffFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// The snapshot that is compared with
     #[arg(value_name = "A")]
-    pub(in crate::cli) one: String,
+    pub(crate) one: String,
 
     /// The snapshot that is compared
     #[arg(value_name = "B")]
-    pub(in crate::cli) other: String,
+    pub(crate) other: String,
 
     /// Only this path
     #[arg(value_name = "PATH", default_value = ".", value_parser = path_in_snapshot)]
-    pub(in crate::cli) path: RelPath,
+    pub(crate) path: RelPath,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct HistoryFlags {
+pub(crate) struct HistoryFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// The path in the snapshots
     #[arg(value_name = "PATH", value_parser = path_in_snapshot)]
-    pub(in crate::cli) path: RelPath,
+    pub(crate) path: RelPath,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TagFlags {
+pub(crate) struct TagFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// An id or its first digits, a tag, of which the newest counts, or `latest`
     #[arg(value_name = "ID")]
-    pub(in crate::cli) id: String,
+    pub(crate) id: String,
 
     /// The tags
     #[arg(value_name = "TAG", required = true)]
-    pub(in crate::cli) tags: Vec<String>,
+    pub(crate) tags: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ForgetFlags {
+pub(crate) struct ForgetFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// Ids or their first digits; with --undo whole ids
     #[arg(value_name = "ID", required = true)]
-    pub(in crate::cli) ids: Vec<String>,
+    pub(crate) ids: Vec<String>,
 
     /// Bring them back
     #[arg(long)]
-    pub(in crate::cli) undo: bool,
+    pub(crate) undo: bool,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct PruneFlags {
+pub(crate) struct PruneFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// Keep the newest N
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(in crate::cli) keep_last: u32,
+    pub(crate) keep_last: u32,
 
     /// Keep the last one of each of N hours
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(in crate::cli) keep_hourly: u32,
+    pub(crate) keep_hourly: u32,
 
     /// Keep the last one of each of N days
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(in crate::cli) keep_daily: u32,
+    pub(crate) keep_daily: u32,
 
     /// Keep the last one of each of N weeks
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(in crate::cli) keep_weekly: u32,
+    pub(crate) keep_weekly: u32,
 
     /// Keep the last one of each of N months
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(in crate::cli) keep_monthly: u32,
+    pub(crate) keep_monthly: u32,
 
     /// Keep the last one of each of N years
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
-    pub(in crate::cli) keep_yearly: u32,
+    pub(crate) keep_yearly: u32,
 
     /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
     #[arg(long, value_name = "TIME", value_parser = super::time::span_seconds)]
-    pub(in crate::cli) keep_within: Option<u64>,
+    pub(crate) keep_within: Option<u64>,
 
     /// Keep all with this tag; may be repeated
     #[arg(long, value_name = "TAG")]
-    pub(in crate::cli) keep_tag: Vec<String>,
+    pub(crate) keep_tag: Vec<String>,
 
     /// Of what is kept, drop the oldest until the rest takes at most this, such as 10G
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
-    pub(in crate::cli) max_bytes: Option<u64>,
+    pub(crate) max_bytes: Option<u64>,
 
     /// Apply no policy: only collect what was forgotten
     #[arg(long)]
-    pub(in crate::cli) forgotten: bool,
+    pub(crate) forgotten: bool,
 
     /// Only judge the snapshots of this SyncJob
     #[arg(long, value_name = "NAME")]
-    pub(in crate::cli) job: Option<String>,
+    pub(crate) job: Option<String>,
 
     /// The time zone of days, weeks, months and years, such as Europe/Berlin [default: this machine's]
     #[arg(long, value_name = "ZONE", value_parser = super::time::zone)]
-    pub(in crate::cli) time_zone: Option<jiff::tz::TimeZone>,
+    pub(crate) time_zone: Option<jiff::tz::TimeZone>,
 
     /// Remove at most so many files a second
     #[arg(long, value_name = "FILES")]
-    pub(in crate::cli) rate: Option<u32>,
+    pub(crate) rate: Option<u32>,
 
     /// Say what would go and what it would free, and change nothing
     #[arg(short = 'n', long)]
-    pub(in crate::cli) dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct VerifyFlags {
+pub(crate) struct VerifyFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     /// Read the contents of the Nth of M parts only; M runs read all
     #[arg(long, value_name = "N/M", value_parser = part)]
-    pub(in crate::cli) part: Option<Part>,
+    pub(crate) part: Option<Part>,
 
     /// Only check, and put nothing right
     #[arg(long)]
-    pub(in crate::cli) no_heal: bool,
+    pub(crate) no_heal: bool,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct LogFlags {
+pub(crate) struct LogFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RestoreFlags {
+pub(crate) struct RestoreFlags {
     #[command(flatten)]
-    pub(in crate::cli) volume: VolumeFlags,
+    pub(crate) volume: VolumeFlags,
 
     #[command(flatten)]
-    pub(in crate::cli) which: WhichFlags,
+    pub(crate) which: WhichFlags,
 
     /// Only this file or folder of the snapshot; all else stays as it is
     #[arg(long, value_name = "PATH", value_parser = path_in_snapshot)]
-    pub(in crate::cli) path: Option<RelPath>,
+    pub(crate) path: Option<RelPath>,
 
     /// Restore this folder here instead; its last name is made if it is not there
     #[arg(long, value_name = "OTHER")]
-    pub(in crate::cli) to: Option<PathBuf>,
+    pub(crate) to: Option<PathBuf>,
 
     /// Say what would be done, a line an action on standard output, and change nothing
     #[arg(short = 'n', long)]
-    pub(in crate::cli) dry_run: bool,
+    pub(crate) dry_run: bool,
 
     /// Do not keep the state before in a pinned snapshot
     #[arg(long)]
-    pub(in crate::cli) no_safety: bool,
+    pub(crate) no_safety: bool,
 
     /// What decides that a file is as the snapshot has it: size and modification time, or its content's hash
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
-    pub(in crate::cli) compare: Compare,
+    pub(crate) compare: Compare,
 }
 
 /// Reads a path in a snapshot: `.` and `/` are its root, and a slash at the start or the end counts as nothing.
