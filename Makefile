@@ -47,12 +47,12 @@ test-apiserver: ## The tests on an API server of their own, with no kubelet
 	@.ci/tools build
 	e2e/cluster/build tools apiserver
 	cargo build --bin volferry --bin volferry-operator
-	cargo test --workspace --test 'apiserver_*'
+	RUST_TEST_THREADS=4 cargo test --workspace --test 'apiserver*'
 
 .PHONY: test-cluster
 test-cluster: ## The tests on an API server and on a kind cluster
 	@.ci/tools build test
-	e2e/run --workspace --test 'apiserver_*' --test 'kind_*'
+	e2e/run --workspace --test 'apiserver*' --test kind
 
 # Seconds for each decoder.
 FUZZ ?= 10

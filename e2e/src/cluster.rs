@@ -1,6 +1,11 @@
 //! The kind cluster that `e2e/run` brings up, and a namespace of it for each test.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    any::Any,
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::{
@@ -13,6 +18,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
+use tokio::sync::RwLock;
 
 use crate::{diagnosis, kubectl::Kubectl, syncjob, volume::Volume, wait};
 
@@ -22,6 +28,9 @@ pub const SYSTEM_NAMESPACE: &str = "volferry-system";
 pub const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
 /// Long enough for a busy machine; a wait that succeeds takes none of it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Shares the operator among the tests of one program. Those that stop or change it hold it alone.
+static OPERATOR: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
 
 /// A namespace for one test. When the test panics, what went on in it is printed before it is deleted.
 pub struct Sandbox {
@@ -35,6 +44,7 @@ pub struct Sandbox {
     pub namespace: String,
     /// kubectl in the operator's namespace.
     pub system: Kubectl,
+    _operator: Box<dyn Any + Send + Sync>,
 }
 
 impl Sandbox {
@@ -43,15 +53,37 @@ impl Sandbox {
         Self::with(test, json!({"pod-security.kubernetes.io/enforce": "restricted"}), json!({})).await
     }
 
-    /// The same with other labels and annotations.
+    /// The same for a test that stops or changes the operator: no other test of this program has a namespace meanwhile.
+    pub async fn alone(test: &str) -> Self {
+        let operator = Box::new(OPERATOR.clone().write_owned().await);
+        let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        Self::holding(operator, test, labels, json!({})).await
+    }
+
+    /// A new namespace with other labels and annotations.
     pub async fn with(test: &str, labels: Value, annotations: Value) -> Self {
-        match Self::create(test, &labels, &annotations).await {
+        let operator = Box::new(OPERATOR.clone().read_owned().await);
+        Self::holding(operator, test, labels, annotations).await
+    }
+
+    async fn holding(
+        operator: Box<dyn Any + Send + Sync>,
+        test: &str,
+        labels: Value,
+        annotations: Value,
+    ) -> Self {
+        match Self::create(operator, test, &labels, &annotations).await {
             Ok(sandbox) => sandbox,
             Err(error) => panic!("no cluster to test in; `e2e/run` brings one up: {error:#}"),
         }
     }
 
-    async fn create(test: &str, labels: &Value, annotations: &Value) -> Result<Self> {
+    async fn create(
+        operator: Box<dyn Any + Send + Sync>,
+        test: &str,
+        labels: &Value,
+        annotations: &Value,
+    ) -> Result<Self> {
         let kubeconfig: PathBuf = std::env::var_os("KUBECONFIG").context("KUBECONFIG is not set")?.into();
         let config = Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -67,6 +99,7 @@ impl Sandbox {
             jobs: syncjob::api(&client, &namespace),
             client,
             namespace,
+            _operator: operator,
         })
     }
 

@@ -1,8 +1,8 @@
 //! Helpers of the end-to-end tests.
 //!
-//! Two kinds of test stand on them. Those in `tests/apiserver_*.rs` start a real etcd, kube-apiserver and Job controller
+//! Two kinds of test stand on them. Those in `tests/apiserver/` start a real etcd, kube-apiserver and Job controller
 //! ([`apiserver`]) and play the kubelet themselves ([`kubelet`]), so that time and faults can be scripted. Those in
-//! `tests/kind_*.rs` use the kind cluster that `e2e/run` brings up ([`cluster`]).
+//! `tests/kind/` use the kind cluster that `e2e/run` brings up ([`cluster`]).
 //!
 //! Both see SyncJobs as their users do, as manifests and JSON; nothing of the operator is linked in.
 

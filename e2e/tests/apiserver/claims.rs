@@ -1,7 +1,5 @@
 //! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use contract::Side;
 use e2e::{report::good_report, scripted::Stage, syncjob};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

@@ -1,8 +1,6 @@
 //! `volferry-operator run` with loop devices in place of raw block volumes. Needs no API server, but both programs, as the tests beside
 //! it do. Skipped, with a line that says why, where this process cannot have loop devices.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use std::{
     fs,
     os::unix::fs::FileExt as _,

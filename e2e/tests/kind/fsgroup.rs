@@ -1,8 +1,6 @@
 //! A destination that the kubelet gives to a pod's `fsGroup`: run after run works, what is opened to the group is closed again,
 //! and another user is told whose the folder is.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use e2e::{cluster::Sandbox, syncjob, volume::Volume};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};

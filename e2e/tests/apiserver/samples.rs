@@ -1,7 +1,5 @@
 //! All samples in one namespace, as somebody applies them who tries them out.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use contract::Side;
 use e2e::{programs, report::good_report, scripted::Stage, syncjob};
 

@@ -1,7 +1,5 @@
 //! Runs of several SyncJobs that use the same claims: one after the other, and each says for whom it waits.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use contract::Side;
 use e2e::{
     cut::Cut,

@@ -1,7 +1,5 @@
 //! Runs in one pod that has both volumes, with a kubelet that is played.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use contract::{Report, Side};
 use e2e::{
     report::{bad_report, good_report},

@@ -8,7 +8,7 @@ const FOREIGN: &str = "registry.invalid/volferry:none";
 
 #[tokio::test]
 async fn a_foreign_image_is_named_and_can_be_corrected() {
-    let sandbox = Sandbox::new("image").await;
+    let sandbox = Sandbox::alone("image").await;
     let from = sandbox.volume("from", 0).await.unwrap();
     let to = sandbox.volume("to", 1).await.unwrap();
     from.shell_as_syncer("echo hello > a").unwrap();

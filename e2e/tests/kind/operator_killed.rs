@@ -13,7 +13,7 @@ use kube::{
 
 #[tokio::test]
 async fn a_run_outlives_the_operator() {
-    let sandbox = Sandbox::new("operator").await;
+    let sandbox = Sandbox::alone("operator").await;
     let from = sandbox.volume("from", 0).await.unwrap();
     let to = sandbox.volume("to", 1).await.unwrap();
     from.shell_as_syncer(tree::SLOW).unwrap();

@@ -1,0 +1,16 @@
+//! Tests on a real API server with a played kubelet, a file a behaviour. One program has them all, so that they share one server.
+#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
+
+mod claims;
+mod crds;
+mod deletion;
+mod devices;
+mod kills;
+mod lease;
+mod local;
+mod rivals;
+mod runs;
+mod samples;
+mod schedule;
+mod shards;
+mod status;
