@@ -21,7 +21,8 @@ use crate::{
 /// More folders above one another than a path can have.
 const MAX_FOLDERS: usize = 4096;
 
-/// Locates the tree at `place`, for a run that is known by a random `nonce`. Of a machine that does not tell its boot id, nothing.
+/// Locates the tree at `place`, for a run that is known by a random `nonce`. Returns no tokens on a machine without a
+/// boot id.
 pub fn locate(place: &Place, nonce: [u8; 16]) -> Whereabouts {
     let Ok(boot) = fs::read("/proc/sys/kernel/random/boot_id") else { return Whereabouts::default() };
     let mut found = Whereabouts::new(nonce);
@@ -47,12 +48,12 @@ pub fn locate(place: &Place, nonce: [u8; 16]) -> Whereabouts {
 /// Draws a nonce that no other run has.
 pub fn nonce() -> [u8; 16] {
     let mut nonce = [0; 16];
-    // Without one the tokens still match; they are then the same in each run of a boot.
+    // Without a nonce the tokens still match; they are then equal in each run of a boot.
     let _ = fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut nonce));
     nonce
 }
 
-/// Device and inode of a folder and of those above it, up to the root of what this process sees.
+/// Returns device and inode of a folder and of those above it, up to the root that this process sees.
 fn inodes(root: &Root) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut last = None;
@@ -73,7 +74,7 @@ fn inodes(root: &Root) -> Vec<Vec<u8>> {
     names
 }
 
-/// The path of a folder from the root of its file system, wherever that is mounted, and those of the folders above it there.
+/// Returns the path of a folder in its file system, wherever that is mounted, and those of the folders above it there.
 fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
     let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
@@ -86,7 +87,7 @@ fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
     Some(path.ancestors().take(MAX_FOLDERS).map(name).collect())
 }
 
-/// A path as the kernel writes it, with spaces and the like as three octal digits.
+/// Decodes a path as the kernel writes it, with spaces and similar bytes as three octal digits.
 fn unescape(field: &str) -> PathBuf {
     let mut parts = field.split('\\');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! What a running engine tells whoever started it, and the one thing that it is told in return: to stop.
+//! Tells the user of an engine how far it is, and tells the engine to stop.
 
 use std::{
     fmt, io,
@@ -24,22 +24,22 @@ const PHASES: [Phase; 8] = [
     Phase::Snapshot,
 ];
 
-/// So many bytes are moved or read between two looks whether to stop: some milliseconds, and far more than a system call costs.
+/// The most bytes that are moved or read between two checks for a stop: some milliseconds of work, far more than a
+/// system call.
 pub const MAX_UNCHECKED_BYTES: u64 = 8 << 20;
 
 type OnListening = dyn Fn(SocketAddr) + Send + Sync;
 type OnPlanned = dyn Fn(&PlannedAction) + Send + Sync;
 
-/// The counters of one end, shared by all its threads. Every method is a few relaxed atomic operations, so
-/// that it may be called for each file and each block; the counters are not read as one, so a
-/// [`snapshot`](Self::snapshot) taken while they move may be between two updates.
+/// The counters of one end, shared by all its threads. Every method is a few relaxed atomic operations, cheap enough
+/// for each file and block. A [`snapshot`](Self::snapshot) may see some updates and not others.
 pub struct Monitor {
     phase: AtomicU8,
     files: AtomicU64,
     files_total: AtomicU64,
     bytes: AtomicU64,
     bytes_total: AtomicU64,
-    /// Beside `cancel`, whose value is behind a lock that threads asking at every file would fight for.
+    /// A copy of `cancel`'s value, because threads that ask at every file would compete for its lock.
     cancelled: AtomicBool,
     cancel: watch::Sender<bool>,
     on_listening: Box<OnListening>,
@@ -48,7 +48,7 @@ pub struct Monitor {
     checks: Checks,
 }
 
-/// How often it was looked whether to stop, and at which look to be told so.
+/// How often a stop was checked for, and the check at which to stop.
 #[cfg(test)]
 #[derive(Debug)]
 struct Checks {
@@ -72,8 +72,8 @@ impl fmt::Debug for Monitor {
 }
 
 impl Monitor {
-    /// A monitor that calls `on_listening`, on the engine's thread, with the address an end has begun to
-    /// listen on. The default one tells nobody.
+    /// Makes a monitor that calls `on_listening`, on the engine's thread, with the address that an end listens on. The
+    /// default one calls nothing.
     pub fn new(on_listening: impl Fn(SocketAddr) + Send + Sync + 'static) -> Self {
         Self {
             phase: AtomicU8::new(Phase::Connect as u8),
@@ -90,56 +90,56 @@ impl Monitor {
         }
     }
 
-    /// Is told to stop at the look of this number, so that a test knows how much was done before.
+    /// Stops at the check of this number, so that a test knows how much was done before.
     #[cfg(test)]
     pub fn canceled_at(look: u64) -> Self {
         Self { checks: Checks { made: AtomicU64::new(0), cancel_at: look }, ..Self::default() }
     }
 
-    /// How often [`check`](Self::check) was called.
+    /// Returns how often [`check`](Self::check) was called.
     #[cfg(test)]
     pub fn checks(&self) -> u64 {
         self.checks.made.load(SeqCst)
     }
 
-    /// The same, calling `on_planned`, on the engine's thread, with each action of a dry run.
+    /// Adds `on_planned`, which is called on the engine's thread with each action of a dry run.
     #[must_use]
     pub fn with_planned(self, on_planned: impl Fn(&PlannedAction) + Send + Sync + 'static) -> Self {
         Self { on_planned: Box::new(on_planned), ..self }
     }
 
-    /// A dry run would do this.
+    /// Reports an action of a dry run.
     pub fn planned(&self, action: &PlannedAction) {
         (self.on_planned)(action);
     }
 
-    /// The end listens on `address`, which has the real port.
+    /// Reports that the end listens on `address`, with the real port.
     pub fn listening(&self, address: SocketAddr) {
         (self.on_listening)(address);
     }
 
-    /// The end has entered `phase`.
+    /// Reports that the end has entered `phase`.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// What the plan says is to arrive, replacing what was said before. May be called again as a plan grows.
+    /// Sets the files and bytes that shall arrive. May be called again as a plan grows.
     pub fn set_totals(&self, files: u64, bytes: u64) {
         self.files_total.store(files, Relaxed);
         self.bytes_total.store(bytes, Relaxed);
     }
 
-    /// The content of so many more files has arrived.
+    /// Adds files whose content has arrived.
     pub fn add_files(&self, files: u64) {
         self.files.fetch_add(files, Relaxed);
     }
 
-    /// So many more bytes of files have arrived.
+    /// Adds bytes of files that have arrived.
     pub fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// How far the run is. The rate is left 0: it is a matter of when snapshots are taken.
+    /// Returns the progress. The rate is 0, because it depends on the times of snapshots.
     pub fn snapshot(&self) -> Progress {
         Progress {
             phase: PHASES[usize::from(self.phase.load(Relaxed))],
@@ -151,8 +151,7 @@ impl Monitor {
         }
     }
 
-    /// Puts phase and counters back to where a run begins, for an end that serves several. A cancellation
-    /// stays.
+    /// Resets phase and counters for the next run of the same end. A cancellation stays.
     pub fn reset(&self) {
         self.set_phase(Phase::Connect);
         self.set_totals(0, 0);
@@ -160,7 +159,7 @@ impl Monitor {
         self.bytes.store(0, Relaxed);
     }
 
-    /// Asks the engine to stop as soon as it can leave the destination in order. There is no way back.
+    /// Asks the engine to stop as soon as it can leave the destination in order. It cannot be undone.
     pub fn cancel(&self) {
         self.cancelled.store(true, SeqCst);
         self.cancel.send_replace(true);
@@ -171,11 +170,10 @@ impl Monitor {
         self.cancelled.load(Relaxed)
     }
 
-    /// Looks whether the engine was asked to stop. Whatever reads, writes or lists calls this for each entry and at least once in
-    /// [`MAX_UNCHECKED_BYTES`].
+    /// Checks whether the engine was asked to stop. Every loop that reads, writes or lists calls this for each entry
+    /// and at least once in [`MAX_UNCHECKED_BYTES`].
     ///
-    /// # Errors
-    /// `ECANCELED` when it was.
+    /// # Errors `ECANCELED` if it was.
     pub fn check(&self) -> io::Result<()> {
         #[cfg(test)]
         if self.checks.made.fetch_add(1, SeqCst) + 1 == self.checks.cancel_at {
@@ -187,8 +185,8 @@ impl Monitor {
         }
     }
 
-    /// Waits until the engine is asked to stop; returns at once when it was before. Cancel-safe, and
-    /// independent of the monitor's life: it never returns once the monitor is gone.
+    /// Waits until the engine is asked to stop; returns at once if it was before. Cancel-safe, and never returns once
+    /// the monitor is gone.
     pub fn until_cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut cancel = self.cancel.subscribe();
         async move {

@@ -1,4 +1,4 @@
-//! Counters, failures and phase timings of a run, gathered by many threads → the report.
+//! Gathers counters, failures and phase timings of a run from many threads, for its report.
 
 use std::{
     collections::HashSet,
@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{hash::digest, monitor::Monitor, path::RelPath};
 
-/// Entries that could not be synced: all are counted, each once, and the first few are named.
+/// Entries that could not be synced. Each is counted once, and the first few are named.
 #[derive(Debug, Default)]
 pub struct Failures {
     count: AtomicU64,
@@ -27,14 +27,14 @@ pub struct Failures {
 #[derive(Debug, Default)]
 struct Named {
     first: Vec<Failure>,
-    /// The hashes of the paths of all.
+    /// The hashes of all their paths.
     seen: HashSet<u64>,
-    /// Of the paths that failed here, and of those that the peer says.
+    /// Digests of the paths that failed here, and of those that the peer reported.
     digests: [u64; 2],
 }
 
 impl Failures {
-    /// Takes one failure; logs it, too.
+    /// Adds and logs one failure.
     pub fn add(&self, path: &RelPath, operation: &str, error: &dyn Display) {
         tracing::warn!(%path, operation, %error, "failed");
         let failure =
@@ -45,7 +45,7 @@ impl Failures {
         }
     }
 
-    /// Takes what the peer counted and named, and the digest of the paths of all that it counted.
+    /// Adds the peer's count and named failures, and the digest of the paths that it counted.
     pub fn merge(&self, count: u64, named: Vec<Failure>, paths: u64) {
         let here = named.len() as u64;
         let mut known = self.lock();
@@ -63,23 +63,23 @@ impl Failures {
         if [here, peers] == [0, 0] { 0 } else { word(&digest(&[&here.to_le_bytes(), &peers.to_le_bytes()])) }
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    /// The first [`MAX_FAILURES`].
+    /// Returns the first [`MAX_FAILURES`].
     pub fn named(&self) -> Vec<Failure> {
         self.lock().first.clone()
     }
 
-    /// Forgets all of them: another process of the run reports the same.
+    /// Forgets all of them, because another process of the run reports the same ones.
     pub fn forget(&self) {
         *self.lock() = Named::default();
         self.count.store(0, Relaxed);
     }
 
-    /// Takes a failure, unless that path has failed before. Returns whether it has not.
+    /// Adds a failure, and returns whether its path is new.
     fn push(&self, named: &mut Named, failure: Failure) -> bool {
         let is_new = named.seen.insert(self.hasher.hash_one(&failure.path));
         if is_new {
@@ -96,13 +96,13 @@ impl Failures {
     }
 }
 
-/// The first 8 bytes of a digest.
+/// Returns the first 8 bytes of a digest.
 fn word(digest: &[u8; 16]) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *digest;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// What the sink did, counted as it is done.
+/// Counts the sink's work as it is done.
 #[derive(Debug, Default)]
 #[allow(missing_docs)] // each of the others is the field of its name in `Work`
 pub struct Counters {
@@ -113,26 +113,26 @@ pub struct Counters {
     pub bytes_reused: AtomicU64,
     pub owners_not_kept: AtomicU64,
     pub deletes_kept_back: AtomicU64,
-    /// How many entries had failed when deletes were kept back.
+    /// The number of failed entries when deletes were kept back.
     pub kept_back_for: AtomicU64,
-    /// Files that turned out to have nothing of what they were taken for a copy of.
+    /// Files whose supposed basis had nothing in common with them.
     pub wrong_guesses: AtomicU64,
 }
 
 impl Counters {
-    /// Counts an entry that was made, or that `replaces` what was there.
+    /// Counts an entry that was made, or that `replaces` another.
     pub fn count(&self, replaces: bool) {
         let counter = if replaces { &self.updated } else { &self.created };
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Counts deletes that are kept back because `failed` entries of the whole run did.
+    /// Counts deletes that are kept back because `failed` entries of the whole run failed.
     pub fn keep_back(&self, deletes: u64, failed: u64) {
         self.deletes_kept_back.fetch_add(deletes, Relaxed);
         self.kept_back_for.store(failed, Relaxed);
     }
 
-    /// The counts so far, in the form of a report. What only the source or the network knows is left at 0.
+    /// Returns the counts so far in the form of a report. Counts of the source and the network are 0.
     pub fn work(&self) -> Work {
         Work {
             files_created: self.created.load(Relaxed),
@@ -147,7 +147,7 @@ impl Counters {
     }
 }
 
-/// Times phases that follow one another, and tells the monitor which one runs.
+/// Times consecutive phases, and tells the monitor which one runs.
 #[derive(Debug)]
 pub struct Stopwatch<'a> {
     monitor: &'a Monitor,
@@ -161,7 +161,7 @@ pub struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// Starts in [`Phase::Connect`], and measures what the process uses from now on.
+    /// Starts in [`Phase::Connect`], and measures this process's usage from now on.
     pub fn start(monitor: &'a Monitor) -> Self {
         reset_peak_rss();
         monitor.set_phase(Phase::Connect);
@@ -169,7 +169,8 @@ impl<'a> Stopwatch<'a> {
         Self { monitor, start, phase, since: start, spent, work: Work::default(), cpu_ms_before: cpu_ms() }
     }
 
-    /// Moves the start to another moment in [`Phase::Connect`], so that waiting for a peer is not taken for part of the run.
+    /// Moves the start to another moment in [`Phase::Connect`], so that waiting for a peer does not count as part of
+    /// the run.
     pub fn started_at(&mut self, start: Instant) {
         (self.start, self.since) = (start, start);
     }
@@ -196,17 +197,17 @@ impl<'a> Stopwatch<'a> {
         self.monitor.set_phase(phase);
     }
 
-    /// Notes what the run has done, so that its report says so also if the run fails from here on.
+    /// Notes the work done so far, so that the report contains it even if the run fails later.
     pub fn did(&mut self, work: Work) {
         self.work = work;
     }
 
-    /// What the run is known to have done.
+    /// Returns the work noted by [`Self::did`].
     pub fn work(&self) -> Work {
         self.work
     }
 
-    /// The times until now. Each phase is rounded so that all of them add up to the total exactly.
+    /// Returns the times until now. Each phase is rounded so that all add up to the total exactly.
     pub fn timings(&self) -> Timings {
         let mut spent = self.spent;
         spent[self.phase as usize] += self.since.elapsed();
@@ -234,12 +235,12 @@ impl<'a> Stopwatch<'a> {
         }
     }
 
-    /// Who is told of the phases.
+    /// Returns the monitor of the phases.
     pub fn monitor(&self) -> &'a Monitor {
         self.monitor
     }
 
-    /// Wall time since the start.
+    /// Returns the wall time since the start.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
@@ -249,20 +250,22 @@ fn round_ms(time: Duration) -> u64 {
     ((time.as_micros() + 500) / 1000) as u64
 }
 
-/// CPU time that this process has used, in milliseconds.
+/// Returns the CPU time that this process has used, in milliseconds.
 fn cpu_ms() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     (time.tv_sec * 1000 + time.tv_nsec / 1_000_000) as u64
 }
 
-/// Has the kernel measure the peak of resident memory anew (`proc_pid_clear_refs(5)`). Where it refuses, the peak is that of the process.
+/// Resets the kernel's peak of resident memory (`proc_pid_clear_refs(5)`). If the kernel refuses, the peak is that of
+/// the process.
 fn reset_peak_rss() {
     if let Err(error) = std::fs::write("/proc/self/clear_refs", "5") {
         tracing::debug!(%error, "peak memory is counted from the start of the process");
     }
 }
 
-/// Peak resident memory of this process in bytes, as `VmHWM` in `/proc/self/status`; 0 where that cannot be read.
+/// Returns the peak resident memory of this process in bytes, as `VmHWM` in `/proc/self/status`; 0 if that cannot be
+/// read.
 fn peak_rss() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

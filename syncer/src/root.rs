@@ -1,5 +1,5 @@
-//! The root of a tree and the directories below it, reached by descriptors only: no path of a peer, and no symbolic
-//! link that someone swaps in during a run, leads out of the root.
+//! Reaches the root of a tree and the directories below it by descriptors only. No path of a peer, and no symbolic link
+//! that is swapped in during a run, leads out of the root.
 
 use std::{
     collections::HashMap,
@@ -20,19 +20,19 @@ use thiserror::Error;
 
 use crate::path::RelPath;
 
-/// Paths handed to the kernel stay below `PATH_MAX`, which counts the terminating NUL.
+/// The longest path passed to the kernel, below `PATH_MAX`, which counts the terminating NUL.
 const MAX_HOP_BYTES: usize = 4000;
 
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The mode of a root that is made, less what the process's umask takes away.
+/// The mode of a new root, minus the process's umask.
 const MADE_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
-/// Where a tree is: a folder whose path is trusted, and the way from it to the tree's root, which is not. Whoever writes to the volume
-/// could put a symbolic link there, so none is followed below `trusted`.
+/// The place of a tree: a trusted folder, and an untrusted way below it. Users of the volume could put a symbolic link
+/// there, so no link below `trusted` is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Opened as it is written; symbolic links in it are the user's own.
+    /// Opened as written; its symbolic links are the user's own.
     pub trusted: PathBuf,
     /// The folder below it; [`RelPath::root`] for `trusted` itself.
     pub below: RelPath,
@@ -45,7 +45,7 @@ impl<P: AsRef<Path> + ?Sized> From<&P> for Place {
 }
 
 impl Place {
-    /// The whole path, for messages.
+    /// Returns the whole path, for messages.
     pub fn path(&self) -> PathBuf {
         match self.below.is_root() {
             true => self.trusted.clone(),
@@ -53,7 +53,8 @@ impl Place {
         }
     }
 
-    /// The path without symbolic links, also of a folder that [`Root::prepare`] would have to make; `None` where neither is to be had.
+    /// Returns the path without symbolic links, also of a folder that [`Root::prepare`] would make; `None` if it cannot
+    /// be resolved.
     pub fn real_path(&self) -> Option<PathBuf> {
         let trusted = self.trusted.canonicalize().ok().or_else(|| {
             let parent = self.trusted.parent()?;
@@ -64,7 +65,7 @@ impl Place {
     }
 }
 
-/// Why a root cannot be had.
+/// Says why a root cannot be opened.
 #[derive(Debug, Error)]
 pub enum RootError {
     /// It, or a folder on the way to it, is missing.
@@ -78,14 +79,14 @@ pub enum RootError {
     /// Something that is no folder is on the way to it.
     #[error("{0} is not a folder")]
     NotAFolder(PathBuf),
-    /// The system refused.
+    /// The system refused an operation.
     #[error("cannot {operation} {path}")]
     System {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// Of what.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
@@ -97,17 +98,18 @@ pub struct Root {
     elsewhere: Elsewhere,
 }
 
-/// Folders that are filled in another place before they come to their own.
+/// Folders that are filled in another place before they move to their own.
 #[derive(Debug, Default)]
 struct Elsewhere {
-    /// The directory that all of them are in.
+    /// The directory that contains all of them.
     base: OnceLock<OwnedFd>,
     /// Their names there, by their paths below the root.
     names: RwLock<HashMap<Box<[u8]>, String>>,
 }
 
 impl Elsewhere {
-    /// Finds where `path` is: the directory to begin at, and the way from there. `None` where it is at its own place.
+    /// Finds the directory to begin at, and the way from there, for a `path` that is filled elsewhere; `None` for any
+    /// other.
     fn find(&self, path: &[u8]) -> Option<(&OwnedFd, Vec<u8>)> {
         let base = self.base.get()?;
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +129,7 @@ impl Root {
         Self { fd, elsewhere: Elsewhere::default() }
     }
 
-    /// Opens `path` as a root. Symbolic links in `path` itself are followed: it is the user's own.
+    /// Opens `path` as a root. Symbolic links in `path` itself are followed, because it is the user's own.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self::of(rustix::fs::open(path, flags, Mode::empty())?))
@@ -138,14 +140,14 @@ impl Root {
         Ok(Self::of(self.fd.try_clone()?))
     }
 
-    /// Opens the root at `place`, which has to be there.
+    /// Opens the root at `place`, which must exist.
     pub fn enter(place: &Place) -> Result<Self, RootError> {
         let trusted = Self::open(&place.trusted).map_err(|error| refused("open", &place.trusted, error))?;
         trusted.descend(place, false)
     }
 
-    /// Opens the root at `place`, and makes what is missing, with mode 0755: of the trusted folder's path only the last name, because a
-    /// path that was mistyped should not become a tree of folders; of the way below it each name.
+    /// Opens the root at `place` and makes missing folders with mode 0755. Of the trusted path only the last name is
+    /// made, because a mistyped path should not become a tree of folders; of the way below it, each name.
     pub fn prepare(place: &Place) -> Result<Self, RootError> {
         let path = &place.trusted;
         let trusted = match Self::open(path) {
@@ -158,10 +160,9 @@ impl Root {
         trusted.map_err(|error| refused("open", path, error))?.descend(place, true)
     }
 
-    /// Opens the folder in which [`Root::prepare`] would make the first folder of `place`, which is missing.
+    /// Opens the folder in which [`Root::prepare`] would make the first missing folder of `place`.
     ///
-    /// # Errors
-    /// As [`Root::prepare`], also where this process may not make a folder there.
+    /// # Errors As [`Root::prepare`], also if this process may not make a folder there.
     pub fn above_missing(place: &Place) -> Result<Self, RootError> {
         let path = &place.trusted;
         let at = match Self::open(path) {
@@ -177,7 +178,7 @@ impl Root {
         may.map_err(|error| refused("make", &place.path(), error.into())).map(|()| at)
     }
 
-    /// Opens the last folder on the way to `place` that is there.
+    /// Opens the last existing folder on the way to `place`.
     fn nearest(self, place: &Place) -> Result<Self, RootError> {
         let mut at = self.fd;
         for name in place.below.names() {
@@ -190,13 +191,13 @@ impl Root {
         Ok(Self::of(at))
     }
 
-    /// Opens the folder below this one name by name, so that whatever stands in the way can be named.
+    /// Opens the folder below this one name by name, so that an error names the obstacle.
     fn descend(self, place: &Place, make: bool) -> Result<Self, RootError> {
         let mut at = self.fd;
         let mut path = place.trusted.clone();
         let mut names = place.below.names().peekable();
         while let Some(name) = names.next() {
-            // Those on the way need not be readable.
+            // Folders on the way need not be readable.
             let access = if names.peek().is_some() { OFlags::PATH } else { OFlags::RDONLY };
             path.push(std::ffi::OsStr::from_bytes(name));
             at = match open_beneath(&at, name, access) {
@@ -224,21 +225,21 @@ impl Root {
         self.walk(path, OFlags::PATH)
     }
 
-    /// Opens the file at `path` for reading. What it is has still to be looked at: it may be a pipe.
+    /// Opens the file at `path` for reading. The caller checks its kind: it may be a pipe.
     pub fn file(&self, path: &RelPath) -> io::Result<OwnedFd> {
         let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
     }
 
-    /// Opens the file at `path` for reading and writing. What it is has still to be looked at.
+    /// Opens the file at `path` for reading and writing. The caller checks its kind.
     pub fn file_to_write(&self, path: &RelPath) -> io::Result<OwnedFd> {
         let (dir, name) = path.split_last().ok_or(Errno::ISDIR)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
     }
 
-    /// Opens the directory that holds the one at `path`, and returns its name there: in both respects where it is now.
+    /// Opens the parent of the directory at `path`, and returns the directory's name in it, both as they are now.
     pub fn holder(&self, path: &RelPath) -> io::Result<(OwnedFd, Box<[u8]>)> {
         let (parent, name) = path.split_last().ok_or(Errno::BUSY)?;
         match self.elsewhere.find(path.as_bytes()) {
@@ -247,7 +248,8 @@ impl Root {
         }
     }
 
-    /// Takes note that the folder at `path` is filled as `name` in `base`, which is one directory for all: whatever is below `path` is opened there.
+    /// Notes that the folder at `path` is filled as `name` in `base`, which is the same for all: entries below `path`
+    /// are opened there.
     pub fn keep_elsewhere(&self, path: &RelPath, base: BorrowedFd<'_>, name: String) -> io::Result<()> {
         if self.elsewhere.base.get().is_none() {
             let _ = self.elsewhere.base.set(base.try_clone_to_owned()?);
@@ -257,7 +259,7 @@ impl Root {
         Ok(())
     }
 
-    /// Takes note that no folder is filled elsewhere any more.
+    /// Forgets all folders that were filled elsewhere.
     pub fn keep_at_places(&self) {
         self.elsewhere.names.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -323,7 +325,7 @@ fn walk_from(base: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd>
     open_beneath(dir.as_ref().unwrap_or(base), last, access)
 }
 
-/// A path in pieces that the kernel takes, cut between names.
+/// Splits a path between names into pieces that the kernel accepts.
 fn hops(path: &[u8]) -> std::vec::IntoIter<&[u8]> {
     let mut pieces = Vec::new();
     let mut rest = path;
@@ -339,7 +341,7 @@ fn hops(path: &[u8]) -> std::vec::IntoIter<&[u8]> {
 fn open_beneath(dir: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(dir, path, access | DIR_FLAGS, Mode::empty(), resolve) {
-        // An old kernel, or a container's system call filter: walk name by name, which is as safe and slower.
+        // An old kernel or a container's filter refuses the call: walk name by name, which is as safe and slower.
         Err(Errno::NOSYS | Errno::PERM) => open_stepwise(dir, path, access),
         result => Ok(result?),
     }

@@ -1,28 +1,27 @@
-//! A part of an open file, read as if it were a file of its own.
+//! A part of an open file, read like a file of its own.
 
 use std::{io, ops::Range, os::fd::BorrowedFd};
 
 use rustix::io::Errno;
 
-/// An open file from some byte on.
+/// An open file from some offset on.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice<'a> {
     /// The file.
     pub fd: BorrowedFd<'a>,
-    /// Where in it the slice begins.
+    /// The offset at which the slice begins.
     pub start: u64,
 }
 
 impl<'a> Slice<'a> {
-    /// The whole of a file.
+    /// Returns the whole of a file.
     pub fn all_of(fd: BorrowedFd<'a>) -> Self {
         Self { fd, start: 0 }
     }
 
     /// Fills `bytes` from `offset` on.
     ///
-    /// # Errors
-    /// `UnexpectedEof` where the file ends before.
+    /// # Errors `UnexpectedEof` if the file ends before.
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self.read_at(bytes, offset)? == bytes.len() {
             true => Ok(()),
@@ -30,7 +29,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Fills `bytes` from `offset` on, or as much of them as the file has. How many that are.
+    /// Fills `bytes` from `offset` on, as far as the file goes, and returns how many were read.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -45,10 +44,10 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Zeros are looked for in pieces of this many bytes: a page, and what most file systems and disks have as a block.
+/// The length of the pieces that are checked for zeros: a page, and the block of most file systems and disks.
 const PAGE_BYTES: usize = 4096;
 
-/// What of `bytes`, the first of which is at `offset`, is not zeros, by the page.
+/// Returns the ranges of `bytes` that are not zeros, by the page. The first byte is at `offset`.
 pub fn data_in(bytes: &[u8], offset: u64) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for (page, start) in bytes.chunks(PAGE_BYTES).zip((offset..).step_by(PAGE_BYTES)) {

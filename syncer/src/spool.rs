@@ -1,5 +1,5 @@
-//! Bytes that may be more than memory should hold, such as the names in one directory: few of them are kept in memory, many in a file
-//! without a name, which is mapped to be read, so that the kernel can take its memory back at any time.
+//! Stores bytes that may exceed memory, such as the names in one directory. Few stay in memory. Many go to a file
+//! without a name, which is mapped for reading, so that the kernel can take its memory back.
 
 use std::{
     env,
@@ -12,17 +12,17 @@ use memmap2::Mmap;
 
 use crate::listing::Row;
 
-/// From so many bytes on they are in a file: some 250,000 entries of a directory. More would be felt beside the 64 MiB that an end of a
-/// run is to do with, less would trouble the disk for nothing.
+/// From this many bytes on they go to a file: some 250,000 entries of a directory, and little beside the 64 MiB of an
+/// end.
 pub const SPILL_BYTES: usize = 8 << 20;
 
-/// The file is written to by so many: what is appended may be a name.
+/// Bytes that are written to the file at once, because an appended piece may be as short as a name.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Gathers bytes, one behind the other.
+/// Gathers bytes in order.
 #[derive(Debug)]
 pub struct Spool {
-    /// All of them, as long as there is no file.
+    /// All bytes, as long as there is no file.
     memory: Vec<u8>,
     file: Option<BufWriter<File>>,
     len: usize,
@@ -36,7 +36,7 @@ impl Default for Spool {
 }
 
 impl Spool {
-    /// One for bytes that are known to be many.
+    /// Makes one that starts with a file.
     pub fn in_file() -> Self {
         Self { most_in_memory: 0, ..Self::default() }
     }
@@ -60,14 +60,14 @@ impl Spool {
 }
 
 impl Row for Spool {
-    /// Of the file that takes no more, or cannot be mapped; it names the folder that the file is in.
+    /// The error of a file that accepts no more or cannot be mapped; it names the file's folder.
     type Error = io::Error;
 
     fn len(&self) -> usize {
         self.len
     }
 
-    // Where no temporary file can be made, as in a container that may write nowhere, all stays in memory.
+    // If no temporary file can be made, as in a container that may write nowhere, everything stays in memory.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.len += bytes.len();
         if self.file.is_none() && self.len > self.most_in_memory {

@@ -1,9 +1,9 @@
-//! Reads the attributes of a directory's entries.
+//! Reads the attributes of a directory's entries, with one call for each entry, because Linux has no cheaper way.
 //!
-//! Linux says by no cheaper way than one call for each entry that it has no attributes, and no call takes a directory's descriptor
-//! and a name. Of the ways to name an entry, from its thread's own working directory is the cheapest (about one microsecond, as
-//! `statx`), then by a path from `/` (1.5 to 2), then below `/proc/self/fd` (4). Some containers forbid the first; the second is only
-//! asked whether there is anything to read, since a directory in it may be swapped for a link; the last leads nowhere else.
+//! There are three ways to name an entry: relative to the thread's working directory (about one microsecond, as
+//! `statx`), by a path from `/` (1.5 to 2), and below `/proc/self/fd` (4). Some containers forbid the first. A
+//! directory in the second may be swapped for a link, so it only decides whether there is anything to read. The third
+//! always leads to the entry.
 
 use std::{
     ffi::CStr,
@@ -15,7 +15,7 @@ use rustix::{io::Errno, thread::UnshareFlags};
 
 use crate::attrs::{Attrs, AttrsBuf, Classes, MAX_ATTRS_BYTES, MAX_VALUE_BYTES, UNREADABLE, put_attr};
 
-/// Enough for nearly all lists of names, and nearly all values.
+/// Room for nearly all lists of names, and nearly all values.
 const FEW_BYTES: usize = 256;
 
 /// The longest list of names (`XATTR_LIST_MAX`).
@@ -28,34 +28,34 @@ const MAX_PATH_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct AttrReader {
     classes: Classes,
-    /// Whether values that may not be read are left empty, and marked.
+    /// Whether unreadable values are left empty, and marked.
     marks_unreadable: bool,
     /// Whether this thread has a working directory of its own.
     own_cwd: bool,
     /// Whether the file system of the current directory has attributes.
     supported: bool,
-    /// How entries are named to ask whether they have any: the directory, up to its slash, or nothing.
+    /// The directory's path up to its slash, or nothing, for the question whether an entry has attributes.
     hint: Vec<u8>,
-    /// How entries are named where the answer counts.
+    /// The directory's path up to its slash, or nothing, for reads that count.
     safe: Vec<u8>,
 }
 
 impl AttrReader {
-    /// For attributes of these kinds. May change the calling thread's working directory, and that of no other thread.
+    /// Reads attributes of these kinds. It may change the calling thread's working directory, and no other thread's.
     pub fn new(classes: Classes) -> Self {
-        // What makes the call deprecated, descriptors that belong to another thread, is no part of this flag.
+        // The call is deprecated because of descriptors of other threads, which this flag does not concern.
         #[allow(deprecated)]
         let own_cwd = !classes.is_empty() && rustix::thread::unshare(UnshareFlags::FS).is_ok();
         let marks_unreadable = false;
         Self { classes, marks_unreadable, own_cwd, supported: false, hint: Vec::new(), safe: Vec::new() }
     }
 
-    /// Takes what the user's attributes hold of files that may not be read for unknown, where that is else an error.
+    /// Marks the `user.*` attributes of unreadable files as unknown. Otherwise such a file is an error.
     pub fn marking_unreadable(self, marks_unreadable: bool) -> Self {
         Self { marks_unreadable, ..self }
     }
 
-    /// Goes to a directory.
+    /// Moves to a directory.
     pub fn enter(&mut self, dir: BorrowedFd<'_>) {
         self.supported =
             !self.classes.is_empty() && rustix::fs::flistxattr_query(dir) != Err(Errno::OPNOTSUPP);
@@ -79,10 +79,9 @@ impl AttrReader {
         }
     }
 
-    /// Puts the attributes of an entry of the current directory into `out`, which is left empty where there is none.
+    /// Puts the attributes of an entry of the current directory into `out`, which is empty if it has none.
     ///
-    /// # Errors
-    /// When they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
+    /// # Errors If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
     pub fn read(&mut self, name: &CStr, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
         if !self.supported {
@@ -106,7 +105,7 @@ impl AttrReader {
     }
 }
 
-/// The names of the attributes of what `path` leads to, which is no link to be followed, each with a NUL behind it. Empty where the file
+/// Lists the names of the attributes at `path` without following a link, each followed by a NUL. Empty if the file
 /// system has none.
 fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
     of_any_length(MAX_NAMES_BYTES, |buffer| match rustix::fs::llistxattr(path, buffer) {
@@ -115,10 +114,9 @@ fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
     })
 }
 
-/// The attributes of these kinds of an open file.
+/// Returns the attributes of these kinds of an open file.
 ///
-/// # Errors
-/// When they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
+/// # Errors If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
 pub fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
     let mut out = Vec::new();
     if !classes.is_empty() {
@@ -128,7 +126,7 @@ pub fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
             Ok(len) if !any_kept(&few[..len], classes) => {}
             Err(Errno::OPNOTSUPP) => {}
             _ => {
-                // A link of `/proc` that is followed ends at the file itself.
+                // Following a link of `/proc` ends at the file itself.
                 let get =
                     |path: &[u8], attr: &[u8], buffer: &mut [u8]| rustix::fs::getxattr(path, attr, buffer);
                 read_values(path.as_bytes(), &list_held(&path)?, classes, false, get, &mut out)?;
@@ -138,7 +136,7 @@ pub fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
     Ok(Attrs::trusted(&out).into())
 }
 
-/// The same of what `path` leads to, a link of `/proc` to a descriptor.
+/// Lists the names at `path`, a link of `/proc` to a descriptor.
 pub(crate) fn list_held(path: &str) -> Result<Vec<u8>, Errno> {
     of_any_length(MAX_NAMES_BYTES, |buffer| match rustix::fs::listxattr(path, buffer) {
         Err(Errno::OPNOTSUPP) => Ok(0),
@@ -150,7 +148,7 @@ fn any_kept(names: &[u8], classes: Classes) -> bool {
     names.split(|&byte| byte == 0).any(|name| classes.hold(name))
 }
 
-/// The value of an attribute of an entry, which is not followed if it is a link.
+/// Reads the value of an attribute of an entry, without following a link.
 fn get_of_entry(path: &[u8], attr: &[u8], buffer: &mut [u8]) -> Result<usize, Errno> {
     rustix::fs::lgetxattr(path, attr, buffer)
 }
@@ -187,7 +185,8 @@ fn read_values(
     Ok(())
 }
 
-/// What `read` puts into a buffer that may have to be large, but seldom has: the kernel's costs grow with it, too.
+/// Returns the result of `read`, with a small buffer first: the kernel's cost grows with the buffer, and few values are
+/// long.
 fn of_any_length(
     max: usize,
     mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
@@ -203,13 +202,13 @@ fn of_any_length(
     Ok(many)
 }
 
-/// An error that says which attribute it is about.
+/// Makes an error that names the attribute.
 pub(crate) fn named(attr: &[u8], error: Errno) -> io::Error {
     let error = io::Error::from(error);
     io::Error::new(error.kind(), format!("attribute {}: {error}", crate::path::display(attr)))
 }
 
-/// Calls `call` with the path of `name` in `dir`, a path up to its slash or nothing.
+/// Calls `call` with the path of `name` in `dir`, which is a path up to its slash or nothing.
 fn with_name<T>(dir: &mut Vec<u8>, name: &CStr, call: impl FnOnce(&[u8]) -> T) -> T {
     let len = dir.len();
     dir.extend_from_slice(name.to_bytes());

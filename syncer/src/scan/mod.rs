@@ -1,7 +1,7 @@
-//! A directory tree → listings and digests, by parallel walk. Never writes.
+//! Walks a directory tree in parallel and builds its listings and digests. Never writes.
 //!
-//! Directories are read by descriptors (`openat`, `getdents64`, `statx` with only the fields needed); an entry that cannot
-//! be read is reported and does not stop the walk.
+//! It reads directories by descriptor (`openat`, `getdents64`, `statx` with only the fields needed). An unreadable
+//! entry is reported and does not stop the walk.
 
 mod names;
 
@@ -46,7 +46,7 @@ use names::Names;
 
 const DIRENTS_BYTES: usize = 32 << 10;
 
-/// The fields that an [`Entry`] is made of, and the time that tells whether it is in doubt.
+/// The fields of an [`Entry`], and the time that decides whether it is in doubt.
 const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::MODE)
     .union(StatxFlags::UID)
@@ -67,39 +67,39 @@ pub fn has_holes(size: u64, blocks: u64) -> bool {
     size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
 }
 
-/// What decides how a scan looks at a tree.
+/// Decides how a scan looks at a tree.
 #[derive(Debug, Default)]
 pub struct ScanOptions {
-    /// What to leave out.
+    /// The entries to exclude.
     pub filter: Filter,
-    /// The only entry of the root that is looked at, by its name.
+    /// The only entry of the root that is scanned, by its name.
     pub only: Option<Box<[u8]>>,
-    /// Read ignore files, and leave out what they say.
+    /// Read ignore files, and exclude their matches.
     pub ignore_files: bool,
     /// Leave modes out of the comparison.
     pub ignore_permissions: bool,
     /// Leave out pipes, devices and sockets.
     pub ignore_specials: bool,
-    /// List sockets, which are else counted and left out.
+    /// List sockets, which are otherwise counted and left out.
     pub list_sockets: bool,
     /// Find the names that are hard links of one another.
     pub hard_links: bool,
-    /// Files of other sizes are listed, but never as hard links: each stands for itself.
+    /// Files of other sizes are listed, but never as hard links.
     pub sizes: SizeLimits,
-    /// Which extended attributes to read.
+    /// The extended attributes to read.
     pub attrs: Classes,
-    /// Files that were changed at this time or later are listed with a time that no file has: what is in them may be other than it looks.
+    /// Files that were changed at this time or later get a time that no file has, because their content may be damaged.
     pub doubt: Option<Time>,
-    /// List the user's attributes of files that may not be read without their values, which is else an error.
+    /// List the `user.*` attributes of unreadable files without values. Otherwise such a file is an error.
     pub unreadable_attrs: bool,
-    /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or its content changes; 0 is no stamp.
+    /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or
+    /// its content changes; 0 is no stamp.
     pub stamps: Option<Time>,
 }
 
-/// Walks the tree below `root`. Entries that cannot be read go to `failures`; the directory that holds them is then marked incomplete.
+/// Walks the tree below `root`. Unreadable entries go to `failures`, and their directory is marked incomplete.
 ///
-/// # Errors
-/// When the root itself cannot be read; `ECANCELED` when the monitor was told to stop.
+/// # Errors If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
     let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let fd = root.read_dir(&RelPath::root())?;
@@ -113,7 +113,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
         own: own_folder(root),
     };
     let workers = cores();
-    // Reading attributes may move a thread's working directory, so all threads are the scan's own.
+    // Reading attributes may change a thread's working directory, so the scan starts all of its threads.
     let (parts, root_attrs) = std::thread::scope(|scope| {
         let root = scope.spawn(|| walk.root_attrs(root));
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| walk.work())).collect();
@@ -131,7 +131,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     Ok(tree)
 }
 
-/// What one worker found.
+/// The results of one worker.
 #[derive(Default)]
 struct Part {
     dirs: Vec<(DirId, Dir)>,
@@ -164,7 +164,8 @@ fn assemble(parts: Vec<Part>) -> io::Result<Tree> {
     Ok(tree)
 }
 
-/// Folds the digests of children into their parents'. Children have greater numbers, so from the end every child is ready in time.
+/// Folds the digests of children into their parents'. Children have greater numbers, so walking backwards finds each of
+/// them complete.
 fn digest_upwards(dirs: &mut [Dir]) {
     for id in (0..dirs.len()).rev() {
         let children = dirs[id].listing.dirs() as usize;
@@ -177,7 +178,7 @@ fn digest_upwards(dirs: &mut [Dir]) {
     }
 }
 
-/// How a worker gets at a directory.
+/// How a worker opens a directory.
 enum At {
     Open(OwnedFd),
     Below(Arc<OwnedFd>),
@@ -187,11 +188,11 @@ struct Work {
     id: DirId,
     at: At,
     path: RelPath,
-    /// Of the ignore files above it.
+    /// The rules of the ignore files above it.
     rules: Option<Arc<Rules>>,
 }
 
-/// Directories found and not yet read. Last in, first out: it bounds the descriptors held open.
+/// Directories that were found and not yet read. Last in, first out, to bound the open descriptors.
 struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
@@ -215,7 +216,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next directory, or `None` when all have been read.
+    /// Takes the next directory; `None` when all have been read.
     fn pop(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -232,7 +233,7 @@ impl Queue {
         }
     }
 
-    /// Numbers `count` new directories in a row.
+    /// Reserves `count` consecutive numbers for new directories.
     fn number(&self, count: u32) -> DirId {
         let mut state = self.lock();
         let first = state.next_id;
@@ -310,7 +311,7 @@ impl Walk<'_> {
             match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
-                    // What was found in it is not listed, and so not counted.
+                    // Its entries are not listed, and so not counted.
                     part.totals = totals;
                     part.shared.truncate(shared);
                     return self.give_up(work, error, part);
@@ -327,7 +328,7 @@ impl Walk<'_> {
             .push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode, stamps }));
     }
 
-    /// A directory that cannot be read has an empty, incomplete listing. Of a scan that was told to stop nobody will see it.
+    /// Gives an unreadable directory an empty, incomplete listing. After a cancelled scan nobody sees it.
     fn give_up(&self, work: &Work, error: io::Error, part: &mut Part) {
         if self.monitor.cancelled() {
             return self.queue.done(std::iter::empty());
@@ -347,7 +348,7 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    /// The rules for a directory's entries. A file of them that cannot be read is an error, with its name.
+    /// Reads the rules for a directory's entries. An unreadable ignore file is an error that names it.
     fn rulebook(
         &self,
         work: &Work,
@@ -368,7 +369,7 @@ impl Walk<'_> {
         Ok(Rulebook { rules: Some(Arc::new(rules)), text: text.into() })
     }
 
-    /// A directory whose rules are not known counts as one that cannot be read: what they leave out may be what nobody else is to see.
+    /// Treats a directory with unknown rules as unreadable, because they may hide entries that nobody else shall see.
     fn leave_out(&self, work: &Work, name: &[u8], error: &io::Error, part: &mut Part) {
         let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
         self.failures.add(&path, "read ignore file", error);
@@ -422,7 +423,7 @@ impl Walk<'_> {
         Ok(Listed { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into() })
     }
 
-    /// Whether an entry of the root of this name takes part.
+    /// Whether an entry of the root with this name takes part.
     fn takes(&self, name: &CStr) -> bool {
         self.options.only.as_ref().is_none_or(|only| **only == *name.to_bytes())
     }
@@ -441,7 +442,7 @@ impl Walk<'_> {
             result => result?,
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
-        // Where the file system folds case, another name may be its folder's, too.
+        // If the file system folds case, another name may also lead to this folder.
         if work.id == ROOT && file_type == FileType::Directory && self.own == Some(stat.stx_ino) {
             return Ok(Found::Own);
         }
@@ -509,30 +510,30 @@ impl Walk<'_> {
     }
 }
 
-/// What a directory holds.
+/// The entries of a directory.
 struct Listed {
     listing: Listing,
-    /// There is more that is not part of the run.
+    /// Some entries are excluded from the run.
     leaves_out: bool,
     owners: Owners,
-    /// One for each entry, where stamps are taken.
+    /// One for each entry, if stamps are taken.
     stamps: Box<[u64]>,
 }
 
-/// What an entry's parts of any length are read into.
+/// Buffers for an entry's parts of any length.
 #[derive(Default)]
 struct Scratch {
     target: Vec<u8>,
     attrs: Vec<u8>,
 }
 
-/// The rules that count in a directory, and the text of its own ignore files.
+/// The rules for a directory, and the text of its own ignore files.
 struct Rulebook {
     rules: Option<Arc<Rules>>,
     text: Box<[u8]>,
 }
 
-/// Appends the text of an ignore file. What is no regular file, is none; a link is not followed, as in git.
+/// Appends the text of an ignore file. Only a regular file counts; a link is not followed, as in git.
 fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
@@ -553,24 +554,24 @@ fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> 
     }
 }
 
-/// The inode of Volferry's own folder in a root, if there is one.
+/// Returns the inode of Volferry's own folder in a root, if it has one.
 fn own_folder(root: &Root) -> Option<u64> {
     let stat = rustix::fs::statat(root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(stat.st_ino)
 }
 
-/// What a listing does not say of a file.
+/// Data of a file that its listing does not contain.
 struct Beside {
-    /// See [`ScanOptions::stamps`]; 0 where none are taken.
+    /// See [`ScanOptions::stamps`]; 0 if none are taken.
     stamp: u64,
-    /// What it adds to [`Totals::sparse`].
+    /// Its part of [`Totals::sparse`].
     sparse: u64,
 }
 
 enum Found<'a> {
     /// Volferry's own folder.
     Own,
-    /// An entry; device and inode of one that may be a hard link of another; and what else is known of a file.
+    /// An entry; device and inode of one that may have other names; and further data of a file.
     Entry(Entry<'a>, Option<(u64, u64)>, Beside),
     Socket,
     Excluded,
@@ -606,7 +607,8 @@ fn subdirectories(
         .collect()
 }
 
-/// As any program sees it. `STATX_DONT_SYNC` would have a network's client answer from memory, however old that is.
+/// Asks for the state that any program sees. With `STATX_DONT_SYNC`, a network file system's client could answer from
+/// an old cache.
 fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, name, flags, FIELDS)
 }
@@ -620,7 +622,7 @@ fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
     }
 }
 
-/// The stamp of an open file; see [`ScanOptions::stamps`].
+/// Returns the stamp of an open file; see [`ScanOptions::stamps`].
 pub fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, changed(stat), before)

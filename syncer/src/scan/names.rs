@@ -1,4 +1,4 @@
-//! The names in one directory, in order.
+//! Reads the names in one directory, sorted.
 
 use std::{
     cmp::Reverse,
@@ -19,14 +19,14 @@ use crate::{
     spool::{SPILL_BYTES, Spool},
 };
 
-/// The names in one directory, sorted. Kept from directory to directory, so that reading one allocates nothing.
+/// The sorted names of one directory. Reused for every directory, so that reading one allocates nothing.
 #[derive(Default)]
 pub(super) struct Names {
-    /// Names, each with a NUL behind it.
+    /// Names, each followed by a NUL.
     arena: Vec<u8>,
-    /// Where each is in the arena, in order.
+    /// The position of each name in the arena, in order.
     spans: Vec<Span>,
-    /// All names of a directory that has more than memory should hold; then the arena has none.
+    /// All names of a directory that is too large for memory; then the arena is empty.
     runs: Option<Runs>,
 }
 
@@ -43,7 +43,7 @@ impl Names {
         self.gather(fd, buffer, SPILL_BYTES, monitor)
     }
 
-    /// Holds about `most` bytes in memory.
+    /// Reads names, with about `most` bytes of them in memory.
     fn gather(
         &mut self,
         fd: &OwnedFd,
@@ -86,7 +86,7 @@ impl Names {
         self.spans.sort_unstable_by(|a, b| span(arena, *a).cmp(span(arena, *b)));
     }
 
-    /// Moves the names that are held to the end of `to`, as one run.
+    /// Moves the names in memory to the end of `to`, as one run.
     fn spill(&mut self, to: &mut Spilled) -> io::Result<()> {
         self.sort();
         for name in self.spans.drain(..) {
@@ -97,7 +97,7 @@ impl Names {
         Ok(())
     }
 
-    /// Whether there may be an entry of this name. False only where there is none.
+    /// Whether there may be an entry of this name. False means certainly not.
     pub(super) fn may_contain(&self, name: &[u8]) -> bool {
         let name_at = |&at: &Span| span(&self.arena, at).strip_suffix(b"\0").unwrap_or_default().cmp(name);
         self.runs.is_some() || self.spans.binary_search_by(name_at).is_ok()
@@ -125,15 +125,15 @@ struct Spilled {
     ends: Vec<usize>,
 }
 
-/// Names in several runs, each of them sorted.
+/// Names in several sorted runs.
 struct Runs {
     names: Bytes,
-    /// Where each run ends.
+    /// The end of each run.
     ends: Vec<usize>,
 }
 
 impl Runs {
-    /// All names in order.
+    /// Yields all names in order.
     fn merged(&self) -> impl Iterator<Item = &[u8]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         let run = |run: Range<usize>| self.names[run].split_inclusive(|byte| *byte == 0);

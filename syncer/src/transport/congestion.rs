@@ -1,8 +1,8 @@
-//! Which congestion controller a path gets: by its round trip.
+//! Chooses the congestion controller of a path by its round trip.
 //!
-//! Within a machine or a building, losses mean that a buffer was full, and Cubic fills the link within a few of the very short round
-//! trips. Far away, losses are often just losses. Measured over 50 ms round trip with 1 % loss, 20.9 MB took Cubic 79 s and BBR
-//! 0.64 s; on loopback, BBR took twice as long as Cubic. So both are kept up to date, and the shortest round trip seen decides.
+//! Within a machine or a building, a loss means a full buffer, and Cubic fills the link at once. On longer paths losses
+//! are often random, and BBR is faster: `syncer/doc/design.md` has figures. Both are kept up to date, and the shortest
+//! round trip seen decides.
 
 use std::{
     any::Any,
@@ -13,10 +13,10 @@ use std::{
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, CubicConfig};
 use quinn_proto::RttEstimator;
 
-/// A path with shorter round trips is near.
+/// Paths with shorter round trips are near.
 pub(super) const NEAR: Duration = Duration::from_millis(2);
 
-/// What may be sent on a near path before the first acknowledgement: what a socket buffers.
+/// Bytes that may be sent on a near path before the first acknowledgement: a socket's buffer.
 const NEAR_WINDOW_BYTES: u64 = 1 << 20;
 
 /// Makes a [`ByRoundTrip`] for each path.
@@ -36,8 +36,9 @@ impl ControllerFactory for Factory {
     }
 }
 
-/// quinn's BBR looks for the shortest round trip, with next to nothing under way for 200 ms and a round trip, every ten seconds, and for the first time as soon as there is data to
-/// send: over 50 ms that took six round trips of every run. This has it done with the first time before there is a connection.
+/// Moves a new BBR past its first probe for the shortest round trip, which would otherwise take six round trips of
+/// every run over 50 ms. quinn's BBR probes every ten seconds, with almost no data in flight, and for the first time
+/// when there is data to send.
 fn past_first_probe(mut bbr: Box<dyn Controller>, now: Instant) -> Box<dyn Controller> {
     for ago in [2, 1] {
         if let Some(then) = now.checked_sub(Duration::from_secs(ago)) {
@@ -47,7 +48,7 @@ fn past_first_probe(mut bbr: Box<dyn Controller>, now: Instant) -> Box<dyn Contr
     bbr
 }
 
-/// Two controllers, one of which decides. They see the same, but for losses that mean nothing.
+/// Runs two controllers, of which one decides. Both see the same events, except for random losses.
 struct ByRoundTrip {
     near: Box<dyn Controller>,
     far: Box<dyn Controller>,
@@ -66,24 +67,25 @@ impl ByRoundTrip {
     }
 }
 
-/// Which losses on a far path mean congestion: more than 2 % of what was sent of late, the threshold of BBR version 3 (draft-ietf-ccwg-bbr, `BBR.LossThresh`). quinn's BBR
-/// is of version 1 in this: any loss ends its start-up, which then takes tens of round trips to find a fast link.
+/// Decides which losses on a far path mean congestion: more than 2 % of recent data, as in BBR version 3
+/// (draft-ietf-ccwg-bbr, `BBR.LossThresh`). In quinn's BBR, any loss ends the start-up, which then takes tens of round
+/// trips to find a fast link.
 #[derive(Debug, Clone, Copy)]
 struct Losses {
-    /// What arrived of late, and what did not, in bytes.
+    /// Recent bytes that arrived, and that were lost.
     acked: u64,
     lost: u64,
 }
 
 impl Default for Losses {
-    /// As if as much had arrived as is sent first, so that the first packet that is lost is not a large share.
+    /// Starts as if the first window had arrived, so that the first lost packet is not a large share.
     fn default() -> Self {
         Self { acked: Self::OF_LATE / 4, lost: 0 }
     }
 }
 
 impl Losses {
-    /// Of late: the last so many bytes count most.
+    /// Bytes that count as recent.
     const OF_LATE: u64 = 1 << 20;
     const TOLERATED_PERCENT: u64 = 2;
 
@@ -162,7 +164,7 @@ impl Controller for ByRoundTrip {
 mod tests {
     use super::*;
 
-    /// Whether any of so many packets of 1,200 bytes means congestion, of which one in `one_in` is lost.
+    /// Whether any of this many packets of 1,200 bytes means congestion, if one in `one_in` is lost.
     fn congested(packets: u64, one_in: u64) -> bool {
         let mut losses = Losses::default();
         (1..=packets).any(|packet| match packet % one_in {

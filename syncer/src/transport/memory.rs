@@ -1,4 +1,4 @@
-//! Two ends in one process, for tests: the same queues with nothing between them.
+//! Connects two ends in one process, for tests: the same queues without a network.
 
 use async_channel::{Receiver, Sender, bounded};
 
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
 
-/// A source's and a sink's view of one connection.
+/// Returns a source's and a sink's view of one connection.
 pub fn pair() -> (Peer, Peer) {
     let (to_sink, at_sink) = control_pipe();
     let (to_source, at_source) = control_pipe();

@@ -1,7 +1,7 @@
 //! Framed streams between a source and a sink: over quinn ([`quic`]), or, in tests, within one process.
 //!
-//! A session is plain blocking code on threads of its own. It sees a [`Peer`]: channels whose other ends are pumped by the
-//! transport. All channels are bounded, so a slow end slows the other down instead of filling memory.
+//! A session is blocking code on threads of its own. It sees a [`Peer`]: channels whose other ends the transport pumps.
+//! All channels are bounded, so a slow end slows the other down instead of filling memory.
 
 mod congestion;
 #[cfg(test)]
@@ -22,21 +22,21 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::wire::{Message, Refusal, WireError};
 
-/// How many frames wait between a session and the transport.
+/// Frames that wait between a session and the transport, at most.
 const QUEUE_FRAMES: usize = 16;
 
-/// Why an end cannot talk to its peer, or not any more.
+/// Says why an end cannot communicate with its peer.
 #[derive(Debug, Error, Clone)]
 pub enum TransportError {
     /// The peer showed a key that is not the pinned one, or refused ours.
     #[error("the peer refused this end's key, or showed another key than the identity file names ({0})")]
     Identity(String),
-    /// The peer has the right key, and is of another job.
+    /// The peer has the right key and belongs to another job.
     #[error(
         "the peer has the right key, but is an end of another job: give both ends the files that one `volferry keygen` wrote"
     )]
     OtherJob,
-    /// The peer is of another version.
+    /// The peer speaks another version.
     #[error(
         "the peer does not speak {}: run the same version of volferry at both ends",
         String::from_utf8_lossy(crate::wire::PROTOCOL)
@@ -45,18 +45,18 @@ pub enum TransportError {
     /// The connection could not be made, or broke.
     #[error("the connection to the peer was lost: {0}")]
     Lost(String),
-    /// The peer said something that the protocol does not allow.
+    /// The peer sent data that the protocol does not allow.
     #[error("the peer broke the protocol: {0}")]
     Protocol(Arc<WireError>),
-    /// The peer's message is not the one that the protocol has here.
+    /// The peer sent another message than the protocol requires here.
     #[error("the peer broke the protocol: {got} came instead of {expected}")]
     Unexpected {
-        /// What came.
+        /// The message that came.
         got: &'static str,
-        /// What should have come.
+        /// The message that was expected.
         expected: &'static str,
     },
-    /// The peer answered with something that refers to nothing.
+    /// The peer's answer refers to nothing.
     #[error("the peer broke the protocol: {0}")]
     Nonsense(&'static str),
     /// A directory of the peer's is too large for this end.
@@ -68,9 +68,9 @@ pub enum TransportError {
     /// The address cannot be used.
     #[error("cannot use the address {address}: {error}")]
     Address {
-        /// As given.
+        /// The address as given.
         address: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
     /// This end was told to stop.
@@ -93,10 +93,10 @@ pub struct Frame {
     pub body: Vec<u8>,
 }
 
-/// Asks a connection why it ended, if it did.
+/// Asks a connection for the reason of its end.
 type CloseReason = dyn Fn() -> Option<TransportError> + Send + Sync;
 
-/// The first error of a connection; what every later call on it fails with.
+/// The first error of a connection. Every later call on it fails with it.
 #[derive(Clone, Default)]
 pub struct Fault {
     first: Arc<OnceLock<TransportError>>,
@@ -104,7 +104,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// For a connection that knows why it ended, even before the task that notices it has run.
+    /// Makes a fault for a connection that knows why it ended, even before the task that notices it has run.
     pub fn of(close_reason: impl Fn() -> Option<TransportError> + Send + Sync + 'static) -> Self {
         Self { first: Arc::default(), close_reason: Some(Arc::new(close_reason)) }
     }
@@ -114,7 +114,7 @@ impl Fault {
         let _ = self.first.set(error);
     }
 
-    /// The error, or that the peer went away without a word.
+    /// Returns the error, or that the peer vanished without a message.
     pub fn get(&self) -> TransportError {
         let reason = || self.close_reason.as_ref().and_then(|ask| ask());
         let unknown = || TransportError::Lost("the peer closed it".into());
@@ -132,7 +132,7 @@ impl std::fmt::Debug for Fault {
 #[derive(Debug)]
 struct Queued {
     message: Message,
-    /// Its share of what all that wait may take; given back when it is taken. `None` where nobody counts.
+    /// Its share of the memory for waiting messages, released when it is taken. `None` if it is not counted.
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -162,10 +162,9 @@ impl Control {
         }
     }
 
-    /// Sees that the connection stands while nothing is to come.
+    /// Checks that the connection stands while no message is expected.
     ///
-    /// # Errors
-    /// When it is lost, or something came.
+    /// # Errors If it is lost, or a message came.
     pub fn check_quiet(&self) -> Result<(), TransportError> {
         match self.incoming.is_empty() && !self.incoming.is_closed() {
             true => Ok(()),
@@ -176,7 +175,7 @@ impl Control {
         }
     }
 
-    /// Waits until the peer does not listen any more: it has gone, or refused as well and waits for the same.
+    /// Waits until the peer no longer listens: it has closed, or also refused and waits for this end.
     pub(super) async fn peer_is_done(&self) {
         while let Ok(queued) = self.incoming.recv().await {
             if matches!(queued.message, Message::Refuse(_)) {
@@ -185,7 +184,7 @@ impl Control {
         }
     }
 
-    /// Why the peer stopped, if it said so among what it sent before the connection was lost.
+    /// Returns why the peer stopped, if it said so before the connection was lost.
     pub fn last_word(&self) -> Option<TransportError> {
         while let Ok(queued) = self.incoming.try_recv() {
             if let Message::Refuse(refusal) = queued.message {
@@ -196,7 +195,7 @@ impl Control {
     }
 }
 
-/// Where a worker of the source puts data frames; whichever stream is free takes the next.
+/// Takes data frames from a worker of the source. Any free stream takes the next one.
 #[derive(Debug, Clone)]
 pub struct DataSender {
     outgoing: Sender<Vec<u8>>,
@@ -209,7 +208,7 @@ impl DataSender {
         self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
     }
 
-    /// Whether frames wait for the link, so that the next one would wait too.
+    /// Whether frames wait for the link, so that the next one would wait, too.
     pub fn is_behind(&self) -> bool {
         self.outgoing.is_full()
     }
@@ -220,34 +219,34 @@ impl DataSender {
     }
 }
 
-/// Where the sink's workers take data frames from, whichever stream they came on.
+/// Gives data frames to the sink's workers, from any stream.
 #[derive(Debug, Clone)]
 pub struct DataReceiver {
     incoming: Receiver<Frame>,
 }
 
 impl DataReceiver {
-    /// The next frame; `None` once the connection has ended or [`DataReceiver::close`] was called.
+    /// Returns the next frame; `None` once the connection has ended or [`DataReceiver::close`] was called.
     pub fn recv(&self) -> Option<Frame> {
         self.incoming.recv_blocking().ok()
     }
 
-    /// Lets every waiting worker go.
+    /// Wakes every waiting worker.
     pub fn close(&self) {
         self.incoming.close();
     }
 }
 
-/// One end's view of a run's connection, or connections: they end as one.
+/// One end's view of a run's connections, which end together.
 #[derive(Debug)]
 pub struct Peer {
     /// Messages.
     pub control: Control,
-    /// Data to the peer, one sender a worker; empty at the sink.
+    /// Data to the peer, one sender for each worker; empty at the sink.
     pub senders: Vec<DataSender>,
-    /// Data from the peer; nothing comes at the source.
+    /// Data from the peer; empty at the source.
     pub receiver: DataReceiver,
-    /// What ended the connection.
+    /// The reason why the connection ended.
     pub fault: Fault,
     /// How many connections the run may have, once that is known.
     connections: Asked,
@@ -257,13 +256,13 @@ pub struct Peer {
 type Asked = Arc<OnceLock<u32>>;
 
 impl Peer {
-    /// Lets the run have so many connections, or as many as the end that dials chooses where it is 0. Until then, and over the queues of
-    /// tests, it has one.
+    /// Allows the run this many connections; with 0, the dialling end chooses. Until then, and in tests without a
+    /// network, it has one.
     pub fn use_connections(&self, asked: u32) {
         let _ = self.connections.set(asked);
     }
 
-    /// Has done with a peer that broke the protocol: whoever waits for data, or for it to hear, is let go and finds the error.
+    /// Drops a peer that broke the protocol. Threads that wait for it wake and find the error.
     pub fn give_up(&self, error: TransportError) {
         self.fault.set(error);
         self.receiver.close();

@@ -1,22 +1,23 @@
-//! A bandwidth limit: bytes leave in small pieces, each at its time.
+//! Limits the bandwidth: bytes leave in small pieces, each at its time.
 //!
-//! The generic cell rate algorithm (ITU-T I.371): a piece of n bytes takes n / rate seconds of a clock that may lag behind the
-//! present by the burst and never further, so unused time is not saved up.
+//! It is the generic cell rate algorithm (ITU-T I.371). A piece of n bytes takes n / rate seconds of a clock that may
+//! lag behind the present by at most the burst, so unused time is not saved up.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// How far the clock may lag: what the timer's coarseness (a millisecond, or some on a busy machine) may cost without costing rate.
+/// How far the clock may lag. It covers inexact timers (a millisecond, or some on a busy machine) without losing rate.
 const BURST: Duration = Duration::from_millis(20);
 
-/// A piece takes this long at the limit, as far as pieces can be cut.
+/// The time of a piece at the limit, as far as pieces can be cut.
 const PIECE: Duration = Duration::from_millis(5);
 const MIN_PIECE_BYTES: usize = 1 << 10;
 const MAX_PIECE_BYTES: usize = 256 << 10;
 
-/// What a byte of a stream becomes on the wire, as UDP payload: packets of 1,200 to 1,452 bytes carry 16 bytes of tag and 15 to 30 of headers.
+/// UDP payload for each byte of a stream: packets of 1,200 to 1,452 bytes carry 16 bytes of tag and 15 to 30 of
+/// headers.
 const WIRE_OVERHEAD: f64 = 1.03;
 
 /// A limit that all streams of a connection share.
@@ -27,12 +28,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// At most `bytes_per_second` on the wire; 0 is taken as 1.
+    /// Allows at most `bytes_per_second` on the wire; 0 counts as 1.
     pub(super) fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second.max(1) as f64, clock: Mutex::new(None) }
     }
 
-    /// Into how large pieces data is to be cut.
+    /// Returns the size of the pieces that data is cut into.
     pub(super) fn piece_bytes(&self) -> usize {
         ((self.bytes_per_second * PIECE.as_secs_f64()) as usize).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES)
     }
@@ -46,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// Takes the time for `bytes`; how long to wait for it from `now`.
+    /// Reserves the time for `bytes`, and returns how long to wait for it from `now`.
     fn reserve(&self, now: Instant, bytes: usize) -> Duration {
         let cost = Duration::from_secs_f64(bytes as f64 * WIRE_OVERHEAD / self.bytes_per_second);
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +62,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Sends pieces for `seconds`, every sleep too long by up to `jitter`, and says when each left.
+    /// Sends pieces for `seconds`, with sleeps that are up to `jitter` too long, and returns when each left.
     fn departures(pace: &Pace, start: Instant, seconds: u64, jitter: Duration) -> Vec<(Duration, usize)> {
         let (mut now, mut sent) = (start, Vec::new());
         while now < start + Duration::from_secs(seconds) {

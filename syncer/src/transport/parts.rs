@@ -1,4 +1,4 @@
-//! Directories that are too large for one frame, put together again.
+//! Joins the frames of directories that are too large for one frame.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::{
     wire::{LISTED, LISTED_PART, MAX_LISTED_BYTES, Message, WireError},
 };
 
-/// The parts that came of a directory so far.
+/// The parts of a directory that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     spool: Spool,
 }
 
 impl Parts {
-    /// The bytes of the message that a frame is, or is the end of.
+    /// Returns the length of the message that a frame is, or ends.
     pub(super) fn room_for(&self, kind: u8, body: &[u8]) -> usize {
         match kind {
             LISTED_PART => 0,
@@ -25,7 +25,7 @@ impl Parts {
         }
     }
 
-    /// The message that a frame is, or is the end of. `None` where more has to come.
+    /// Returns the message that a frame is, or ends. `None` if more parts are missing.
     pub(super) fn take(&mut self, kind: u8, body: &[u8]) -> Result<Option<Message>, TransportError> {
         match kind {
             LISTED_PART => {
@@ -83,7 +83,7 @@ mod tests {
         Message::Listed(Listed { dir: 3, first_child: 8, children, listing, rules: Box::from(*b"*.o\n") })
     }
 
-    /// What the frames say.
+    /// Decodes the messages in these frames.
     fn taken(frames: impl IntoIterator<Item = Vec<u8>>) -> Result<Vec<Message>, TransportError> {
         let mut parts = Parts::default();
         let messages = frames.into_iter().map(|frame| parts.take(frame[0], &frame[HEADER_BYTES..]));

@@ -25,14 +25,14 @@ use rustls::{
 
 use crate::wire::{PROTOCOL, protocol_of};
 
-/// What comes before the 32 bytes of the key in an Ed25519 SubjectPublicKeyInfo (RFC 8410).
+/// The bytes before the 32 bytes of the key in an Ed25519 SubjectPublicKeyInfo (RFC 8410).
 const ED25519_SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// The name that the dialling end asks for; nothing depends on it.
+/// The name that the dialling end requests; it has no effect.
 pub(super) const SERVER_NAME: &str = "volferry";
 
-/// The configuration of the dialling end.
+/// Makes the configuration of the dialling end.
 pub(super) fn client(identity: &Identity) -> Result<rustls::ClientConfig, Error> {
     let mut config = rustls::ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -45,7 +45,7 @@ pub(super) fn client(identity: &Identity) -> Result<rustls::ClientConfig, Error>
     Ok(config)
 }
 
-/// The configuration of the listening end.
+/// Makes the configuration of the listening end.
 pub(super) fn server(identity: &Identity) -> Result<rustls::ServerConfig, Error> {
     let mut config = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -56,18 +56,19 @@ pub(super) fn server(identity: &Identity) -> Result<rustls::ServerConfig, Error>
     Ok(config)
 }
 
-/// The peer's own job comes first. The other name tells an end of another job from one of another version.
+/// Lists the protocol of the own job first. The other name distinguishes an end of another job from one of another
+/// version.
 fn protocols(identity: &Identity) -> Vec<Vec<u8>> {
     vec![protocol_of(identity.job()), PROTOCOL.to_vec()]
 }
 
-/// Whether both ends of a connection that has shaken hands are of one job.
+/// Whether both ends of an established connection belong to one job.
 pub(super) fn is_of_one_job(connection: &quinn::Connection) -> bool {
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     data.and_then(|data| data.protocol).is_some_and(|protocol| protocol != PROTOCOL)
 }
 
-/// With AES-128 before AES-256, which takes 14 rounds a block in the place of 10.
+/// Returns the cryptography provider, with AES-128 before AES-256, which takes 14 rounds a block instead of 10.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = provider::default_provider();
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);

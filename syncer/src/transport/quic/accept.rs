@@ -1,4 +1,4 @@
-//! Waiting for the peer among whoever comes.
+//! Waits for the peer among all that dial.
 
 use std::{
     collections::VecDeque,
@@ -15,17 +15,17 @@ use crate::{
     wire::code,
 };
 
-/// How many handshakes are under way at once. One more takes the place of the oldest, so whoever wants to keep the peer
-/// out has to begin as many in the two round trips that the peer needs. And whoever comes when one is under way has to show
-/// first that it hears what is sent to its address, which costs this end nothing: a made-up address begins none.
+/// The most handshakes at once. One more takes the place of the oldest, so to keep the peer out, an attacker must begin
+/// as many within the peer's two round trips. While one is in progress, new addresses must first prove that they
+/// receive packets, which costs this end nothing.
 const MAX_HANDSHAKES: usize = 32;
 
-/// How many connections of about 70 KB there may be, with those that have failed and are kept a moment longer, so that their last packets
-/// are recognized (RFC 9000, section 10.2). Whoever comes then is not answered, and asks again.
+/// The most connections, of about 70 KB each. It includes failed ones, which are kept a moment longer to recognise
+/// their last packets (RFC 9000, section 10.2). Beyond that, a dialler gets no answer and repeats its packet.
 const MAX_OPEN: usize = 128;
 
 impl Port {
-    /// Waits for the peer. Whoever shows another key is turned away, and the wait goes on.
+    /// Waits for the peer. A dialler with another key is turned away, and the wait goes on.
     pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
         let closed = || TransportError::Lost("the socket was closed".into());
         let door = self.door.clone().ok_or_else(closed)?;
@@ -41,7 +41,7 @@ impl Port {
     }
 }
 
-/// Shakes hands with whoever comes, several at a time, until one shows the right key. The others are let go.
+/// Does several handshakes at once, until one shows the right key. The others are dropped.
 async fn first_to_prove_itself(door: &Door) -> Option<(quinn::Connection, Instant)> {
     let mut handshakes = Handshakes::default();
     let mut turned_away = TurnedAway::default();
@@ -56,10 +56,10 @@ async fn first_to_prove_itself(door: &Door) -> Option<(quinn::Connection, Instan
     }
 }
 
-/// What comes of a handshake: the connection, and when the peer was first heard of.
+/// The result of a handshake: the connection, and when the peer's first packet came.
 pub(super) type Shaken = Result<(quinn::Connection, Instant), String>;
 
-/// Handshakes under way with peers that have not shown their key yet.
+/// Handshakes with peers that have not shown their key yet.
 #[derive(Default)]
 pub(super) struct Handshakes {
     tasks: JoinSet<(SocketAddr, Shaken)>,
@@ -86,7 +86,8 @@ impl Handshakes {
         self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(accepted).await) }));
     }
 
-    /// The next that is over; `None` where none is under way. One that had to make room says nothing.
+    /// Returns the next finished handshake; `None` if there is none in progress. One that had to make room is not
+    /// returned.
     pub(super) async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
         loop {
             if let Ok((id, shaken)) = self.tasks.join_next_with_id().await? {
@@ -111,7 +112,7 @@ async fn shake_hands(accepted: Result<quinn::Connecting, quinn::ConnectionError>
     }
 }
 
-/// Tells of peers that were turned away, one line a while however many they are.
+/// Logs peers that were turned away, at most one line in a while.
 #[derive(Default)]
 pub(super) struct TurnedAway {
     told: Option<Instant>,
@@ -145,17 +146,18 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
     const ANY_PORT: &str = "127.0.0.1:0";
 
-    /// The first byte of a Retry packet of QUIC version 1, less the bits that may be anything (RFC 9000, section 17.2.5).
+    /// Whether a datagram is a Retry packet of QUIC version 1, by its first byte without the arbitrary bits (RFC 9000,
+    /// section 17.2.5).
     fn is_retry(datagram: &[u8]) -> bool {
         datagram.first().is_some_and(|first| first & 0xf0 == 0xf0)
     }
 
-    /// Somebody who begins handshakes with a listener and lets none go on.
+    /// Begins handshakes with a listener and continues none.
     struct Staller {
         runtime: Runtime,
         endpoint: Endpoint,
         config: quinn::ClientConfig,
-        /// What the listener has half of a handshake with.
+        /// Endpoints with half a handshake.
         held: Vec<(UdpSocket, UdpSocket, quinn::Connecting)>,
     }
 
@@ -169,7 +171,7 @@ mod tests {
             Self { runtime, endpoint, config, held: Vec::new() }
         }
 
-        /// Shows that its address is real where it is asked to, and falls silent when the listener answers, or does not.
+        /// Proves its address if asked, and falls silent when the listener answers.
         fn stall(&mut self, listener: SocketAddr) {
             let [near, far] = [(); 2].map(|()| UdpSocket::bind(ANY_PORT).unwrap());
             near.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -191,7 +193,7 @@ mod tests {
             self.held.push((near, far, connecting));
         }
 
-        /// Begins from an address that never shows that it is real.
+        /// Begins from an address that never proves itself.
         fn pretend(&self, listener: SocketAddr) {
             let [near, far] = [(); 2].map(|()| UdpSocket::bind(ANY_PORT).unwrap());
             [&near, &far].iter().for_each(|socket| socket.set_read_timeout(Some(PATIENCE)).unwrap());
@@ -238,7 +240,7 @@ mod tests {
             let accepted = scope.spawn(|| port.accept(end, &monitor).is_err());
             staller.stall(address);
             (0..50).for_each(|_| staller.pretend(address));
-            // The first gives its place up after a while; on a busy machine a few come after one another.
+            // The first gives up its place after a while; on a busy machine a few follow one another.
             assert!(listener.open_connections() < 10, "{}", listener.open_connections());
             monitor.cancel();
             assert!(accepted.join().unwrap());

@@ -1,4 +1,4 @@
-//! How connections are set up: windows, timers, packet sizes.
+//! Sets up connections: windows, timers, packet sizes.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -13,35 +13,35 @@ use rustix::net::sockopt;
 use super::socket::CALL_BYTES;
 use crate::transport::congestion;
 
-/// A peer that says nothing for this long is lost. Keep-alives make an idle but living peer speak up.
+/// A peer that is silent for this long is lost. Keep-alives make an idle peer send something.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// How many data streams there may be. The sink holds up to a frame of each.
+/// The most data streams. The sink holds up to a frame of each.
 pub(super) const MAX_DATA_STREAMS: usize = 8;
 
 /// Unread data that one stream may hold.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 
-/// Unread data that all streams of a connection may hold, on a near path and on a far one. More than a near path needs costs: 256 MiB over loopback took
-/// both ends 530 ms of CPU with 24 MiB, 495 with 4 and 480 with 2, which are memory that is used again. 2 MiB carry 1 GB/s over 2 ms.
+/// Unread data of all streams of a connection, on a near path and on a far one. Larger windows cost CPU on a near path;
+/// 2 MiB carry 1 GB/s over 2 ms.
 const NEAR_WINDOW_BYTES: u32 = 2 << 20;
 const FAR_WINDOW_BYTES: u32 = 24 << 20;
 
-/// What the kernel is asked to buffer for the socket; it may grant less.
+/// Bytes that the kernel is asked to buffer for the socket; it may grant less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 const IPV4_UDP_HEADERS: u32 = 28;
 const IPV6_UDP_HEADERS: u32 = 48;
 
-/// The largest payload that is probed for: of packets of this size the kernel takes four in one call. Measured on loopback, 256 MiB cost both ends 1,070 ms
-/// of CPU at 1,452 bytes, 530 at 6,500, 470 at 9,000, 440 at this size and at any larger one.
+/// The largest payload that is probed for: the kernel takes four such packets in one call. Larger ones save no more CPU
+/// (`syncer/doc/design.md`).
 pub(super) const MAX_PAYLOAD: u16 = (CALL_BYTES / 4) as u16;
 
-/// What every path takes (RFC 9000, section 14).
+/// The payload that every path takes (RFC 9000, section 14).
 const INITIAL_PAYLOAD: u16 = 1_200;
 
-/// The largest UDP payload that the interface towards `peer` takes.
+/// Returns the largest UDP payload of the interface towards `peer`.
 fn link_payload(local: IpAddr, peer: SocketAddr) -> u16 {
     let route = || {
         let probe = UdpSocket::bind((local, 0)).ok()?;
@@ -54,12 +54,12 @@ fn link_payload(local: IpAddr, peer: SocketAddr) -> u16 {
     route().map_or(MAX_PAYLOAD, |payload| payload.min(MAX_PAYLOAD.into()) as u16)
 }
 
-/// How this `side`'s end of a connection is set up that goes from the address `local` to `peer`.
+/// Configures the end on this `side` of a connection from the address `local` to `peer`.
 pub(super) fn transport_config(local: IpAddr, peer: SocketAddr, side: Side) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let payload = link_payload(local, peer);
     let mut mtu = MtuDiscoveryConfig::default();
-    // Each step of the search costs a packet of its size in each direction, which a short run has no use for: there are two, in the middle and all.
+    // Each probe costs a packet of its size in each direction, so there are only two: half and all.
     mtu.upper_bound(payload)
         .minimum_change((payload.saturating_sub(INITIAL_PAYLOAD) / 2).saturating_sub(1).max(20));
     let mut acks = AckFrequencyConfig::default();
@@ -81,7 +81,7 @@ pub(super) fn transport_config(local: IpAddr, peer: SocketAddr, side: Side) -> A
     Arc::new(config)
 }
 
-/// Gives a connection that goes far the window that such a path needs.
+/// Enlarges the window of a connection over a far path.
 pub(super) fn widen(connection: &quinn::Connection) {
     if connection.rtt() >= congestion::NEAR {
         connection.set_receive_window(VarInt::from_u32(FAR_WINDOW_BYTES));
@@ -89,7 +89,7 @@ pub(super) fn widen(connection: &quinn::Connection) {
 }
 
 pub(super) fn enlarge_buffers(socket: &UdpSocket) {
-    // The forced form passes the system's limit where the process may; the other asks for what the limit allows.
+    // The forced form ignores the system's limit if the process may do that; the other one respects it.
     let _ = sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER_BYTES));
     let _ = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);

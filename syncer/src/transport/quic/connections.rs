@@ -1,4 +1,4 @@
-//! The connections of one run: the first, which carries control, and those that share the data with it.
+//! The connections of one run: the first, which carries control messages, and those that share the data with it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,10 +10,10 @@ use quinn::{Connection, ConnectionError, VarInt};
 /// How long a close may take to leave this machine.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long another datagram is waited for once one was sent that may have been it.
+/// How long to wait for another datagram after one that may have been the close.
 const SENT_PATIENCE: Duration = Duration::from_millis(1);
 
-/// All connections of a run. They end as one.
+/// All connections of a run. They end together.
 #[derive(Clone)]
 pub(super) struct Connections {
     first: Connection,
@@ -33,13 +33,13 @@ impl Connections {
         self.further.lock().unwrap_or_else(PoisonError::into_inner).push(further);
     }
 
-    /// The first, and the others as they came.
+    /// Returns the first connection and the others in the order in which they were made.
     pub(super) fn all(&self) -> Vec<Connection> {
         let further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
         [&self.first].into_iter().chain(further.iter()).cloned().collect()
     }
 
-    /// Why the run's connections ended, if one did.
+    /// Returns why the run's connections ended, if one did.
     pub(super) fn close_reason(&self) -> Option<ConnectionError> {
         self.all().iter().find_map(Connection::close_reason)
     }
@@ -48,12 +48,12 @@ impl Connections {
         self.all().into_iter().filter(|one| one.close_reason().is_none())
     }
 
-    /// Closes those that are not.
+    /// Closes all that are open.
     pub(super) fn close(&self, code: u32, reason: &[u8]) {
         self.open().for_each(|one| one.close(VarInt::from_u32(code), reason));
     }
 
-    /// Closes those that are not, and waits until the peer was told.
+    /// Closes all that are open, and waits until the peer was told.
     pub(super) async fn close_and_tell(&self, code: u32) {
         let open: Vec<_> = self.open().map(|one| (datagrams(&one), one)).collect();
         self.close(code, b"");
@@ -62,13 +62,13 @@ impl Connections {
         }
     }
 
-    /// Bytes sent and received so far, as UDP payload.
+    /// Returns the bytes sent and received so far, as UDP payload.
     pub(super) fn bytes_on_wire(&self) -> u64 {
         let bytes = |one: &Connection| one.stats().udp_tx.bytes + one.stats().udp_rx.bytes;
         self.all().iter().map(bytes).sum()
     }
 
-    /// Tells what became of the paths.
+    /// Logs statistics of the paths.
     pub(super) fn log(&self) {
         let all = self.all();
         for (number, one) in (1..).zip(&all) {
@@ -92,9 +92,9 @@ fn datagrams(connection: &Connection) -> u64 {
     connection.stats().udp_tx.datagrams
 }
 
-/// Waits until the peer was told of a close that was just made, `before` which so many datagrams had been sent: without it, the peer would wait for its time-out. After a
-/// close nothing else is sent. So if none has been sent since, the next is it; if one has, that was it, but for an acknowledgement in the same moment, which the close
-/// follows at once.
+/// Waits until a close that was just made has left this machine, because otherwise the peer would wait for its
+/// time-out. `before` is the number of datagrams sent before the close. Nothing else is sent after a close but one
+/// acknowledgement at the same moment.
 async fn close_is_sent(connection: &Connection, before: u64) {
     let sent = datagrams(connection);
     let patience = if sent == before { CLOSE_PATIENCE } else { SENT_PATIENCE };

@@ -1,4 +1,4 @@
-//! The data of a run, between a session's queue and whichever stream of whichever connection is free.
+//! Moves the data of a run between a session's queue and any free stream of any connection.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     wire::MAX_FRAME_BYTES,
 };
 
-/// A run's data, which any stream of any of its connections carries.
+/// The data of a run, for any stream of any of its connections.
 #[derive(Clone)]
 pub(super) struct Data {
     way: Way,
@@ -23,7 +23,7 @@ pub(super) struct Data {
     crossed: Arc<watch::Sender<u64>>,
 }
 
-/// Where frames go.
+/// The direction of frames.
 #[derive(Clone)]
 enum Way {
     Out(Receiver<Vec<u8>>, Option<Arc<Pace>>),
@@ -39,7 +39,7 @@ impl Data {
         Self { way: Way::In(frames), crossed: Arc::default() }
     }
 
-    /// Waits until so many bytes have crossed.
+    /// Waits until this many bytes have crossed.
     pub(super) async fn has_crossed(&self, bytes: u64) {
         let _ = self.crossed.subscribe().wait_for(|crossed| *crossed >= bytes).await;
     }
@@ -48,7 +48,8 @@ impl Data {
         self.crossed.send_modify(|crossed| *crossed += frame as u64);
     }
 
-    /// Carries data over `connection`, out over up to so many `streams`, until there is no more or the connection is lost.
+    /// Carries data over `connection`, outwards over up to this many `streams`, until there is no more or the
+    /// connection is lost.
     pub(super) async fn carry(
         &self,
         connection: &quinn::Connection,
@@ -73,7 +74,7 @@ impl Data {
         queue: Receiver<Vec<u8>>,
         pace: Option<Arc<Pace>>,
     ) -> Result<(), TransportError> {
-        // The stream is opened with the first frame, so a run with nothing to send has no data streams.
+        // The first frame opens the stream, so a run without data has no data streams.
         let Ok(mut frame) = queue.recv().await else { return Ok(()) };
         let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
         loop {
@@ -105,7 +106,8 @@ impl Data {
         }
     }
 
-    /// Takes what comes, wanted or not: a stream that is stopped is an error at the peer, which is to hear why on the control stream instead.
+    /// Reads all frames, wanted or not: stopping a stream would be an error at the peer, which shall read the reason on
+    /// the control stream instead.
     async fn read(self, mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
         while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
             self.count(body.len());
@@ -122,7 +124,7 @@ impl Data {
     }
 }
 
-/// Lets whoever waits for data go when it is dropped.
+/// Wakes threads that wait for data when it is dropped.
 pub(super) struct ClosesData(pub(super) Data);
 
 impl Drop for ClosesData {
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn a_source_whose_data_nobody_takes_any_more_hears_why() {
         let run = Linked::new();
-        // A stream is there for the peer once something was said on it.
+        // The peer sees a stream once something was sent on it.
         run.source.1.control.send(&Message::NeedsEnd).unwrap();
         assert!(matches!(run.sink.1.control.recv(), Ok(Message::NeedsEnd)));
         run.sink.1.receiver.close();

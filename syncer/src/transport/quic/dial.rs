@@ -1,4 +1,4 @@
-//! Dialling the peer until it answers.
+//! Dials the peer until it answers.
 
 use std::{
     io,
@@ -22,8 +22,8 @@ use crate::{
     wire::code,
 };
 
-/// How long the first attempt waits to hear anything, and how long any. Each has a socket of its own: a packet sent to an address that has no
-/// peer yet (a Service without endpoints) leaves a path that stays deaf.
+/// How long the first attempt waits for any packet, and how long later ones do. Each has its own socket: a packet to an
+/// address without a peer yet (a Service without endpoints) leaves a path that never works.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
 
@@ -84,8 +84,8 @@ fn attempt(
     connected.map(|connection| (port, connection, config))
 }
 
-/// Waits `patience` for any answer and, where there was one, for the handshake's end. An attempt that was answered is not given up for
-/// another: the peer may take it for the run's connection already.
+/// Waits `patience` for any answer and then for the handshake's end. An answered attempt is never given up for another,
+/// because the peer may already use it for the run.
 async fn shake_in_time(
     mut connecting: quinn::Connecting,
     port: &Port,
@@ -101,7 +101,7 @@ async fn shake_in_time(
     Some(connected.map_err(|error| connection_error(&error)).and_then(of_one_job))
 }
 
-/// Gives a peer of another job up before it is sent a byte.
+/// Closes a connection to a peer of another job before a byte is sent.
 fn of_one_job(connection: quinn::Connection) -> Result<quinn::Connection, TransportError> {
     match tls::is_of_one_job(&connection) {
         true => Ok(connection),
@@ -124,18 +124,18 @@ mod tests {
     use super::*;
     use crate::transport::quic::linked::PATIENCE;
 
-    /// A path to a listener that the packets of each socket take only where `passes` says so, by the socket's and the packet's number.
+    /// A path to a listener. `passes` decides by the numbers of socket and packet which packets arrive.
     struct Path {
         front: UdpSocket,
         listener: SocketAddr,
         passes: fn(usize, usize) -> bool,
-        /// What a packet that does not pass is answered with.
+        /// The answer to a packet that does not pass.
         junk: &'static [u8],
         is_over: AtomicBool,
     }
 
     impl Path {
-        /// Carries until the end; returns how many packets each socket sent, in the order of their first.
+        /// Carries packets until the end; returns how many each socket sent, in the order of their first.
         fn carry(&self) -> Vec<usize> {
             let back = UdpSocket::bind("127.0.0.1:0").unwrap();
             let tick = Some(Duration::from_millis(1));
@@ -188,14 +188,14 @@ mod tests {
 
     #[test]
     fn a_socket_whose_path_is_deaf_is_given_up_long_before_its_fifth_packet() {
-        // One socket sends its fifth packet after a second and more; a path that opens for it then would be taken.
+        // A socket sends its fifth packet after more than a second; a path that then opens for it would be used.
         let sockets = dial_over(|socket, packet| socket > 0 || packet > 4, &[]);
         assert!(sockets.len() > 1 && sockets[0] <= 4, "{sockets:?}");
     }
 
     #[test]
     fn a_socket_that_has_heard_anything_is_not_given_up_for_another() {
-        // The second packet of a socket comes later than its patience ends that hears nothing.
+        // A socket's second packet comes after the patience of one without an answer.
         let sockets = dial_over(|_, packet| packet > 1, b"?");
         assert_eq!(sockets.len(), 1, "{sockets:?}");
     }

@@ -1,4 +1,4 @@
-//! Where peers come in. Who comes while a run is under way, and is no part of it, waits here for the next.
+//! The listening side of a socket. Peers that dial during another peer's run wait here for the next one.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ pub(super) struct Door {
     server: ServerConfig,
     local: IpAddr,
     side: Side,
-    /// The longest wait first. No more than quinn lets come: these count as its own.
+    /// Waiting peers, the longest wait first. quinn bounds their number.
     waiting: Mutex<VecDeque<Incoming>>,
 }
 
@@ -26,7 +26,7 @@ impl Door {
         Arc::new(Self { endpoint, server, local, side, waiting: Mutex::default() })
     }
 
-    /// Who has waited the longest, or comes next; `None` once the socket is closed.
+    /// Returns the peer that has waited longest, or the next to dial; `None` once the socket is closed.
     pub(super) async fn next(&self) -> Option<Incoming> {
         let first = self.waiting().pop_front();
         match first {
@@ -35,7 +35,7 @@ impl Door {
         }
     }
 
-    /// Who comes next from `peer`, while all others come to wait.
+    /// Returns the next connection from `peer`, and lets all others wait.
     pub(super) async fn next_from(&self, peer: impl Fn() -> SocketAddr) -> Option<Incoming> {
         loop {
             let incoming = self.endpoint.accept().await?;
@@ -50,14 +50,14 @@ impl Door {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How a connection from `peer` is accepted: with what the path to it takes.
+    /// Returns the configuration for a connection from `peer`, with the packet size of its path.
     pub(super) fn config_for(&self, peer: SocketAddr) -> Arc<ServerConfig> {
         let mut config = self.server.clone();
         config.transport_config(transport_config(self.local, peer, self.side));
         Arc::new(config)
     }
 
-    /// How many connections there are, with those that have failed and are kept a moment longer.
+    /// Returns the number of connections, including failed ones that are kept a moment longer.
     pub(super) fn open_connections(&self) -> usize {
         self.endpoint.open_connections()
     }

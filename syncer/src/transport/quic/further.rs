@@ -1,8 +1,8 @@
-//! Further connections of a run. A connection is one task in quinn, so several use more cores, and each has a congestion window of its own.
-//! They only carry data, from the same queue as the first.
+//! Further connections of a run. A connection is one task in quinn, so several use more cores, and each has its own
+//! congestion window. They only carry data, from the same queue as the first.
 //!
-//! The end that dialled the first dials them, from the same socket, once enough data has crossed to be worth it. The other end takes
-//! them from the same address only, and each has to prove that it is of this run, not only of this peer.
+//! The end that dialled the first dials them from the same socket, once enough data has crossed. The other end accepts
+//! them from that address only, and each has to prove that it belongs to this run and not only to this peer.
 
 use std::sync::Arc;
 
@@ -25,24 +25,24 @@ use crate::{
     wire::code,
 };
 
-/// How many bytes of frames cross before there are further connections: a run with little to send does without.
+/// Bytes of frames that cross before there are further connections, so that short runs have none.
 const WORTH_BYTES: u64 = 4 << 20;
 
-/// How many data streams a further connection has: as many as fill the window of a connection that goes far.
+/// Data streams of a further connection: enough to fill the window of a far path.
 const STREAMS: usize = 3;
 
-/// A connection keeps about a core busy; the others are for files, hashes and the socket.
+/// A connection keeps about one core busy; the others are for files, hashes and the socket.
 const CORES_PER_CONNECTION: usize = 4;
 
 /// The most connections that an end chooses by itself.
 const MAX_CHOSEN: usize = 4;
 
-/// What the proof is made of, as RFC 5705 has it.
+/// The exporter label of the proof (RFC 5705).
 const PROOF_LABEL: &[u8] = b"EXPORTER-volferry-further-connection";
 
 const PROOF_BYTES: usize = 32;
 
-/// How an end came to the first connection, and comes to further ones.
+/// How an end got the first connection, and gets further ones.
 pub(super) enum Role {
     /// It dials.
     Dialled(quinn::ClientConfig),
@@ -50,7 +50,7 @@ pub(super) enum Role {
     Listened(Arc<Door>),
 }
 
-/// What a further connection joins.
+/// The run that a further connection joins.
 #[derive(Clone)]
 pub(super) struct Further {
     pub(super) connections: Connections,
@@ -59,7 +59,7 @@ pub(super) struct Further {
 }
 
 impl Further {
-    /// Dials, or takes in, further connections, and keeps them going until the first has ended.
+    /// Dials, or accepts, further connections, and serves them until the first has ended.
     pub(super) async fn run(self, role: Role, endpoint: Endpoint, asked: Asked) {
         let coming = async {
             match role {
@@ -95,7 +95,8 @@ impl Further {
         tracing::warn!(error, "a further connection could not be made; the run goes on without it");
     }
 
-    /// Dials the peer once more, proves that it is for this run, and waits until the peer has found so: one that is turned away is not the run's end.
+    /// Dials the peer once more, proves that the connection is for this run, and waits for the peer's confirmation. A
+    /// refusal does not end the run.
     async fn reach(
         &self,
         config: quinn::ClientConfig,
@@ -114,7 +115,7 @@ impl Further {
         Ok(connection)
     }
 
-    /// Takes in whoever comes from the peer's address with the peer's key.
+    /// Accepts connections from the peer's address with the peer's key.
     async fn take_in(&self, door: &Door) {
         let mut handshakes = Handshakes::default();
         let mut turned_away = TurnedAway::default();
@@ -138,7 +139,7 @@ impl Further {
         }
     }
 
-    /// Keeps a connection going if it is of this run.
+    /// Serves a connection if it belongs to this run.
     async fn examine(self, connection: quinn::Connection) {
         match tokio::time::timeout(HANDSHAKE, self.proven(&connection)).await {
             Ok(Some(mut found)) => {
@@ -150,7 +151,7 @@ impl Further {
         }
     }
 
-    /// The way to answer, if the first stream is the proof, and nothing but it.
+    /// Returns the way to answer, if the first stream is exactly the proof.
     async fn proven(&self, connection: &quinn::Connection) -> Option<quinn::SendStream> {
         let (found, mut shown) = connection.accept_bi().await.ok()?;
         let shown: [u8; PROOF_BYTES] = shown.read_to_end(PROOF_BYTES).await.ok()?.try_into().ok()?;
@@ -159,7 +160,7 @@ impl Further {
         is_right.then_some(found)
     }
 
-    /// Lets a connection have its part of the data. Its end is the end of all.
+    /// Lets a connection carry data. Its end is the end of all.
     async fn serve(self, connection: quinn::Connection) {
         widen(&connection);
         self.connections.add(connection.clone());
@@ -173,7 +174,7 @@ impl Further {
     }
 }
 
-/// What only the two ends of `first` know.
+/// Computes the secret that only the two ends of `first` know.
 fn proof(first: &quinn::Connection) -> Option<[u8; PROOF_BYTES]> {
     let mut proof = [0; PROOF_BYTES];
     first.export_keying_material(&mut proof, PROOF_LABEL, b"").ok()?;
@@ -185,7 +186,7 @@ fn turn_away(connection: &quinn::Connection, why: &str) {
     connection.close(quinn::VarInt::from_u32(code::PROTOCOL), why.as_bytes());
 }
 
-/// How many connections a run has that was asked for so many, at the end that dials them.
+/// Returns how many connections the dialling end makes for a run that was asked for this many.
 fn chosen(asked: u32) -> usize {
     match asked {
         0 => chosen_for(cores()),
@@ -215,7 +216,7 @@ mod tests {
         wire::{Message, Welcome},
     };
 
-    /// A run under way, and what its source can do beside it.
+    /// A run in progress, at whose source further steps can be taken.
     struct UnderWay {
         source: (Link, Peer),
         sink: (Link, Peer),
@@ -228,19 +229,19 @@ mod tests {
             Self { source, sink, config: config(&identity) }
         }
 
-        /// Runs something at the source's end.
+        /// Runs a future at the source's end.
         fn at_source<T>(&self, what: impl Future<Output = T>) -> T {
             let within = async { tokio::time::timeout(PATIENCE, what).await.unwrap() };
             self.source.0.port().runtime.block_on(within)
         }
 
-        /// Another connection from the source's socket with the source's key, which shows `proof`.
+        /// Makes another connection from the source's socket with the source's key, which shows `proof`.
         async fn join(&self, proof: &[u8]) -> quinn::Connection {
             let link = &self.source.0;
             let address = link.connections().first().remote_address();
             let connecting = link.port().endpoint.connect_with(self.config.clone(), address, SERVER_NAME);
             let connection = connecting.unwrap().await.unwrap();
-            // One that is too many may be closed already.
+            // A connection beyond the limit may be closed already.
             if let Ok((mut shown, _)) = connection.open_bi().await {
                 let _ = shown.write_all(proof).await;
                 let _ = shown.finish();
@@ -268,7 +269,7 @@ mod tests {
         ))
     }
 
-    /// The reason of a close by the peer for breaking the protocol.
+    /// Returns the reason of a close by the peer for breaking the protocol.
     fn refusal(error: &ConnectionError) -> Option<&[u8]> {
         match error {
             ConnectionError::ApplicationClosed(close) if close.error_code == code::PROTOCOL.into() => {

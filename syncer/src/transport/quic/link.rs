@@ -21,13 +21,13 @@ use crate::{
     transport::{Asked, Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, Queued, pace::Pace},
 };
 
-/// How many frames wait for a stream, for each of them.
+/// Frames that wait for each stream, at most.
 const FRAMES_A_STREAM: usize = 2;
 
 /// The connections to the authenticated peer. Dropping it closes them.
 pub struct Link {
     port: Port,
-    /// When the peer was first heard of, or dialled.
+    /// When the peer's first packet came, or it was dialled.
     began: Instant,
     connections: Connections,
     pumps: JoinSet<()>,
@@ -61,12 +61,12 @@ impl Link {
         (Self { port, began, connections, pumps }, peer)
     }
 
-    /// When the connection began to be made.
+    /// Returns when the connection began to be made.
     pub fn began(&self) -> Instant {
         self.began
     }
 
-    /// Bytes sent and received so far, as UDP payload.
+    /// Returns the bytes sent and received so far, as UDP payload.
     pub fn bytes_on_wire(&self) -> u64 {
         self.connections.bytes_on_wire()
     }
@@ -81,8 +81,8 @@ impl Link {
         &self.connections
     }
 
-    /// Closes the connections. An end that spoke last gives its control stream, and waits for the peer to close first or to be done
-    /// otherwise, so that its words arrive.
+    /// Closes the connections. An end that sent the last message passes its control stream, and waits until the peer
+    /// closes or stops listening, so that the message arrives.
     pub fn close(mut self, spoke_last: Option<&Control>, exit_code: u32) -> Port {
         let Self { port, connections, pumps, .. } = &mut self;
         connections.log();
@@ -97,7 +97,7 @@ impl Link {
     }
 }
 
-/// What goes on while a link stands.
+/// The tasks of a link.
 struct Pumps<'a> {
     connections: Connections,
     fault: Fault,
@@ -115,7 +115,7 @@ impl Pumps<'_> {
         Control { outgoing, incoming, fault: self.fault.clone() }
     }
 
-    /// What data goes through, and the session's ends of it.
+    /// Makes the queues for data, and the session's ends of them.
     fn data(&self, side: Side, pace: Option<Arc<Pace>>) -> (Data, Vec<DataSender>, DataReceiver) {
         let (frames, incoming) = bounded(QUEUE_FRAMES);
         let receiver = DataReceiver { incoming };
@@ -137,7 +137,7 @@ impl Pumps<'_> {
         self.spawn(watch(carry, self.connections.clone(), self.fault.clone(), ends));
     }
 
-    /// Ends all of it when this end is told to stop.
+    /// Ends the run when this end is told to stop.
     fn stop(&mut self, control: &Control, monitor: &Monitor) {
         let canceled = monitor.until_cancelled();
         let control = control.outgoing.downgrade();
@@ -149,7 +149,7 @@ impl Pumps<'_> {
     }
 }
 
-/// How many streams the first connection has: one for each core that can fill it.
+/// Returns the number of streams of the first connection: one for each core that can fill it.
 fn data_streams() -> usize {
     cores().min(MAX_DATA_STREAMS)
 }

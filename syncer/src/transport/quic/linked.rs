@@ -1,4 +1,4 @@
-//! Two ends of a run in one process, for tests.
+//! Links two ends of a run in one process, for tests.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use contract::{Identity, IdentityPair, Side};
 use super::{End, Link, Port, dial};
 use crate::{monitor::Monitor, transport::Peer};
 
-/// How long a test waits for what is bound to come.
+/// How long a test waits for an event that must come.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run's two ends, of which the source dialled.
+/// The two ends of a run; the source dialled.
 pub(super) struct Linked {
     pub source: (Link, Peer),
     pub sink: (Link, Peer),
-    /// The source's.
+    /// The source's identity.
     pub identity: Identity,
 }
 

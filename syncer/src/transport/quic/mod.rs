@@ -1,4 +1,4 @@
-//! The transport over QUIC. Everything asynchronous of the engine is in this folder.
+//! The transport over QUIC. All asynchronous code of the engine is in this folder.
 
 mod accept;
 mod config;
@@ -38,11 +38,10 @@ use config::{MAX_PAYLOAD, enlarge_buffers};
 use door::Door;
 use socket::Socket;
 
-/// How long a handshake may take. The end that dials gives up an attempt earlier.
+/// The longest handshake. The dialling end gives up an attempt earlier.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// How many first packets wait for an answer, for example while a run is under way, and how many bytes of what follows them are kept, of each
-/// and of all.
+/// First packets that wait for an answer, for example during a run, and bytes that follow them, for each and for all.
 const MAX_WAITING: usize = 1024;
 const WAITING_BYTES: u64 = 16 << 10;
 const ALL_WAITING_BYTES: u64 = 1 << 20;
@@ -52,13 +51,13 @@ const ALL_WAITING_BYTES: u64 = 1 << 20;
 pub struct End {
     /// The source sends data, the sink receives it.
     pub side: Side,
-    /// The most that this end sends, in bytes a second of UDP payload.
+    /// The most bytes that this end sends in a second, as UDP payload.
     pub bandwidth_limit: Option<u64>,
 }
 
-/// An open socket with its runtime, ready to be dialled or to dial.
+/// An open socket with its runtime, ready to listen or to dial.
 pub struct Port {
-    /// Where peers come in; `None` where none do.
+    /// The listening side; `None` if nobody may dial in.
     door: Option<Arc<Door>>,
     runtime: Runtime,
     endpoint: Endpoint,
@@ -82,7 +81,7 @@ impl Port {
         Self::open(socket, Some((config, identity.side()))).map_err(unusable)
     }
 
-    /// Peers may come in where `server` says how, and on which side this end is then.
+    /// Opens a socket. Peers may dial in if `server` has a configuration, with this end's side.
     fn open(socket: UdpSocket, server: Option<(quinn::ServerConfig, Side)>) -> io::Result<Self> {
         let threads = worker_threads();
         let runtime =
@@ -102,13 +101,14 @@ impl Port {
         Ok(Self { door, runtime, endpoint, socket })
     }
 
-    /// The address that the socket really has.
+    /// Returns the real address of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
 }
 
-/// One for each connection that there may be and one for the socket, as far as there are cores.
+/// Returns the number of worker threads: one for each possible connection and one for the socket, but no more than
+/// cores.
 fn worker_threads() -> usize {
     cores().clamp(2, contract::MAX_CONNECTIONS as usize + 1)
 }
@@ -117,10 +117,10 @@ fn identity_error(error: &rustls::Error) -> TransportError {
     TransportError::Identity(error.to_string())
 }
 
-/// The alert of an end that speaks none of the protocols that the other offers (RFC 7301).
+/// The alert of an end that shares no protocol with the other (RFC 7301).
 const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 
-/// The code that an end closes with when it was told to stop, and its `Refuse` has not come.
+/// The code of an end that was told to stop, if its `Refuse` has not arrived.
 const STOPPED: VarInt = VarInt::from_u32(code::CANCELED);
 
 fn connection_error(error: &ConnectionError) -> TransportError {
@@ -132,8 +132,8 @@ fn connection_error(error: &ConnectionError) -> TransportError {
         ConnectionError::ConnectionClosed(close) => close.error_code.into(),
         _ => 0,
     };
-    // TLS alerts travel as QUIC error codes 0x100 to 0x1ff (RFC 9001, section 4.8). After ALPN was agreed on, only the
-    // keys can be refused.
+    // TLS alerts are QUIC error codes 0x100 to 0x1ff (RFC 9001, section 4.8). After agreement on ALPN, only keys can be
+    // refused.
     match code {
         NO_APPLICATION_PROTOCOL => TransportError::OtherProtocol,
         0x100..0x200 => TransportError::Identity(error.to_string()),

@@ -1,4 +1,4 @@
-//! What goes between a connection's streams and the channels of a session.
+//! Moves frames between a connection's streams and the channels of a session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header},
 };
 
-/// How long a peer that is told that this end stops may take to close the connection.
+/// How long a peer may take to close the connection after it was told that this end stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Says on the control stream that this end stops, and leaves the close to the peer: a close of this end would wait behind its data for
-/// the congestion window, which no acknowledgement opens any more once a connection is closed.
+/// Sends on the control stream that this end stops, and leaves the close to the peer. This end's own close would wait
+/// behind its data for the congestion window, which a closed connection never opens.
 pub(super) async fn stop_when(
     canceled: impl Future<Output = ()>,
     control: WeakSender<Vec<u8>>,
@@ -40,7 +40,7 @@ pub(super) async fn stop_when(
     connections.close(code::CANCELED, b"stopped on request");
 }
 
-/// The code to close with for an error that the peer is to know at once.
+/// Returns the code to close with for an error that the peer shall know at once.
 pub(super) fn close_code(error: &TransportError) -> Option<u32> {
     match error {
         TransportError::Protocol(_) | TransportError::Nonsense(_) => Some(code::PROTOCOL),
@@ -49,8 +49,8 @@ pub(super) fn close_code(error: &TransportError) -> Option<u32> {
     }
 }
 
-/// Runs a pump of the first connection; its error is the run's. A peer that breaks the protocol, or stops, need not be listened to any longer. Whoever waits
-/// at the pump's channels is let go when these `ends` of them are dropped, and then finds the error set.
+/// Runs a pump of the first connection and makes its error the run's. Dropping `ends` wakes threads that wait at its
+/// channels, after the error is set. A peer that breaks the protocol or stops is no longer read.
 pub(super) async fn watch<T>(
     pump: impl Future<Output = Result<(), TransportError>>,
     connections: Connections,
@@ -76,7 +76,7 @@ pub(super) async fn pump_control(
 ) -> Result<(), TransportError> {
     let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
     let (send, recv) = streams.map_err(|error| connection_error(&error))?;
-    // The stream goes first among all that has to be sent: a late answer stops the peer.
+    // This stream has priority over all others: a late answer stops the peer.
     let _ = send.set_priority(1);
     let sending = async {
         write_all_queued(send, queue, pace.as_deref()).await?;
@@ -116,8 +116,8 @@ pub(super) async fn write_paced(
     stream.write_chunk(rest).await.map_err(write_error)
 }
 
-/// Queues what the peer says. What waits for the session takes, encoded, no more than one message may, or is one directory; where it would, the
-/// peer waits.
+/// Queues the peer's messages. Waiting messages take, encoded, at most the size of one message or one directory; beyond
+/// that, the peer waits.
 async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Result<(), TransportError> {
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
     let mut parts = Parts::default();
@@ -134,7 +134,7 @@ async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Resu
         if messages.send(Queued { message, _room: taken }).await.is_err() {
             return Ok(());
         }
-        // Whoever waits for data would not read it.
+        // A thread that waits for data would not read it.
         if let Some(refusal) = refusal {
             return Err(TransportError::Refused(Box::new(refusal)));
         }
@@ -144,7 +144,7 @@ async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Resu
 
 const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
 
-/// The next frame, or `None` where the stream ends between two frames.
+/// Reads the next frame; `None` if the stream ends between two frames.
 pub(super) async fn read_frame(
     stream: &mut RecvStream,
     max: usize,

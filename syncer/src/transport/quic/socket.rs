@@ -1,4 +1,5 @@
-//! The UDP socket of an endpoint. quinn hands over ten packets at once, whatever their size; what the kernel would not take in one call goes in several.
+//! The UDP socket of an endpoint. quinn passes ten packets at once, whatever their size; this socket splits them into
+//! calls that the kernel accepts.
 
 use std::{
     io::{self, IoSliceMut},
@@ -16,8 +17,8 @@ use quinn::{
     udp::{RecvMeta, Transmit},
 };
 
-/// The most bytes that the kernel takes in one call, whatever packets they are cut into: what an IPv4 datagram may have. It refuses more, which
-/// would look like the loss of ten packets.
+/// The most bytes that the kernel accepts in one call: those of an IPv4 datagram. A refused call would look like the
+/// loss of ten packets.
 pub(super) const CALL_BYTES: usize = 65_507;
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Socket {
         Arc::new(Self { inner, has_heard: AtomicBool::new(false) })
     }
 
-    /// Whether any packet has come in, so that an end that dials can tell a slow path from a deaf one.
+    /// Whether any packet has arrived, so that a dialling end can tell a slow path from a dead one.
     pub(super) fn has_heard(&self) -> bool {
         self.has_heard.load(Relaxed)
     }
@@ -42,7 +43,7 @@ impl AsyncUdpSocket for Socket {
         Arc::clone(&self.inner).create_io_poller()
     }
 
-    /// Where the kernel has no room for all of it, all of it is handed over again: packets that came twice are dropped by the peer.
+    /// Sends the packets. If the kernel has no room for all of them, all are sent again; the peer drops duplicates.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let Some(packet) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL_BYTES) else {
             return self.inner.try_send(transmit);
