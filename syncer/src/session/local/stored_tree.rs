@@ -1,0 +1,304 @@
+//! The tree of a snapshot as the source of a run.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    io,
+    os::fd::AsFd as _,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use crate::{
+    attrs::AttrsBuf,
+    cores::cores,
+    entry::{Entry, Kind, Meta, Time},
+    hash::TreeDigest,
+    listing::ListingBuilder,
+    path::RelPath,
+    plan::Step,
+    root::Place,
+    session::{
+        plan::{
+            planned::{Compared, PlannedDir, path_in},
+            source_tree::SourceTree,
+        },
+        reading::source_file::{OfStore, SourceFile, Stored},
+        session_error::SessionError,
+    },
+    snapshot::{
+        Snapshot, SnapshotError, Store,
+        browse::{self, Node, What},
+        content::Content,
+        folder::{Folder, FolderRef},
+        publish::files_of,
+    },
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
+    wire::Listed,
+};
+
+/// The tree of a snapshot, read directory by directory as a comparison asks for it.
+#[derive(Debug)]
+pub(crate) struct StoredTree<'a> {
+    restore: &'a Restore<'a>,
+    /// What the folders on the way to the path look like at the sink, as far as they are there.
+    way_there: Vec<(Meta, AttrsBuf)>,
+    state: Mutex<StoredState>,
+}
+
+#[derive(Debug)]
+struct StoredState {
+    dirs: Vec<StoredDir>,
+    asked: VecDeque<DirId>,
+}
+
+#[derive(Debug)]
+struct StoredDir {
+    folder: FolderRef,
+    path: RelPath,
+    /// Once it was read.
+    read: Option<ReadFolder>,
+}
+
+#[derive(Debug)]
+struct ReadFolder {
+    first_child: DirId,
+    /// In the order of their names.
+    files: Vec<StoredFile>,
+}
+
+#[derive(Debug)]
+struct StoredFile {
+    name: Box<[u8]>,
+    content: Option<Content>,
+    len: u64,
+    mtime: Time,
+}
+
+impl<'a> StoredTree<'a> {
+    pub(crate) fn new(restore: &'a Restore<'a>, sink: &Tree) -> Self {
+        let root = StoredDir { folder: restore.snapshot.tree, path: RelPath::root(), read: None };
+        let state = StoredState { dirs: vec![root], asked: VecDeque::new() };
+        Self { restore, way_there: way_there(sink, &restore.path), state: Mutex::new(state) }
+    }
+
+    /// The name in this folder that leads to the path that is restored; `None` in the path itself, and below it.
+    fn way(&self, dir: &RelPath) -> Option<&'a [u8]> {
+        self.restore.path.names().nth(dir.names().count()).filter(|_| self.restore.path.starts_with(dir))
+    }
+
+    /// Reads a folder. Of one on the way to the path there is only the next name; of a path, hard links to files outside of it are files of their own.
+    fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
+        let folder = self.restore.store.folder(&dir.folder)?;
+        if self.restore.path.is_root() {
+            return Ok(folder);
+        }
+        let mut part = Folder::default();
+        let mut builder = ListingBuilder::default();
+        if !folder.listing.is_complete() {
+            builder.mark_incomplete();
+        }
+        let way = self.way(&dir.path);
+        for (name, node) in browse::nodes(&folder).filter(|(name, _)| way.is_none_or(|way| way == *name)) {
+            let node = self.inside(node)?;
+            let is_on_the_way =
+                way.is_some() && dir.path.join(name).is_ok_and(|path| path != self.restore.path);
+            let own = node.entry(name);
+            let entry = if is_on_the_way { self.as_it_is(dir, own) } else { own };
+            builder.push(&entry);
+            match node.what {
+                What::Dir(child) if is_on_the_way => {
+                    part.children.push(FolderRef { digest: TreeDigest::default(), ..child });
+                }
+                What::Dir(child) => part.children.push(child),
+                What::File { content: Some(content), .. } => {
+                    part.contents.push(content);
+                    part.stamps.push(0);
+                }
+                _ => {}
+            }
+        }
+        part.listing = builder.finish();
+        Ok(part)
+    }
+
+    /// Makes a file of a hard link that leads out of the path that is restored.
+    fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
+        let What::HardLink(leader) = &node.what else { return Ok(node) };
+        let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(&self.restore.path));
+        let Some(leader) = outside else { return Ok(node) };
+        Ok(browse::at(self.restore.store, self.restore.snapshot, &leader)?.unwrap_or(node))
+    }
+
+    /// A folder on the way to the path stays as the sink has it.
+    fn as_it_is<'e>(&'e self, dir: &StoredDir, own: Entry<'e>) -> Entry<'e> {
+        match self.way_there.get(dir.path.names().count()) {
+            Some((meta, attrs)) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
+            None => own,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StoredState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The content of a file, and its length and time in the snapshot.
+    pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<Content>, OfStore)> {
+        let state = self.lock();
+        let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
+        let nth = files.binary_search_by(|file| (*file.name).cmp(name)).ok()?;
+        let StoredFile { content, len, mtime, .. } = files[nth];
+        Some((content, OfStore { start: 0, len, mtime }))
+    }
+
+    fn list(&self, id: DirId) -> Result<Listed, SessionError> {
+        let mut state = self.lock();
+        let next = state.dirs.len() as DirId;
+        let unknown =
+            || SnapshotError::Invalid("a directory was asked for that the snapshot does not have".into());
+        let dir = state.dirs.get_mut(id as usize).ok_or_else(unknown)?;
+        let folder = self.read(dir)?;
+        let path = dir.path.clone();
+        let is_new = dir.read.is_none();
+        let read = dir.read.get_or_insert_with(|| ReadFolder { first_child: next, files: files(&folder) });
+        let first_child = read.first_child;
+        if is_new {
+            let names = folder.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
+            for (name, child) in names.zip(&folder.children) {
+                let path = path.join(name).unwrap_or_else(|_| path.clone());
+                state.dirs.push(StoredDir { folder: *child, path, read: None });
+            }
+        }
+        let children = folder.children.iter().map(|child| child.digest).collect();
+        Ok(Listed { dir: id, first_child, children, listing: folder.listing, rules: Box::default() })
+    }
+}
+
+/// The metadata of the folders of a tree that lead to a path, as far as they are there.
+fn way_there(tree: &Tree, path: &RelPath) -> Vec<(Meta, AttrsBuf)> {
+    let mut way = Vec::new();
+    let mut at = ROOT;
+    for name in path.names() {
+        let Some(dir) = tree.dirs.get(at as usize) else { return way };
+        let dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        let Some((id, entry)) = (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name) else {
+            return way;
+        };
+        way.push((entry.meta, entry.attrs.into()));
+        at = id;
+    }
+    way
+}
+
+fn files(folder: &Folder) -> Vec<StoredFile> {
+    let mut with_content = files_of(folder).map(|(entry, content, _)| (entry.name, content)).peekable();
+    let regular = folder.listing.iter().filter_map(|entry| match entry.kind {
+        Kind::File { size } => Some((entry, size)),
+        _ => None,
+    });
+    let file = regular.map(|(entry, len)| {
+        let content = with_content.next_if(|(name, _)| *name == entry.name).map(|(_, content)| content);
+        StoredFile { name: entry.name.into(), content, len, mtime: entry.meta.mtime }
+    });
+    file.collect()
+}
+
+impl SourceTree for &StoredTree<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.lock().asked.extend(dirs);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        let id = self.lock().asked.pop_front().unwrap_or_default();
+        self.list(id)
+    }
+}
+
+impl Stored for StoredTree<'_> {
+    fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile> {
+        let (content, of) = self.file(dir, name).ok_or(io::ErrorKind::NotFound)?;
+        let Some(content) = content else {
+            return SourceFile::stored(self.restore.store.dir().try_clone_to_owned()?, of);
+        };
+        let open = self.restore.store.content(&content).map_err(io::Error::other)?;
+        let fd = open.file.as_fd().try_clone_to_owned()?;
+        SourceFile::stored(fd, OfStore { start: open.start, ..of })
+    }
+}
+
+/// An object that a restore reads, and a file that it is for.
+pub(crate) struct Needed {
+    pub content: Content,
+    pub len: u64,
+    pub path: RelPath,
+}
+
+/// The objects of all files that are made or updated, each once.
+pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<Needed> {
+    let mut seen = HashSet::new();
+    let mut needed = Vec::new();
+    for dir in &compared.dirs {
+        for (name, len) in written(dir) {
+            let Some((content, _)) = tree.file(dir.source, name) else { continue };
+            if let Some(content) = content.filter(|content| seen.insert(content.id)) {
+                needed.push(Needed { content, len, path: path_in(&dir.path, name) });
+            }
+        }
+    }
+    needed
+}
+
+/// The names and lengths of the files that are written in a directory.
+fn written(dir: &PlannedDir) -> impl Iterator<Item = (&[u8], u64)> {
+    let mut steps = dir.plan.steps.iter().peekable();
+    (0..).zip(&dir.listing).filter_map(move |(index, entry)| {
+        let (_, step) = steps.next_if(|(at, _)| *at == index)?;
+        match entry.kind {
+            Kind::File { size } if *step != Step::Meta => Some((entry.name, size)),
+            _ => None,
+        }
+    })
+}
+
+pub(crate) fn check_all(store: &Store, snapshot: &Snapshot, needed: &[Needed]) -> Result<(), SnapshotError> {
+    let (next, bad) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(object) = needed.get(next.fetch_add(1, Relaxed)) {
+            if let Err(error) = store.check(&object.content, object.len) {
+                tracing::error!(path = %object.path, %error, "an object is needed");
+                bad.lock().unwrap_or_else(PoisonError::into_inner).push(object.path.clone());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..cores().min(needed.len().div_ceil(64))).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let mut bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
+    bad.sort_unstable();
+    match bad.first() {
+        None => Ok(()),
+        Some(first) => {
+            let path = first.to_string();
+            Err(SnapshotError::NotWhole { id: snapshot.id, count: bad.len() as u64, path })
+        }
+    }
+}
+
+/// What is to be restored, and where.
+#[derive(Debug)]
+pub struct Restore<'a> {
+    /// The store that has the snapshot.
+    pub store: &'a Store,
+    /// The snapshot.
+    pub snapshot: &'a Snapshot,
+    /// The tree that is brought back; it is made if it is not there.
+    pub to: Place,
+    /// What of the tree; the root for all of it. The run's parameters have to exclude [`all_but`] this path.
+    pub path: RelPath,
+}

@@ -1,0 +1,396 @@
+//! Refuses a run that would empty a volume, or write to another one than it is meant for, before anything is touched.
+
+use std::{collections::HashSet, path::Path};
+
+use contract::{RunParams, VolumeId};
+
+use crate::{
+    entry::{Entry, Kind},
+    path::OWN_DIR,
+    plan::Step,
+    session::{
+        plan::{
+            planned::{Compared, PlannedDir, SparedEntries, deletes_in, path_in},
+            room::Room,
+        },
+        session_error::SessionError,
+    },
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
+    wire::TreeHead,
+};
+
+/// Checks that the destination at `path`, whose id is `found`, is the expected one.
+///
+/// # Errors
+/// As of [`check`].
+pub(crate) fn check_volume(
+    params: &RunParams,
+    path: &Path,
+    found: Option<VolumeId>,
+) -> Result<Vec<String>, SessionError> {
+    if let Some(expected) = params.demands.expect_volume {
+        check_expected(expected, path, found, false)?;
+    }
+    let Some(expected) = params.expect_volume else { return Ok(Vec::new()) };
+    check_expected(expected, path, found, params.force)
+}
+
+fn check_expected(
+    expected: VolumeId,
+    path: &Path,
+    found: Option<VolumeId>,
+    forced: bool,
+) -> Result<Vec<String>, SessionError> {
+    if found == Some(expected) {
+        return Ok(Vec::new());
+    }
+    let found = found
+        .map_or("no id: it was not a destination before, or was wiped".into(), |id| format!("the id {id}"));
+    let path = path.display();
+    let refused = Refused {
+        reason: "OtherDestination",
+        problem: format!(
+            "the destination {path} is not the expected one: it has {found}, and {expected} is expected"
+        ),
+        remedy: "see that the right volume is mounted; if this is the one that you want, expect its id, or none",
+    };
+    refused.unless(forced)
+}
+
+/// What a guard has against a run.
+struct Refused {
+    reason: &'static str,
+    problem: String,
+    remedy: &'static str,
+}
+
+impl Refused {
+    /// A note of what was overridden when `forced`, else the error.
+    fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
+        let Self { reason, problem, remedy } = self;
+        match forced {
+            true => Ok(vec![format!("--force overrode a guard: {problem}")]),
+            false => Err(SessionError::Guard { reason, message: format!("{problem}: {remedy}") }),
+        }
+    }
+}
+
+/// Checks a plan before anything is changed. `room` is what is known of the destination's file system, `failed` how many entries could not
+/// be read or listed. Returns what was overridden, and what else is to be noted.
+///
+/// # Errors
+/// [`SessionError::Guard`] with what to do.
+pub(crate) fn check(
+    params: &RunParams,
+    head: &TreeHead,
+    sink: &Tree,
+    planned: &Compared,
+    room: Option<&Room>,
+    failed: u64,
+) -> Result<Vec<String>, SessionError> {
+    let deletes = failed == 0 || params.delete_anyway;
+    let refused = [
+        other_job(params, sink, planned),
+        wrong_direction(params, head, sink, planned),
+        no_room(params, head, sink, planned, room.filter(|_| !planned.dirs.is_empty()), deletes),
+    ];
+    let mut notes = Vec::new();
+    if head.last_run.is_some() {
+        notes.push("the source has a folder .volferry: it is itself a destination of runs".to_owned());
+    }
+    notes.extend(check_deletes(params, &head.totals, sink, planned)?);
+    for refused in refused.into_iter().flatten() {
+        notes.extend(refused.unless(params.force)?);
+    }
+    Ok(notes)
+}
+
+/// A folder below the root that has a folder of Volferry's own is another job's destination.
+fn other_job(params: &RunParams, sink: &Tree, planned: &Compared) -> Option<Refused> {
+    let path = planned.dirs.iter().filter(|_| params.delete).find_map(|dir| {
+        let (name, _) = dir.gone_dirs(sink).into_iter().find(|(name, id)| has_own_dir(sink, name, *id))?;
+        Some(if name == OWN_DIR { dir.path.clone() } else { path_in(&dir.path, name) })
+    })?;
+    Some(Refused {
+        reason: "OtherJobsDestination",
+        problem: format!(
+            "the run would delete or replace the folder {path}, or what Volferry keeps in it, and another job writes there: it holds a \
+             folder .volferry"
+        ),
+        remedy: "choose another destination, exclude the folder, or remove its .volferry if no job uses it any more",
+    })
+}
+
+/// Whether a directory that goes is Volferry's own folder of a destination, or holds one.
+fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
+    let mut left = vec![id];
+    let mut found = name == OWN_DIR;
+    while let Some(id) = left.pop().filter(|_| !found) {
+        for (name, child) in sink.dirs[id as usize].children() {
+            found |= name == OWN_DIR;
+            left.push(child);
+        }
+    }
+    found
+}
+
+/// A source that is a destination itself has nothing newer than its last run, but for what somebody changed there. So files that are newer
+/// than all of that were made where the run would delete or replace them.
+fn wrong_direction(params: &RunParams, head: &TreeHead, sink: &Tree, planned: &Compared) -> Option<Refused> {
+    let newest = head.last_run.filter(|_| params.delete)?.max(head.totals.newest);
+    let is_newer = |entry: &Entry<'_>| matches!(entry.kind, Kind::File { .. }) && entry.meta.mtime > newest;
+    let newer: usize = planned.dirs.iter().map(|dir| newer_files(dir, sink, &planned.kept, is_newer)).sum();
+    (newer > 0).then(|| Refused {
+        reason: "WrongDirection",
+        problem: format!(
+            "the source is itself a destination of runs, and {newer} files that the run would delete or replace are newer than \
+             anything in it"
+        ),
+        remedy: "see that source and destination are not the wrong way round",
+    })
+}
+
+/// How many files that are newer a plan deletes or replaces.
+fn newer_files(
+    dir: &PlannedDir,
+    sink: &Tree,
+    kept: &SparedEntries,
+    is_newer: impl Fn(&Entry<'_>) -> bool,
+) -> usize {
+    let Some(id) = dir.sink else { return 0 };
+    let there = &sink.dirs[id as usize].listing;
+    let replaced: HashSet<&[u8]> =
+        dir.steps().filter(|(step, _)| *step != Step::Meta).map(|(_, entry)| entry.name).collect();
+    let deleted = (0..).zip(there).filter(|(index, entry)| {
+        let goes = dir.plan.deletes.binary_search(index).is_ok() || replaced.contains(entry.name);
+        goes && is_newer(entry)
+    });
+    let mut newer = deleted.count();
+    let mut left: Vec<DirId> = dir.gone_dirs(sink).into_iter().map(|(_, id)| id).collect();
+    while let Some(id) = left.pop() {
+        let below = &sink.dirs[id as usize];
+        let goes = (0..).zip(&below.listing).filter(|(index, _)| !kept.contains(&(id, *index)));
+        newer += goes.filter(|(_, entry)| is_newer(entry)).count();
+        left.extend(below.children().map(|(_, child)| child));
+    }
+    newer
+}
+
+fn no_room(
+    params: &RunParams,
+    head: &TreeHead,
+    sink: &Tree,
+    planned: &Compared,
+    room: Option<&Room>,
+    deletes: bool,
+) -> Option<Refused> {
+    let (needed, free) = room?.lacks(params, &head.totals, sink, planned, deletes)?;
+    Some(Refused {
+        reason: "NotEnoughSpace",
+        problem: format!("the run needs at least {needed} bytes at the destination, and {free} are free"),
+        remedy: "make room, or have deletes make it with --delete=before",
+    })
+}
+
+/// Checks the deletes of a plan against the limits. Returns what was overridden.
+fn check_deletes(
+    params: &RunParams,
+    source: &Totals,
+    sink: &Tree,
+    planned: &Compared,
+) -> Result<Vec<String>, SessionError> {
+    let deletes: u64 = match params.delete {
+        true => planned.dirs.iter().map(|dir| deletes_in(dir, sink, &planned.kept)).sum(),
+        false => 0,
+    };
+    let entries = sink.totals.entries;
+    let exceeds = |limit: &u64| deletes * 100 > limit * entries;
+    if deletes == 0 {
+        return Ok(Vec::new());
+    }
+    let limit = u64::from(params.delete_limit.0);
+    let refused = match () {
+        () if source.entries == 0 => Some(Refused {
+            reason: "SourceEmpty",
+            problem: format!(
+                "the source is empty and the destination has {entries} entries: a volume that was not mounted or was wiped \
+                 looks like this"
+            ),
+            remedy: "if the destination shall be emptied, remove its files yourself",
+        }),
+        () if exceeds(&limit) => Some(Refused {
+            reason: "DeleteLimitExceeded",
+            problem: format!(
+                "the run would delete {deletes} of {entries} entries, more than the limit of {limit} %"
+            ),
+            remedy: "raise the limit if that is what you want",
+        }),
+        () => None,
+    };
+    let notes = refused.map_or(Ok(Vec::new()), |refused| refused.unless(params.force))?;
+    let demanded = params.demands.delete_limit.map(|limit| u64::from(limit.0)).filter(exceeds);
+    let Some(limit) = demanded else { return Ok(notes) };
+    let refused = Refused {
+        reason: "DeleteLimitExceeded",
+        problem: format!(
+            "the run would delete {deletes} of {entries} entries, more than the limit of {limit} % that the receiving end sets"
+        ),
+        remedy: "raise the limit there if that is what you want; --force at the source does not",
+    };
+    refused.unless(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{DeleteLimit, Demands};
+
+    use super::*;
+    use crate::{
+        attrs::Attrs, entry::Meta, listing::ListingBuilder, path::RelPath, plan::DirPlan, tree::dir::Dir,
+    };
+
+    fn sink() -> Tree {
+        let mut root = ListingBuilder::default();
+        root.push(&Entry { name: b"d", kind: Kind::Dir, meta: Meta::default(), attrs: Attrs::default() });
+        root.push(&Entry {
+            name: b"f",
+            kind: Kind::File { size: 1 },
+            meta: Meta::default(),
+            attrs: Attrs::default(),
+        });
+        let mut below = ListingBuilder::default();
+        for name in ["a", "b"] {
+            below.push(&Entry {
+                name: name.as_bytes(),
+                kind: Kind::File { size: 1 },
+                meta: Meta::default(),
+                attrs: Attrs::default(),
+            });
+        }
+        Tree {
+            dirs: vec![
+                Dir { listing: root.finish(), first_child: 1, ..Dir::default() },
+                Dir { listing: below.finish(), ..Dir::default() },
+            ],
+            totals: Totals { entries: 4, ..Totals::default() },
+            ..Tree::default()
+        }
+    }
+
+    fn check_deletes(deletes: Vec<u32>, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+        check_plan(DirPlan { deletes, ..DirPlan::default() }, entries, params)
+    }
+
+    /// How many notes there are. The source's listing is one file `d`.
+    fn check_plan(plan: DirPlan, entries: u64, params: &RunParams) -> Result<usize, &'static str> {
+        check_keeping(plan, entries, params, SparedEntries::new())
+    }
+
+    fn check_keeping(
+        plan: DirPlan,
+        entries: u64,
+        params: &RunParams,
+        kept: SparedEntries,
+    ) -> Result<usize, &'static str> {
+        let mut listing = ListingBuilder::default();
+        listing.push(&Entry {
+            name: b"d",
+            kind: Kind::File { size: 1 },
+            meta: Meta::default(),
+            attrs: Attrs::default(),
+        });
+        let planned = PlannedDir {
+            source: 0,
+            sink: Some(0),
+            path: RelPath::root(),
+            meta: Meta::default(),
+            listing: listing.finish(),
+            plan,
+        };
+        let params = RunParams { delete: true, ..params.clone() };
+        let source = Totals { entries, ..Totals::default() };
+        let planned = Compared { dirs: vec![planned], kept, ..Compared::default() };
+        reason(super::check_deletes(&params, &source, &sink(), &planned))
+    }
+
+    fn reason(result: Result<Vec<String>, SessionError>) -> Result<usize, &'static str> {
+        result.map(|notes| notes.len()).map_err(|error| match error {
+            SessionError::Guard { reason, .. } => reason,
+            _ => "another error",
+        })
+    }
+
+    #[test]
+    fn deletes_up_to_the_limit_pass_and_one_more_does_not() {
+        let half = RunParams { delete_limit: DeleteLimit(25), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![1], 9, &half), Ok(0));
+        assert_eq!(check_deletes(vec![0], 9, &half), Err("DeleteLimitExceeded"));
+    }
+
+    #[test]
+    fn what_the_receiving_end_demands_is_not_overridden_by_force() {
+        let demands = |demands| RunParams {
+            demands,
+            force: true,
+            delete_limit: DeleteLimit(100),
+            ..RunParams::default()
+        };
+        let limit =
+            |percent| demands(Demands { delete_limit: Some(DeleteLimit(percent)), ..Demands::default() });
+        assert_eq!(check_deletes(vec![1], 9, &limit(25)), Ok(0));
+        assert_eq!(check_deletes(vec![1], 9, &limit(24)), Err("DeleteLimitExceeded"));
+        let (expected, other) = (VolumeId::new([1; 16]), VolumeId::new([2; 16]));
+        let params = demands(Demands { expect_volume: Some(expected), ..Demands::default() });
+        let check = |found| reason(check_volume(&params, Path::new("/copy"), Some(found)));
+        assert_eq!((check(expected), check(other)), (Ok(0), Err("OtherDestination")));
+    }
+
+    #[test]
+    fn all_that_is_below_a_directory_counts() {
+        let most = RunParams { delete_limit: DeleteLimit(74), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0], 9, &most), Err("DeleteLimitExceeded"));
+        let most = RunParams { delete_limit: DeleteLimit(75), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0], 9, &most), Ok(0));
+    }
+
+    #[test]
+    fn all_that_is_below_a_directory_counts_when_a_file_takes_its_place() {
+        let replace = || DirPlan { steps: vec![(0, Step::Replace { was_dir: true })], ..DirPlan::default() };
+        let most = RunParams { delete_limit: DeleteLimit(49), ..RunParams::default() };
+        assert_eq!(check_plan(replace(), 9, &most), Err("DeleteLimitExceeded"));
+        let most = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
+        assert_eq!(check_plan(replace(), 9, &most), Ok(0));
+    }
+
+    #[test]
+    fn what_stays_of_a_directory_does_not_count() {
+        let delete = || DirPlan { deletes: vec![0], ..DirPlan::default() };
+        let half = RunParams { delete_limit: DeleteLimit(50), ..RunParams::default() };
+        assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::new()), Err("DeleteLimitExceeded"));
+        assert_eq!(check_keeping(delete(), 9, &half, SparedEntries::from([(1, 0)])), Ok(0));
+    }
+
+    #[test]
+    fn an_empty_source_is_refused_unless_forced() {
+        let all = RunParams { delete_limit: DeleteLimit(100), ..RunParams::default() };
+        assert_eq!(check_deletes(vec![0, 1], 0, &all), Err("SourceEmpty"));
+        assert_eq!(check_deletes(vec![0, 1], 0, &RunParams { force: true, ..all }), Ok(1));
+    }
+
+    #[test]
+    fn only_the_expected_destination_passes_unless_forced() {
+        let (expected, other) = (VolumeId::new([1; 16]), VolumeId::new([2; 16]));
+        let mut params = RunParams { expect_volume: Some(expected), ..RunParams::default() };
+        let check = |params: &RunParams, found| reason(check_volume(params, Path::new("/copy"), found));
+        assert_eq!(check(&params, Some(expected)), Ok(0));
+        assert_eq!(check(&params, Some(other)), Err("OtherDestination"));
+        assert_eq!(check(&params, None), Err("OtherDestination"));
+        params.force = true;
+        assert_eq!(check(&params, Some(other)), Ok(1));
+        assert_eq!(check(&params, Some(expected)), Ok(0));
+        assert_eq!(check(&RunParams::default(), Some(other)), Ok(0));
+    }
+}

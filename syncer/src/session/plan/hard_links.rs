@@ -1,0 +1,210 @@
+//! Hard links in a plan: which of the destination's files keep their content under another leader, and which names have to be linked
+//! anew because the file that they are to be names of is replaced.
+//!
+//! Each directory was planned by itself. A file with several names, which may be in many directories, is settled here: at most one of the
+//! source's files may keep it, and whatever else the source has under one of its names becomes something else.
+
+use std::collections::HashMap;
+
+use crate::{
+    entry::{Entry, Kind, Meta},
+    links::{Group, Place, dir_paths, parents},
+    path::RelPath,
+    plan::{Content, DirPlan, Policy, Step, step},
+    session::plan::planned::PlannedDir,
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
+};
+
+/// The number of a directory of the source that was not asked for, because it is like the sink's.
+const UNASKED: DirId = DirId::MAX;
+
+/// Settles the hard links of a plan.
+pub(crate) fn settle(planned: &mut Vec<PlannedDir>, sink: &Tree, policy: Policy) {
+    if planned.is_empty() || sink.groups.is_empty() {
+        return;
+    }
+    let mut links = Links::new(planned, sink);
+    links.claim_by_leaders(planned);
+    links.claim_by_others(planned, policy);
+    links.follow(planned);
+    links.follow_elsewhere(planned);
+}
+
+struct Links<'a> {
+    sink: &'a Tree,
+    parents: Vec<DirId>,
+    /// Planned directories by their number at the sink.
+    planned: HashMap<DirId, usize>,
+    /// The sink's groups, by the places of their members.
+    groups: HashMap<Place, usize>,
+    /// The path under which the source has each group's file; `None` where it has it no more.
+    claims: Vec<Option<RelPath>>,
+}
+
+impl<'a> Links<'a> {
+    fn new(planned: &[PlannedDir], sink: &'a Tree) -> Self {
+        let by_sink = planned.iter().zip(0..).filter_map(|(dir, at)| Some((dir.sink?, at))).collect();
+        let places =
+            |(number, group): (usize, &'a Group)| group.members.iter().map(move |place| (*place, number));
+        Self {
+            sink,
+            parents: parents(&sink.dirs),
+            planned: by_sink,
+            groups: sink.groups.iter().enumerate().flat_map(places).collect(),
+            claims: vec![None; sink.groups.len()],
+        }
+    }
+
+    /// Leaders that keep their content keep their files.
+    fn claim_by_leaders(&mut self, planned: &[PlannedDir]) {
+        let mut kept = vec![false; self.claims.len()];
+        let mut looked_at: HashMap<usize, Vec<u32>> = HashMap::new();
+        for (group, kept) in self.sink.groups.iter().zip(&mut kept) {
+            let Some(place) = group.members.first() else { continue };
+            match self.planned.get(&place.dir) {
+                Some(&at) => looked_at.entry(at).or_default().push(place.index),
+                None => *kept = self.is_alike(place.dir, planned),
+            }
+        }
+        for (at, mut indices) in looked_at {
+            indices.sort_unstable();
+            let dir = &planned[at];
+            let Some(id) = dir.sink else { continue };
+            for (source, index) in self.met(dir) {
+                let keeps = source.is_some_and(|(source, entry)| {
+                    !matches!(entry.kind, Kind::HardLink { .. }) && keeps_content(&dir.plan, source)
+                });
+                if indices.binary_search(&index).is_ok()
+                    && let Some(&group) = self.groups.get(&Place { dir: id, index })
+                {
+                    kept[group] = keeps;
+                }
+            }
+        }
+        for ((claim, group), kept) in self.claims.iter_mut().zip(&self.sink.groups).zip(kept) {
+            *claim = kept.then(|| group.leader.clone());
+        }
+    }
+
+    /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from its leader. Where
+    /// metadata does not tell, it goes.
+    fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) {
+        if policy.content != Content::Trusted {
+            return;
+        }
+        for dir in planned {
+            let Some(id) = dir.sink else { continue };
+            let mut settled = Vec::new();
+            for (source, index) in self.met(dir) {
+                let Some((at, entry)) = source else { continue };
+                let Some(&group) = self.groups.get(&Place { dir: id, index }) else { continue };
+                let is_follower = self.sink.groups[group].members.first() != Some(&Place { dir: id, index });
+                if !is_follower || matches!(entry.kind, Kind::HardLink { .. }) || self.claims[group].is_some()
+                {
+                    continue;
+                }
+                let Some(there) = self.sink.groups[group].entry() else { continue };
+                let left = step(&entry, &there, policy);
+                if matches!(left, None | Some(Step::Meta))
+                    && let Ok(path) = dir.path.join(entry.name)
+                {
+                    self.claims[group] = Some(path);
+                    settled.push((at, left));
+                }
+            }
+            settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
+        }
+    }
+
+    /// The links of planned directories: those that lead where they shall need nothing, all others are made.
+    fn follow(&self, planned: &mut [PlannedDir]) {
+        for dir in planned {
+            let Some(id) = dir.sink else { continue };
+            let mut settled = Vec::new();
+            for (source, index) in self.met(dir) {
+                let Some((at, Entry { kind: Kind::HardLink { to }, .. })) = source else { continue };
+                let Some(&group) = self.groups.get(&Place { dir: id, index }) else { continue };
+                let in_place = self.claims[group].as_ref().is_some_and(|path| path.as_bytes() == to);
+                settled.push((at, (!in_place).then_some(Step::Replace { was_dir: false })));
+            }
+            settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
+        }
+    }
+
+    /// Links in directories that are like the source's, to files that are replaced.
+    fn follow_elsewhere(&self, planned: &mut Vec<PlannedDir>) {
+        let mut relinked: HashMap<DirId, Vec<u32>> = HashMap::new();
+        for (group, claim) in self.sink.groups.iter().zip(&self.claims) {
+            if claim.as_ref() == Some(&group.leader) {
+                continue;
+            }
+            let followers = group.members.iter().skip(1);
+            for place in followers.filter(|place| !self.planned.contains_key(&place.dir)) {
+                if relinked.contains_key(&place.dir) || self.is_alike(place.dir, planned) {
+                    relinked.entry(place.dir).or_default().push(place.index);
+                }
+            }
+        }
+        let mut paths = dir_paths(&self.sink.dirs, relinked.keys().copied());
+        let mut dirs: Vec<_> = relinked.into_iter().collect();
+        dirs.sort_unstable();
+        for (id, mut indices) in dirs {
+            indices.sort_unstable();
+            let Some(path) = paths.remove(&id) else { continue };
+            let steps = indices.into_iter().map(|index| (index, Step::Replace { was_dir: false })).collect();
+            planned.push(PlannedDir {
+                source: UNASKED,
+                sink: Some(id),
+                path,
+                meta: self.meta(id),
+                listing: self.sink.dirs[id as usize].listing.clone(),
+                plan: DirPlan { steps, ..DirPlan::default() },
+            });
+        }
+    }
+
+    /// The entries of the sink's directory that are in a group or may be, each with what the source has of its name.
+    fn met<'b>(&self, dir: &'b PlannedDir) -> Vec<(Option<(u32, Entry<'b>)>, u32)> {
+        let Some(id) = dir.sink else { return Vec::new() };
+        let mut source = (0..).zip(&dir.listing).peekable();
+        let mut met = Vec::new();
+        for (index, there) in (0..).zip(&self.sink.dirs[id as usize].listing) {
+            while source.next_if(|(_, entry)| entry.name < there.name).is_some() {}
+            let same = source.next_if(|(_, entry)| entry.name == there.name);
+            if self.groups.contains_key(&Place { dir: id, index }) {
+                met.push((same, index));
+            }
+        }
+        met
+    }
+
+    /// Whether a directory that was not planned is like one of the source's, and not in one that is to go or is none of the source's.
+    fn is_alike(&self, mut dir: DirId, planned: &[PlannedDir]) -> bool {
+        while dir != ROOT {
+            let parent = self.parents[dir as usize];
+            if let Some(&at) = self.planned.get(&parent) {
+                let nth = dir - self.sink.dirs[parent as usize].first_child;
+                return planned[at].plan.pairs.iter().any(|pair| pair.sink == Some(nth));
+            }
+            dir = parent;
+        }
+        false
+    }
+
+    /// A directory's own metadata.
+    fn meta(&self, dir: DirId) -> Meta {
+        let parent = &self.sink.dirs[self.parents[dir as usize] as usize];
+        let mut dirs = parent.listing.iter().filter(|entry| entry.kind == Kind::Dir);
+        dirs.nth((dir - parent.first_child) as usize).map_or_else(Meta::default, |entry| entry.meta)
+    }
+}
+
+fn keeps_content(plan: &DirPlan, index: u32) -> bool {
+    match plan.steps.binary_search_by_key(&index, |(at, _)| *at) {
+        Ok(at) => plan.steps[at].1 == Step::Meta,
+        Err(_) => true,
+    }
+}

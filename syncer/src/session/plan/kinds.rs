@@ -1,0 +1,69 @@
+//! Refuses ends that do not go together: a tree and a device, a folder and the image of a disk.
+
+use contract::RunParams;
+
+use crate::{device::Found, root::Place, session::session_error::SessionError};
+
+/// What there is at one end's place, where a regular file is an image if there are `images`. `flag` names a folder below it.
+///
+/// # Errors
+/// Where a folder below a device, or below a file, is named.
+pub(crate) fn look(place: &Place, flag: &'static str, images: bool) -> Result<Found, SessionError> {
+    if !place.below.is_root() && Found::at(&Place::from(&place.trusted), images).is_device() {
+        return Err(SessionError::NotForDevices { flag });
+    }
+    Ok(Found::at(place, images))
+}
+
+/// Refuses a destination to which a tree cannot be synced. `source` says what the tree is.
+pub(crate) fn refuse_tree(place: &Place, found: Found, source: &str) -> Result<(), SessionError> {
+    match found.is_device() || found == Found::File {
+        true => Err(SessionError::Kinds(format!(
+            "{source} is a folder, and the destination {} is {}: name a folder there, or a block device or an image as the source",
+            place.path().display(),
+            found.describe()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses `--image` for a source that is a folder.
+pub(crate) fn refuse_image(place: &Place, found: Found, params: &RunParams) -> Result<(), SessionError> {
+    match found == Found::Other && params.image {
+        true => Err(SessionError::Kinds(format!(
+            "the source {} is a folder, and --image is for the image of a disk: name a file, or leave --image out",
+            place.path().display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a destination to which a device cannot be synced. `source` says what the device is, and `images` that --image was given.
+pub(crate) fn refuse_folder(
+    place: &Place,
+    found: Found,
+    source: &str,
+    images: bool,
+) -> Result<(), SessionError> {
+    match found {
+        Found::File | Found::Nothing if !images => Err(SessionError::Kinds(format!(
+            "{source} is a block device or the image of one, and the destination {} is a file or is not there: add --image at this \
+             end if it is to be the image of a disk, or name a block device",
+            place.path().display()
+        ))),
+        Found::Other => Err(SessionError::Kinds(format!(
+            "{source} is a block device or the image of one, and the destination {} is neither: name a block device or a file there \
+             (--destination-path names a file below a folder), or a folder as the source",
+            place.path().display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what only makes sense for a tree.
+pub(crate) fn check_params(params: &RunParams) -> Result<(), SessionError> {
+    match params.flags_of_trees().chain(params.demands.flags_of_trees()).next() {
+        Some(flag) => Err(SessionError::NotForDevices { flag }),
+        None => Ok(()),
+    }
+}

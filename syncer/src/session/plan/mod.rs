@@ -1,0 +1,17 @@
+//! What a run is to do, from both trees, and whether it may.
+
+pub(crate) mod basis_search;
+pub(crate) mod compare;
+pub(crate) mod contents;
+pub(crate) mod folder_fill;
+pub(crate) mod guard;
+pub(crate) mod hard_links;
+pub(crate) mod kinds;
+pub(crate) mod moves;
+pub(crate) mod need;
+pub(crate) mod planned;
+pub(crate) mod policy;
+pub(crate) mod room;
+pub(crate) mod similar;
+pub(crate) mod source_tree;
+pub(crate) mod subject;

@@ -1,0 +1,231 @@
+//! What a run is to do, directory by directory: the words that everything after the comparison speaks in.
+
+use std::{
+    collections::{HashMap, HashSet},
+    iter::Peekable,
+    sync::atomic::Ordering::Relaxed,
+};
+
+use crate::{
+    entry::{Entry, Kind, Meta, Time},
+    listing::{Entries, Listing},
+    path::RelPath,
+    plan::{DirPlan, Step},
+    report::Counters,
+    tree::{
+        Tree,
+        dir::{Dir, DirId},
+    },
+    wire::MAX_PACKED_BYTES,
+};
+
+/// What is done with an entry in the place of a directory.
+const REPLACED: Step = Step::Replace { was_dir: true };
+
+/// What to do in one directory.
+#[derive(Debug)]
+pub(crate) struct PlannedDir {
+    /// The directory's number at the source.
+    pub source: DirId,
+    /// Its number at the sink, if it is there.
+    pub sink: Option<DirId>,
+    /// Where it is.
+    pub path: RelPath,
+    /// Its own metadata at the source.
+    pub meta: Meta,
+    /// Its entries at the source.
+    pub listing: Listing,
+    /// What to do with them.
+    pub plan: DirPlan,
+}
+
+impl PlannedDir {
+    /// What is done with which of the source's entries.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (Step, Entry<'_>)> {
+        let mut steps = self.plan.steps.iter().peekable();
+        let listing = (0..).zip(&self.listing);
+        listing.filter_map(move |(index, entry)| {
+            let (_, step) = steps.next_if(|(at, _)| *at == index)?;
+            Some((*step, entry))
+        })
+    }
+
+    /// The names of the sink's directories that something of another kind replaces.
+    pub(crate) fn replaced_dirs(&self) -> HashSet<&[u8]> {
+        match self.replaces_dirs() {
+            true => self.steps().filter(|(step, _)| *step == REPLACED).map(|(_, entry)| entry.name).collect(),
+            false => HashSet::new(),
+        }
+    }
+
+    /// The sink's directories that something of another kind replaces.
+    pub(crate) fn replaced_in<'p>(&'p self, sink: &'p Tree) -> impl Iterator<Item = (&'p [u8], DirId)> {
+        let replaced = self.replaced_dirs();
+        let there = self.sink.filter(|_| !replaced.is_empty()).map(|id| &sink.dirs[id as usize]);
+        there.into_iter().flat_map(Dir::children).filter(move |(name, _)| replaced.contains(name))
+    }
+
+    /// The sink's directories that are deleted, or that something of another kind replaces.
+    pub(crate) fn gone_dirs<'p>(&'p self, sink: &'p Tree) -> Vec<(&'p [u8], DirId)> {
+        let Some(id) = self.sink.filter(|_| !self.plan.deletes.is_empty() || self.replaces_dirs()) else {
+            return Vec::new();
+        };
+        let (there, replaced) = (&sink.dirs[id as usize], self.replaced_dirs());
+        let dirs = (0..).zip(&there.listing).filter(|(_, entry)| entry.kind == Kind::Dir);
+        let goes =
+            |index: u32, name| self.plan.deletes.binary_search(&index).is_ok() || replaced.contains(name);
+        dirs.zip(there.first_child..)
+            .filter(|((index, entry), _)| goes(*index, entry.name))
+            .map(|((_, entry), id)| (entry.name, id))
+            .collect()
+    }
+
+    /// The files whose content arrives in parts.
+    pub(crate) fn large_files(&self) -> impl Iterator<Item = RelPath> + '_ {
+        let is_large =
+            |entry: &Entry<'_>| matches!(entry.kind, Kind::File { size } if size > MAX_PACKED_BYTES);
+        let needed = self.steps().filter(move |(step, entry)| *step != Step::Meta && is_large(entry));
+        needed.map(|(_, entry)| path_in(&self.path, entry.name))
+    }
+
+    /// Whether something of another kind replaces a directory of the sink.
+    pub(crate) fn replaces_dirs(&self) -> bool {
+        self.plan.steps.iter().any(|(_, step)| *step == REPLACED)
+    }
+}
+
+/// What a run has to do.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    /// Every directory that differs, parents before children.
+    pub dirs: Vec<PlannedDir>,
+    /// Directories that the sink has elsewhere, by where they go.
+    pub moves: HashMap<RelPath, MovedDir>,
+    /// What stays of the directories that go.
+    pub kept: SparedEntries,
+    /// Names of files whose first name the owner of the sink's tree excludes.
+    pub unlinked: Vec<RelPath>,
+}
+
+/// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its listing.
+pub(crate) type SparedEntries = HashSet<(DirId, u32)>;
+
+/// Whether a directory of the sink is empty, or would be when a run that may `delete` has deleted what it may.
+pub(crate) fn is_emptied(sink: &Tree, kept: &SparedEntries, id: DirId, delete: bool) -> bool {
+    let mut left = vec![id];
+    while let Some(id) = left.pop() {
+        let dir = &sink.dirs[id as usize];
+        let is_known = !dir.leaves_out && dir.listing.is_complete();
+        let goes = |index| delete && (kept.is_empty() || !kept.contains(&(id, index)));
+        if !is_known || !(0..dir.listing.len() as u32).all(goes) {
+            return false;
+        }
+        left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+    }
+    true
+}
+
+/// A directory that is moved.
+#[derive(Debug)]
+pub(crate) struct MovedDir {
+    /// Where it is.
+    pub from: RelPath,
+    /// How many entries are in it and below.
+    pub entries: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+impl MovedDir {
+    /// Counts what is in the directory: as gone from its old place, with the directory itself, and as made in the new one.
+    pub(crate) fn count(&self, counters: &Counters) {
+        counters.created.fetch_add(self.entries, Relaxed);
+        counters.deleted.fetch_add(self.entries + 1, Relaxed);
+        counters.bytes_changed.fetch_add(self.bytes, Relaxed);
+        counters.bytes_reused.fetch_add(self.bytes, Relaxed);
+    }
+}
+
+/// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason to leave the
+/// entry out, which is reached by its name in an open directory.
+pub(crate) fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
+    dir.join(name).unwrap_or_else(|_| dir.clone())
+}
+
+/// The length and the time of the file of this name in what is left of a listing, which is gone through up to it.
+pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<(u64, Time)> {
+    while there.next_if(|entry| entry.name < name).is_some() {}
+    let entry = there.next_if(|entry| entry.name == name)?;
+    match entry.kind {
+        Kind::File { size } => Some((size, entry.meta.mtime)),
+        _ => None,
+    }
+}
+
+/// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
+pub(crate) fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries) -> u64 {
+    let Some(id) = dir.sink else { return 0 };
+    let replaced = dir.replaced_dirs();
+    let mut deletes = dir.plan.deletes.iter().peekable();
+    let mut child = sink.dirs[id as usize].first_child;
+    let mut count = 0;
+    for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
+        let is_dir = entry.kind == Kind::Dir;
+        let goes = deletes.next_if(|&&at| at == index).is_some();
+        count += u64::from(goes);
+        if is_dir && (goes || replaced.contains(entry.name)) {
+            count += entries_below(sink, child, kept);
+        }
+        child += u32::from(is_dir);
+    }
+    count
+}
+
+/// Entries that are below a directory where the source has something else.
+pub(crate) fn below_replaced(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries) -> u64 {
+    dir.replaced_in(sink).map(|(_, id)| entries_below(sink, id, kept)).sum()
+}
+
+/// How many entries are in a directory of the sink and below, without those that stay.
+pub(crate) fn entries_below(tree: &Tree, id: DirId, kept: &SparedEntries) -> u64 {
+    let mut count = 0;
+    let mut left = vec![id];
+    while let Some(id) = left.pop() {
+        let dir = &tree.dirs[id as usize];
+        if kept.is_empty() {
+            count += dir.listing.len() as u64;
+            left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+            continue;
+        }
+        let mut child = dir.first_child;
+        for (index, entry) in (0..).zip(&dir.listing) {
+            let (goes, is_dir) = (!kept.contains(&(id, index)), entry.kind == Kind::Dir);
+            count += u64::from(goes);
+            left.extend((goes && is_dir).then_some(child));
+            child += u32::from(is_dir);
+        }
+    }
+    count
+}
+
+/// How many files, of how many bytes, are moved into a directory.
+pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
+    let (mut files, mut bytes) = (0, 0);
+    let mut steps = dir.plan.steps.iter().peekable();
+    for (index, entry) in (0..).zip(&dir.listing) {
+        if let Some((_, step)) = steps.next_if(|(at, _)| *at == index)
+            && let (true, Kind::File { size }) = (*step != Step::Meta, entry.kind)
+        {
+            files += 1;
+            // A source may say anything.
+            bytes = u64::saturating_add(bytes, size);
+        }
+    }
+    (files, bytes)
+}
+
+/// How a plan may go ahead once the trees were compared.
+pub(crate) struct Planned {
+    pub compared: Compared,
+    pub sink: Tree,
+}

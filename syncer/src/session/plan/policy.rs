@@ -1,0 +1,76 @@
+//! The parameters of a run, as the comparison of its trees needs them.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use contract::{Compare, RunParams};
+
+use crate::{
+    apply::Settings,
+    entry::Meta,
+    filter::{Filter, FilterError, SizeLimits},
+    plan::{Content, Policy},
+    report::Counters,
+    tree::Tree,
+    wire::TreeHead,
+};
+
+/// What decides that entries are the same.
+pub(crate) fn policy(params: &RunParams, settings: Settings) -> Policy {
+    Policy {
+        delete: params.delete,
+        owners: settings.owners,
+        user: settings.user,
+        permissions: settings.permissions,
+        times: settings.times,
+        attrs: settings.attrs,
+        sizes: sizes(params),
+        content: content(params),
+    }
+}
+
+pub(crate) fn content(params: &RunParams) -> Content {
+    match params.compare {
+        _ if params.dry_run && params.verify => Content::Verified,
+        Compare::Metadata => Content::Trusted,
+        Compare::Content => Content::Compared,
+    }
+}
+
+pub(crate) fn sizes(params: &RunParams) -> SizeLimits {
+    SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
+}
+
+/// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there; and metadata has to tell
+/// that its files have not changed.
+pub(crate) fn may_move(params: &RunParams) -> bool {
+    let mut patterns = [&params.include, &params.exclude, &params.demands.exclude].into_iter();
+    let has_patterns = patterns.any(|patterns| !patterns.is_empty());
+    let leaves_out = has_patterns || params.ignore_files || sizes(params) != SizeLimits::default();
+    !leaves_out && content(params) == Content::Trusted
+}
+
+/// What the owner of the destination lets no source write.
+pub(crate) fn owners_filter(params: &RunParams) -> Result<Filter, FilterError> {
+    Filter::default().sparing(&params.demands.exclude)
+}
+
+/// The head of a tree whose root is as the sink's: that of a file's folder says nothing of the file.
+pub(crate) fn of_same_root(head: TreeHead, sink: &Tree) -> TreeHead {
+    TreeHead { root_meta: sink.root_meta, root_attrs: sink.root_attrs.clone(), ..head }
+}
+
+/// Counts the entries whose copies do not keep their owners, also in a run that finds nothing to do: from what both ends have counted in their scans.
+/// Where owners are not asked for, there are none.
+pub(crate) fn count_owners(settings: Settings, head: &TreeHead, sink: &Tree, counters: &Counters) {
+    if settings.count_owners {
+        let lost = head.owners.not_kept(&sink.owners, settings.user);
+        counters.owners_not_kept.store(lost.min(head.totals.entries), Relaxed);
+    }
+}
+
+/// Whether a root has the metadata that is wanted, as far as it is kept.
+pub(crate) fn same_meta(wanted: &Meta, have: &Meta, settings: Settings) -> bool {
+    let same_owner = wanted.owner == have.owner || !settings.owners;
+    let same_mtime = wanted.mtime == have.mtime || !settings.times;
+    wanted.mode == have.mode && same_mtime && same_owner
+}

@@ -1,0 +1,206 @@
+//! A run over one file. It is a run over the folder that the file is in, of which only this entry takes part; so the file gets all
+//! that a file of a tree gets. The folder itself is left as it is.
+
+use std::{os::unix::ffi::OsStrExt as _, path::Path};
+
+use contract::{RunParams, Side};
+
+use crate::{
+    attrs::Classes,
+    device::{Found, folder_of},
+    entry::{Entry, Kind, Time},
+    filter::Filter,
+    listing::ListingBuilder,
+    monitor::Monitor,
+    path::{OWN_DIR, RelPath},
+    report::Failures,
+    root::{Place, Root, RootError},
+    scan::{ScanOptions, scan},
+    session::{
+        plan::{policy::sizes, source_tree::SourceTree},
+        session_error::SessionError,
+    },
+    transport::TransportError,
+    tree::{Tree, dir::DirId},
+    wire::Listed,
+};
+
+/// What one end of a run is about: a folder, or one entry of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    /// The folder.
+    pub place: Place,
+    /// The name of the only entry that takes part.
+    pub only: Option<Box<[u8]>>,
+}
+
+impl Subject {
+    /// The source at `place`. Where it is a file, its folder is found without a symbolic link in the last name: what the user's own
+    /// link leads to is copied.
+    ///
+    /// # Errors
+    /// When the parameters are for folders, or the file cannot be found.
+    pub(crate) fn of_source(place: &Place, found: Found, params: &RunParams) -> Result<Self, SessionError> {
+        if found != Found::File {
+            return Ok(Self::of_tree(place));
+        }
+        if let Some(flag) = params.flags_of_folders().next() {
+            return Err(SessionError::NotForFiles { flag });
+        }
+        if !place.below.is_root() {
+            return Ok(Self::of_file(place));
+        }
+        let real = place.trusted.canonicalize().map_err(|source| {
+            SessionError::Source(RootError::System { operation: "find", path: place.path(), source })
+        })?;
+        Ok(Self::of_file(&Place::from(&real)))
+    }
+
+    /// Where a source goes that is a folder, or the file of this `name`: into a folder that is at `place` or is spelled with a slash at
+    /// its end, else onto the file at `place`, which need not be there.
+    ///
+    /// # Errors
+    /// When a file cannot go there.
+    pub(crate) fn of_destination(place: &Place, name: Option<&[u8]>) -> Result<Self, SessionError> {
+        let Some(name) = name else { return Ok(Self::of_tree(place)) };
+        let found = Found::at(place, false);
+        let is_spelled_as_folder =
+            place.below.is_root() && place.trusted.as_os_str().as_bytes().ends_with(b"/");
+        let subject = match found {
+            Found::Device | Found::Image => {
+                return Err(SessionError::Kinds(format!(
+                    "the source is a file, and the destination {} is a block device: add --image at the source if the file is the image of \
+                     a disk, or name a folder or a file",
+                    place.path().display()
+                )));
+            }
+            Found::Other => Self { place: place.clone(), only: Some(name.into()) },
+            Found::Nothing if is_spelled_as_folder => Self { place: place.clone(), only: Some(name.into()) },
+            Found::Nothing | Found::File => Self::of_file(place),
+        };
+        subject.checked()
+    }
+
+    /// The whole tree at `place`.
+    pub(crate) fn of_tree(place: &Place) -> Self {
+        Self { place: place.clone(), only: None }
+    }
+
+    fn of_file(place: &Place) -> Self {
+        Self { place: folder_of(place), only: Some(last_name(place).into()) }
+    }
+
+    /// Refuses names that no file of a tree can have, and a folder that would have to be made because its name was mistyped.
+    fn checked(self) -> Result<Self, SessionError> {
+        let name = self.only.as_deref().unwrap_or_default();
+        if name == OWN_DIR || RelPath::root().join(name).is_err() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(SessionError::Kinds(format!(
+                "{name:?} cannot be the name of a file of a destination"
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Checks that the folder of a file is there, of which no name is made.
+    pub(crate) fn find_folder(&self, place: &Place) -> Result<(), SessionError> {
+        match self.only.is_some() && place.below.is_root() && self.place != *place {
+            true => Root::enter(&self.place).map(drop).map_err(SessionError::Folder),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it is one file.
+    pub(crate) fn is_file(&self) -> bool {
+        self.only.is_some()
+    }
+}
+
+/// The last name of a place, as it is written.
+pub(crate) fn last_name(place: &Place) -> &[u8] {
+    match place.below.split_last() {
+        Some((_, name)) => name,
+        None => place.trusted.file_name().map_or(b"", |name| name.as_bytes()),
+    }
+}
+
+/// Checks that the scan of a source that is a file found it.
+pub(crate) fn check_found(subject: &Subject, path: &Path, tree: &Tree) -> Result<(), SessionError> {
+    let is_file = |entry: Entry<'_>| matches!(entry.kind, Kind::File { .. });
+    let mut entries = tree.dirs.iter().flat_map(|dir| &dir.listing);
+    match !subject.is_file() || entries.next().is_some_and(is_file) {
+        true => Ok(()),
+        false => {
+            let why = "it is not there any more, or its attributes cannot be read".into();
+            Err(SessionError::SourceFile { path: path.into(), why })
+        }
+    }
+}
+
+/// A source's tree whose only entry gets the name that it has at the destination; any other where there is no name.
+pub(crate) struct Named<T> {
+    tree: T,
+    name: Option<Box<[u8]>>,
+}
+
+impl<T> Named<T> {
+    pub(crate) fn new(tree: T, subject: &Subject) -> Self {
+        Self { tree, name: subject.only.clone() }
+    }
+}
+
+impl<T: SourceTree> SourceTree for Named<T> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.tree.request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        let listed = self.tree.next()?;
+        match &self.name {
+            Some(name) => Ok(renamed(listed, name)?),
+            None => Ok(listed),
+        }
+    }
+}
+
+fn renamed(listed: Listed, name: &[u8]) -> Result<Listed, TransportError> {
+    let mut entries = listed.listing.iter();
+    let only = match (entries.next(), entries.next()) {
+        (Some(entry), None) if matches!(entry.kind, Kind::File { .. }) && listed.rules.is_empty() => entry,
+        _ => return Err(TransportError::Nonsense("one file was announced, and something else came")),
+    };
+    let mut listing = ListingBuilder::default();
+    listing.push(&Entry { name, ..only });
+    Ok(Listed { listing: listing.finish(), ..listed })
+}
+
+/// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a `doubt` do not count as what they look like.
+pub(crate) fn scan_tree(
+    subject: &Subject,
+    root: &Root,
+    params: &RunParams,
+    side: Side,
+    doubt: Option<Time>,
+    failures: &Failures,
+    monitor: &Monitor,
+) -> Result<Tree, SessionError> {
+    let options = ScanOptions {
+        doubt,
+        only: subject.only.clone(),
+        filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
+        // The sink is told of the source's with its listings.
+        ignore_files: params.ignore_files && side == Side::Source,
+        ignore_permissions: !params.preserve.permissions,
+        ignore_specials: !params.preserve.specials,
+        list_sockets: side == Side::Sink,
+        hard_links: params.preserve.hard_links,
+        sizes: sizes(params),
+        attrs: Classes::wanted(&params.preserve),
+        unreadable_attrs: side == Side::Sink,
+        stamps: None,
+    };
+    scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
+        true => TransportError::Canceled.into(),
+        false => SessionError::Scan { path: subject.place.path(), source },
+    })
+}

@@ -1,0 +1,383 @@
+//! Files of the source, opened so that a change during the read is noticed.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    buffer::spare_capacity,
+    fs::{FileType, Mode, OFlags, Stat},
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
+
+use crate::{
+    attrs::{AttrsBuf, Classes},
+    device::{Opened, Part},
+    entry::{Meta, Owner, Time},
+    path::RelPath,
+    root::Root,
+    scan,
+    slice::Slice,
+    stat::{changed, modified},
+    tree::dir::DirId,
+    xattr::of_open,
+};
+
+/// How often a file is read before it is given up as changing all the time.
+pub(crate) const MAX_ATTEMPTS: u32 = 4;
+
+/// What is said of a file that changes all the time.
+pub(crate) const CHANGED: &str =
+    "the file kept changing while it was read; the destination keeps the version it has";
+
+/// The directory that a worker used last; files come in the order of directories, so it is mostly the right one.
+#[derive(Debug, Default)]
+pub(crate) struct LastDir(Option<(DirId, OwnedFd)>);
+
+impl LastDir {
+    /// The directory at `path`, opened if it is not the last one.
+    pub(crate) fn open(&mut self, root: &Root, id: DirId, path: &RelPath) -> io::Result<BorrowedFd<'_>> {
+        let kept = self.0.take().filter(|(last, _)| *last == id);
+        let entry = match kept {
+            Some(entry) => entry,
+            None => (id, root.dir(path)?),
+        };
+        Ok(self.0.insert(entry).1.as_fd())
+    }
+}
+
+/// Where files are read from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    /// A tree.
+    Tree(&'a Root),
+    /// The file of this name in a folder, whatever it is called at the destination.
+    File(&'a Root, &'a [u8]),
+    /// A device, or the image of one; its parts are the files.
+    Device(&'a Opened),
+    /// A snapshot, whose files' content is in a store.
+    Stored(&'a dyn Stored),
+}
+
+/// Opens the files of a snapshot.
+pub(crate) trait Stored: fmt::Debug + Sync {
+    /// Opens the file `name` of the directory with this number.
+    fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile>;
+}
+
+impl<'a> Origin<'a> {
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+
+    /// How many files so many are to people, who see a device as one.
+    pub(crate) fn files(self, files: u64) -> u64 {
+        if self.is_device() { 0 } else { files }
+    }
+
+    /// The root of the tree.
+    ///
+    /// # Errors
+    /// When it is a device.
+    pub(crate) fn root(self) -> io::Result<&'a Root> {
+        match self {
+            Self::Tree(root) | Self::File(root, _) => Ok(root),
+            Self::Device(_) | Self::Stored(_) => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Opens the file `name` of the directory `path`.
+    pub(crate) fn file(self, path: &RelPath, name: &[u8]) -> io::Result<SourceFile> {
+        self.file_in(&mut LastDir::default(), 0, path, name)
+    }
+
+    /// The same, of the directory of this number, which is kept open in `dir`.
+    pub(crate) fn file_in(
+        self,
+        dir: &mut LastDir,
+        id: DirId,
+        path: &RelPath,
+        name: &[u8],
+    ) -> io::Result<SourceFile> {
+        match self {
+            Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name),
+            Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own),
+            Self::Device(device) => SourceFile::part(device, name),
+            Self::Stored(stored) => stored.open(id, name),
+        }
+    }
+}
+
+/// What a listing says of files, and how long that holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AsListed {
+    /// Which attributes it has.
+    pub classes: Classes,
+    /// When the scan began, in seconds since 1970.
+    pub since: i64,
+}
+
+impl AsListed {
+    /// The metadata and attributes of an open file, if they may be others than the listing's: a change of any of them since the scan began has moved the
+    /// change time. File systems that keep whole seconds of it are why only those count.
+    pub(crate) fn fresh(
+        self,
+        file: impl AsFd,
+        stat: &Stat,
+        listed: &Meta,
+    ) -> io::Result<Option<(Meta, AttrsBuf)>> {
+        let meta = meta_of(stat, listed);
+        match meta != *listed || stat.st_ctime >= self.since {
+            true => Ok(Some((meta, of_open(file.as_fd(), self.classes)?))),
+            false => Ok(None),
+        }
+    }
+}
+
+/// An open file of the source, with what it was when it was looked at last.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    fd: OwnedFd,
+    stat: Stat,
+    of: Of,
+}
+
+/// What holds the content of a file.
+#[derive(Debug)]
+enum Of {
+    /// The file itself.
+    Itself,
+    /// A device.
+    Device(OfDevice),
+    /// An object of a store, which never changes.
+    Store(OfStore),
+}
+
+/// Where a store has the content of a file, and the file's own length and time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OfStore {
+    /// Its first byte in the object.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it was modified.
+    pub mtime: Time,
+}
+
+/// What a file is of a device.
+#[derive(Debug)]
+struct OfDevice {
+    part: Part,
+    is_block: bool,
+}
+
+impl AsFd for SourceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl SourceFile {
+    /// Opens `name` in `dir`, never through a link.
+    ///
+    /// # Errors
+    /// Also when it is not a regular file any more.
+    pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
+        let fd = open_nonblocking(dir, name)?;
+        let stat = settled(&fd)?;
+        Ok(Self { fd, stat, of: Of::Itself })
+    }
+
+    /// The part of a device that has this name.
+    fn part(device: &Opened, name: &[u8]) -> io::Result<Self> {
+        let part = Part::named(name, device.len()).ok_or(Errno::NOENT)?;
+        let fd = device.as_fd().try_clone_to_owned()?;
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat, of: Of::Device(OfDevice { part, is_block: device.is_block() }) })
+    }
+
+    /// A file whose content an open object of a store has.
+    pub(crate) fn stored(fd: OwnedFd, of: OfStore) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat, of: Of::Store(of) })
+    }
+
+    /// Whether it is a part of a device.
+    pub(crate) fn is_part(&self) -> bool {
+        matches!(self.of, Of::Device(_))
+    }
+
+    /// Whether it is an object of a store, which has none of the file's own metadata.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self.of, Of::Store(_))
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.of {
+            Of::Itself => self.stat.st_size as u64,
+            Of::Device(of) => of.part.len,
+            Of::Store(of) => of.len,
+        }
+    }
+
+    /// What is to be read.
+    pub(crate) fn content(&self) -> Slice<'_> {
+        let start = match &self.of {
+            Of::Itself => 0,
+            Of::Device(of) => of.part.start,
+            Of::Store(of) => of.start,
+        };
+        Slice { fd: self.fd.as_fd(), start }
+    }
+
+    /// Whether it may have holes.
+    pub(crate) fn has_holes(&self) -> bool {
+        self.content().start == 0 && has_holes(&self.stat)
+    }
+
+    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own, and an object of a store that of the listing.
+    pub(crate) fn meta(&self, listed: &Meta) -> Meta {
+        match self.of {
+            Of::Itself => meta_of(&self.stat, listed),
+            Of::Device(_) | Of::Store(_) => *listed,
+        }
+    }
+
+    /// What of it may be other than listed; a part of a device has nothing of the kind.
+    pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
+        if self.is_part() { Ok(None) } else { as_listed.fresh(&self.fd, &self.stat, listed) }
+    }
+
+    /// Its modification time.
+    pub(crate) fn mtime(&self) -> Time {
+        match &self.of {
+            Of::Itself => modified(&self.stat),
+            Of::Device(_) => Time::default(),
+            Of::Store(of) => of.mtime,
+        }
+    }
+
+    /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device moves nothing.
+    pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
+        match &self.of {
+            Of::Store(_) => return Ok(true),
+            Of::Device(of) if of.is_block => return Ok(true),
+            _ => {}
+        }
+        Ok(is_same(&regular(&self.fd)?, &self.stat))
+    }
+}
+
+/// Whether a file is what it was: a change of content always moves the change time.
+pub(crate) fn is_same(a: &Stat, b: &Stat) -> bool {
+    let key = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
+    key(a) == key(b)
+}
+
+/// The kernel's clock for files moves on at least this often (a tick of `CONFIG_HZ=100`).
+const TICK: Duration = Duration::from_millis(10);
+
+/// The tick of file systems that keep whole seconds; some of them (FAT) keep every other one.
+const SLOW_TICK: Duration = Duration::from_secs(2);
+
+/// Looks at an open file that has to be a regular one, when its time is past: what changes it from now on gives it another time, by which the next run sees
+/// it. A file that was changed within the present tick of the clock is waited for.
+pub(crate) fn settled(fd: impl AsFd) -> io::Result<Stat> {
+    loop {
+        let stat = regular(&fd)?;
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let now = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
+        match until_past(modified(&stat), changed(&stat), now) {
+            Some(wait) => std::thread::sleep(wait),
+            None => return Ok(stat),
+        }
+    }
+}
+
+/// How long it takes until a change of a file would have another time than `modified`; `None` if that is so already. A time further in the future than a
+/// tick was set, and is nothing to wait for. `changed` tells what the file system keeps of times.
+fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
+    let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+    let (tick, unit) = if changed.nanos == 0 { (SLOW_TICK, 1_000_000_000) } else { (TICK, 1) };
+    let present = nanos(now) / unit * unit;
+    let ahead = nanos(modified) - present;
+    let wait = nanos(modified) + unit - nanos(now);
+    let is_present = (0..=tick.as_nanos() as i128).contains(&ahead);
+    is_present.then(|| Duration::from_nanos(wait.max(0) as u64).min(tick).max(Duration::from_millis(1)))
+}
+
+/// Opens a file for reading.
+pub(crate) fn open_nonblocking(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    // Without NONBLOCK, a pipe that took the file's place would hold the worker for ever.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+}
+
+/// Looks at an open file that has to be a regular one.
+pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
+    let stat = rustix::fs::fstat(fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(io::Error::other("it is no longer a regular file")),
+    }
+}
+
+/// Whether so little is allocated for a file that it may have holes.
+pub(crate) fn has_holes(stat: &Stat) -> bool {
+    scan::has_holes(stat.st_size as u64, stat.st_blocks as u64)
+}
+
+/// The metadata of an open file; the mode is left out where the listing leaves it out.
+pub(crate) fn meta_of(stat: &Stat, listed: &Meta) -> Meta {
+    let mode = if listed.mode == 0 { 0 } else { (stat.st_mode & 0o7777) as u16 };
+    let owner = Owner { uid: stat.st_uid, gid: stat.st_gid };
+    Meta { mode, mtime: modified(stat), owner }
+}
+
+/// Appends the first `len` bytes of the file; false where it ends before.
+pub(crate) fn append_start(fd: &OwnedFd, len: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+    let start = out.len();
+    out.reserve(len);
+    while out.len() < start + len {
+        let offset = (out.len() - start) as u64;
+        match rustix::io::pread(fd, spare_capacity(out), offset) {
+            Ok(0) => return Ok(false),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    out.truncate(start + len);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(seconds: i64, nanos: u32) -> Time {
+        Time { seconds, nanos }
+    }
+
+    #[test]
+    fn only_a_time_that_a_change_could_still_have_is_waited_for() {
+        let millis = |millis: u64| Some(Duration::from_millis(millis));
+        let now = time(100, 500_000_000);
+        for (modified, changed, expected) in [
+            (time(100, 499_999_999), time(100, 499_999_999), None),
+            (time(100, 500_000_000), time(100, 500_000_000), millis(1)),
+            (time(100, 503_999_999), time(100, 503_999_999), millis(4)),
+            (time(100, 600_000_000), time(100, 400_000_000), None),
+            (time(99, 0), time(99, 0), None),
+            (time(100, 0), time(100, 0), millis(500)),
+            (time(101, 0), time(101, 0), millis(1500)),
+            (time(200, 0), time(100, 0), None),
+            (time(100, 0), time(100, 7), None),
+        ] {
+            assert_eq!(until_past(modified, changed, now), expected, "{modified:?} {changed:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use std::{io, path::PathBuf};
+
+use contract::ExitCode;
+use thiserror::Error;
+
+use crate::{
+    apply::ApplyError, device::DeviceError, filter::FilterError, monitor::Monitor, root::RootError,
+    snapshot::SnapshotError, transport::TransportError, wire::Refusal,
+};
+
+/// Why a run did not get to its end.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// The destination cannot be written to.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// A snapshot cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A pattern cannot be read.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The peer or the way to it.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The source's root cannot be opened.
+    #[error("cannot read the source")]
+    Source(#[source] RootError),
+    /// The source is the destination of another run.
+    #[error(
+        "another run writes to the source {path} now, and half of its changes would be copied: run again when it is over"
+    )]
+    SourceBusy {
+        /// The source's root.
+        path: PathBuf,
+    },
+    /// The folder that a file is to go to cannot be opened.
+    #[error("cannot use the destination")]
+    Folder(#[source] RootError),
+    /// The source's device, or its image, cannot be read.
+    #[error("cannot read the source")]
+    SourceDevice(#[source] DeviceError),
+    /// The destination's device, or its image, cannot be written to.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// One end has a tree, and the other a device.
+    #[error("{0}")]
+    Kinds(String),
+    /// A flag that says something of files and folders, for a device.
+    #[error(
+        "{flag} is for files and folders, and cannot be used with a block device or an image: leave it out"
+    )]
+    NotForDevices {
+        /// As it is typed.
+        flag: &'static str,
+    },
+    /// A flag that chooses among the entries of a folder, for a single file.
+    #[error("{flag} is for folders, and the source is a single file: leave it out")]
+    NotForFiles {
+        /// As it is typed.
+        flag: &'static str,
+    },
+    /// The single file of a run cannot be read.
+    #[error("cannot read the source {path}: {why}")]
+    SourceFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A tree cannot be read at all.
+    #[error("cannot read the tree at {path}")]
+    Scan {
+        /// Its root.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A guard refused the run.
+    #[error("{message}")]
+    Guard {
+        /// A word for programs.
+        reason: &'static str,
+        /// What to do.
+        message: String,
+    },
+    /// Source and destination are the same tree, or one holds the other.
+    #[error("{0}")]
+    SameTree(String),
+    /// Another shard of the run is not there any more, or never came.
+    #[error("{0}")]
+    Shard(String),
+    /// What the shards of a run tell each other on the volume cannot be read or written.
+    #[error(
+        "cannot use .volferry/shards on the destination, by which the shards of a run know of each other"
+    )]
+    Team(#[source] io::Error),
+    /// The destination could not be made durable.
+    #[error("the destination could not be made durable; run again when the volume is well")]
+    Commit(#[source] io::Error),
+}
+
+impl SessionError {
+    /// The failure as the peer, the report and the process's exit say it.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let (exit, reason) = match self {
+            Self::Apply(ApplyError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
+            Self::Apply(ApplyError::TakenOver { .. }) => (ExitCode::Partial, "DestinationTakenOver"),
+            Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
+            Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
+            Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
+            Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
+            Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
+            Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),
+            Self::Folder(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::SourceDevice(_) => (ExitCode::Failed, "DeviceUnreadable"),
+            Self::Device(DeviceError::Busy { .. }) => (ExitCode::Failed, "DestinationBusy"),
+            Self::Device(DeviceError::TooSmall { .. }) => (ExitCode::Failed, "DestinationTooSmall"),
+            Self::Device(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::Kinds(_) => (ExitCode::Usage, "KindMismatch"),
+            Self::NotForFiles { .. } => (ExitCode::Usage, "NotForFiles"),
+            Self::SourceFile { .. } => (ExitCode::Failed, "TreeUnreadable"),
+            Self::NotForDevices { .. } => (ExitCode::Usage, "NotForDevices"),
+            Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
+            Self::Shard(_) => (ExitCode::PeerLost, "ShardLost"),
+            Self::Team(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::SameTree(_) => (ExitCode::Failed, "SameTree"),
+            Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
+            Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),
+            Self::Transport(TransportError::Identity(_)) => (ExitCode::Identity, "IdentityRefused"),
+            Self::Transport(TransportError::OtherJob) => (ExitCode::Identity, "OtherJob"),
+            Self::Transport(TransportError::OtherProtocol) => (ExitCode::Failed, "OtherProtocol"),
+            Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
+            Self::Transport(TransportError::Address { .. }) => (ExitCode::Failed, "AddressUnusable"),
+            Self::Transport(TransportError::Lost(_)) => (ExitCode::PeerLost, "PeerLost"),
+            Self::Transport(_) => (ExitCode::PeerLost, "ProtocolViolation"),
+        };
+        Refusal { exit, reason: reason.into(), message: chain(self) }
+    }
+
+    pub(crate) fn is_canceled(&self) -> bool {
+        match self {
+            Self::Transport(TransportError::Canceled) => true,
+            Self::Transport(TransportError::Refused(refusal)) => refusal.reason == "Canceled",
+            _ => false,
+        }
+    }
+
+    /// The error, or that this end was told to stop, which is why the connection was lost: a thread may find it closed before the stop is noted
+    /// as the reason.
+    pub(crate) fn or_stopped(self, monitor: &Monitor) -> Self {
+        match self {
+            Self::Transport(TransportError::Lost(_)) if monitor.cancelled() => {
+                TransportError::Canceled.into()
+            }
+            error => error,
+        }
+    }
+
+    /// The error, or what the peer said was the cause of it.
+    pub(crate) fn or_cause(self, cause: Option<TransportError>) -> Self {
+        match (self, cause) {
+            (Self::Transport(TransportError::Lost(_)), Some(cause)) => Self::Transport(cause),
+            (error, _) => error,
+        }
+    }
+}
+
+/// An error with its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_was_told_to_stop_does_not_take_its_own_end_for_the_loss_of_the_peer() {
+        let lost = || SessionError::from(TransportError::Lost("the peer closed it".into()));
+        let monitor = Monitor::default();
+        assert!(!lost().or_stopped(&monitor).is_canceled());
+        monitor.cancel();
+        assert!(lost().or_stopped(&monitor).is_canceled());
+        let other = SessionError::Commit(io::ErrorKind::StorageFull.into());
+        assert!(!other.or_stopped(&monitor).is_canceled());
+    }
+}

@@ -1,0 +1,12 @@
+//! The end that plans: opens the destination and carries a plan out.
+
+pub(crate) mod context;
+pub(crate) mod dry_run;
+pub(crate) mod executor;
+pub(crate) mod open;
+pub(crate) mod owner_change;
+pub(crate) mod read_back;
+pub(crate) mod receive;
+pub(crate) mod remote_tree;
+pub(crate) mod shards;
+pub(crate) mod writing;

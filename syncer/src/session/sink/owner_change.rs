@@ -1,0 +1,154 @@
+//! Folders that another user had and that the run gave to a new owner: what is in them that the run did not put or find there.
+//!
+//! Until its owner changes, the old owner can add and exchange what is in a folder. So it is listed again when they can do so no more.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use rustix::fs::{AtFlags, Dir, Stat};
+
+use crate::{
+    entry::{Entry, Kind},
+    path::{OWN_DIR, RelPath},
+    session::{
+        plan::planned::{Compared, PlannedDir, path_in},
+        sink::context::Context,
+    },
+    tree::Tree,
+};
+
+/// Looks into such folders, and counts what stays in them although it is another user's.
+pub(crate) struct OwnerChange<'a> {
+    context: Context<'a>,
+    sink: &'a Tree,
+    compared: &'a Compared,
+    planned: HashMap<&'a RelPath, &'a PlannedDir>,
+    delete: bool,
+    /// Entries that were added after the scan and are not the run's to delete.
+    stay: u64,
+}
+
+/// What the run knows of an entry of this name.
+enum Known<'a> {
+    /// One of these users owns it.
+    Of([u32; 2]),
+    /// It is another name of the file at this path.
+    LinkTo(&'a [u8]),
+    /// The source does not have it, and the scan of the destination found it.
+    Extra,
+}
+
+impl<'a> Known<'a> {
+    fn of(entry: &Entry<'a>) -> Self {
+        match entry.kind {
+            Kind::HardLink { to } => Self::LinkTo(to),
+            _ => Self::Of([entry.meta.owner.uid; 2]),
+        }
+    }
+}
+
+const EXCHANGED: &str = "somebody put another in its place before its folder had the new owner, and could not be kept from it; run again";
+
+const ADDED: &str =
+    "somebody put it there after the scan, before its folder had the new owner; the next run deletes it";
+
+impl<'a> OwnerChange<'a> {
+    pub(crate) fn new(context: Context<'a>, sink: &'a Tree, compared: &'a Compared, delete: bool) -> Self {
+        Self { context, sink, compared, planned: HashMap::new(), delete, stay: 0 }
+    }
+
+    /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. What took the place of the run's own is a
+    /// failure; so is what was added since the scan where the run deletes.
+    pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd) -> io::Result<()> {
+        let user = rustix::fs::fstat(dir)?.st_uid;
+        let (known, leaves_out) = self.known(path);
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if [&b"."[..], b".."].contains(&name) || path.is_root() && name == OWN_DIR {
+                continue;
+            }
+            let stat = rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let is_added = match known.get(name) {
+                Some(known) if self.is_as_known(known, &stat) => continue,
+                Some(_) => false,
+                None if [user, self.context.destination.own().user()].contains(&stat.st_uid) => continue,
+                None => true,
+            };
+            let path = path_in(path, name);
+            match is_added {
+                false => self.context.failures.add(&path, "give to its owner", &EXCHANGED),
+                // What the run leaves out may be among it, and is not the run's to delete.
+                true if self.delete && !leaves_out => self.context.failures.add(&path, "delete", &ADDED),
+                true => self.stay += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be noted in the report.
+    pub(crate) fn note(&self) -> Option<String> {
+        (self.stay > 0).then(|| {
+            format!(
+                "{} entries stay with their owners in folders that got another owner: they were added after the scan",
+                self.stay
+            )
+        })
+    }
+
+    /// What the run knows to be in the folder that is at `path` now, and whether the scan left out some of it.
+    fn known(&mut self, path: &RelPath) -> (HashMap<&'a [u8], Known<'a>>, bool) {
+        if self.planned.is_empty() {
+            self.planned = self.compared.dirs.iter().map(|dir| (&dir.path, dir)).collect();
+        }
+        let planned = self.planned.get(path).copied();
+        let was = self.compared.moves.get(path).map_or(path, |moved| &moved.from);
+        let there = planned.map_or_else(|| self.sink.find(was), |dir| dir.sink);
+        let there = there.map(|id| &self.sink.dirs[id as usize]);
+        let mut known = HashMap::new();
+        for entry in there.iter().flat_map(|dir| &dir.listing) {
+            let is_extra = planned.is_some();
+            known.insert(entry.name, if is_extra { Known::Extra } else { Known::of(&entry) });
+        }
+        if let Some(dir) = planned {
+            add_planned(dir, self.sink, &mut known);
+        }
+        (known, there.is_some_and(|dir| dir.leaves_out))
+    }
+
+    fn is_as_known(&self, known: &Known<'_>, stat: &Stat) -> bool {
+        match known {
+            Known::Extra => true,
+            Known::Of(users) => users.contains(&stat.st_uid),
+            Known::LinkTo(path) => self.inode_at(path).is_ok_and(|inode| inode == stat.st_ino),
+        }
+    }
+
+    /// The inode number of what is at a path of the destination.
+    fn inode_at(&self, path: &[u8]) -> io::Result<u64> {
+        let path = RelPath::parse(path).map_err(io::Error::other)?;
+        let (dir, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        let dir = self.context.destination.dir(&dir)?;
+        Ok(rustix::fs::statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
+    }
+}
+
+/// Adds what the source has in a folder. What the run left as it was may also have the owner that the scan saw.
+fn add_planned<'a>(dir: &'a PlannedDir, sink: &'a Tree, known: &mut HashMap<&'a [u8], Known<'a>>) {
+    let there = dir.sink.map(|id| &sink.dirs[id as usize].listing);
+    let before: HashMap<&[u8], u32> =
+        there.into_iter().flatten().map(|entry| (entry.name, entry.meta.owner.uid)).collect();
+    let mut steps = dir.plan.steps.iter().peekable();
+    for (index, entry) in (0..).zip(&dir.listing) {
+        let is_made = steps.next_if(|(at, _)| *at == index).is_some();
+        match (Known::of(&entry), before.get(entry.name)) {
+            (made, _) if is_made => known.insert(entry.name, made),
+            (Known::Of([user, _]), Some(before)) => known.insert(entry.name, Known::Of([user, *before])),
+            (link, Some(_)) => known.insert(entry.name, link),
+            (_, None) => None,
+        };
+    }
+}

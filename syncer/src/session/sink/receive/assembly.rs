@@ -1,0 +1,269 @@
+//! A large file that is arriving, its parts in any order.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, RwLock},
+};
+
+use blake3::{Hash, hazmat::ChainingValue};
+
+use crate::{
+    apply::Staged,
+    attrs::AttrsBuf,
+    delta::list::ListBuilder,
+    entry::Meta,
+    hash::{BlockHash, BlockHashes, ContentHash, block_bytes, granule_value, is_one_block},
+    session::{
+        plan::need::Need,
+        sink::{
+            receive::{chunk_basis::ChunkBasis, granule_basis::GranuleBasis},
+            writing::Writing,
+        },
+    },
+    transport::TransportError,
+    wire::{
+        data::{Fresh, Whole},
+        patch::{Patch, Segment},
+    },
+};
+
+/// What there is to make a file from, as the source was told.
+pub(crate) enum FileBasis {
+    /// A staged file, and what is in it.
+    Granules(Arc<GranuleBasis>),
+    /// Files that were cut to chunks.
+    Chunks(Arc<ChunkBasis>),
+}
+
+/// A large file that is arriving.
+pub(crate) struct Assembly {
+    pub attempt: u32,
+    pub file_len: u64,
+    pub staged: io::Result<Arc<Staged>>,
+    /// Shared by all that write to it. Who begins the next attempt waits for them: a part of a device is the same in each attempt.
+    pub under_way: Arc<RwLock<()>>,
+    /// Held while the file is written to: see [`GranuleBasis::writing`].
+    pub writing: Arc<Mutex<()>>,
+    pub made: Made,
+    /// Bytes that were not sent.
+    pub reused: u64,
+    pub expected: Option<Expected>,
+}
+
+/// What a large file is to be when all of it is there.
+pub(crate) struct Expected {
+    pub file_len: u64,
+    pub hash: ContentHash,
+    pub meta: Meta,
+    pub attrs: AttrsBuf,
+}
+
+impl Expected {
+    /// As the source says, whose listing counts where it says nothing newer.
+    pub(crate) fn new(whole: &Whole<'_>, need: &Need) -> Self {
+        let Whole { file_len, hash, fresh } = *whole;
+        let Fresh { meta, attrs } = fresh.unwrap_or_else(|| as_listed(need));
+        Self { file_len, hash, meta, attrs: attrs.into() }
+    }
+}
+
+/// The metadata and attributes of a file that has not changed since it was listed.
+pub(crate) fn as_listed(need: &Need) -> Fresh<'_> {
+    Fresh { meta: need.meta, attrs: need.attrs.as_attrs() }
+}
+
+/// How a file is put together, and what has been.
+pub(crate) enum Made {
+    Blocks { hashes: BlockHashes, kept: Option<Arc<GranuleBasis>> },
+    Chunks(MadeChunks),
+}
+
+/// What the chunks of a file are, by their places.
+pub(crate) struct MadeChunks {
+    pub old: Arc<ChunkBasis>,
+    parts: BTreeMap<u64, Vec<(Hash, u32)>>,
+    len: u64,
+}
+
+impl Assembly {
+    /// Begins a file. What is at hand was promised to the first attempt only.
+    pub(crate) fn begin(
+        writing: Writing<'_>,
+        need: &Need,
+        attempt: u32,
+        file_len: u64,
+        at_hand: Option<FileBasis>,
+    ) -> Self {
+        let hashes = || BlockHashes::new(file_len);
+        let (staged, made) = match at_hand.filter(|_| attempt == 0) {
+            Some(FileBasis::Granules(kept)) => {
+                (Some(Arc::clone(kept.staged())), Made::Blocks { hashes: hashes(), kept: Some(kept) })
+            }
+            Some(FileBasis::Chunks(old)) => {
+                (None, Made::Chunks(MadeChunks { old, parts: BTreeMap::new(), len: 0 }))
+            }
+            None => (None, Made::Blocks { hashes: hashes(), kept: None }),
+        };
+        let staged = staged.map_or_else(|| writing.stage(need).map(Arc::new), Ok);
+        let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
+        let (under_way, writing) = Default::default();
+        let mut assembly =
+            Self { attempt, file_len, staged, under_way, writing, made, reused: 0, expected: None };
+        if let Some(kept) = assembly.kept() {
+            assembly.writing = Arc::clone(kept.writing());
+        }
+        assembly
+    }
+
+    /// What the staged file began as.
+    pub(crate) fn kept(&self) -> Option<&Arc<GranuleBasis>> {
+        match &self.made {
+            Made::Blocks { kept, .. } => kept.as_ref(),
+            Made::Chunks(_) => None,
+        }
+    }
+
+    /// Takes the staged file, to be published. It has the length that it shall have, and nobody writes to it any more: a part is noted after it was written, and
+    /// what was there before is not copied any longer.
+    pub(crate) fn take(&mut self) -> io::Result<Arc<Staged>> {
+        let staged = std::mem::replace(&mut self.staged, Err(io::ErrorKind::NotFound.into()))?;
+        if let Some(kept) = self.kept() {
+            kept.stop();
+            staged.set_len(self.file_len)?;
+        }
+        Ok(staged)
+    }
+
+    /// What a run that was cut off left of the file, if it was made from that.
+    pub(crate) fn leftover(&self) -> Option<&Staged> {
+        match &self.made {
+            Made::Chunks(made) => made.old.leftover(),
+            Made::Blocks { .. } => None,
+        }
+    }
+
+    /// Gives the file up because it could not be written, and its room on the volume back.
+    pub(crate) fn spoil(&mut self, writing: Writing<'_>, error: io::Error) {
+        if let Ok(staged) = std::mem::replace(&mut self.staged, Err(error)) {
+            writing.unstage(&staged);
+        }
+    }
+
+    /// The hash of what has been put together, once that is all of the file.
+    pub(crate) fn hash(&self) -> Option<ContentHash> {
+        match &self.made {
+            Made::Blocks { hashes, .. } => hashes.finish(),
+            Made::Chunks(made) => (made.len == self.file_len).then(|| made.root()),
+        }
+    }
+}
+
+impl MadeChunks {
+    /// Takes note of chunks end to end.
+    ///
+    /// # Errors
+    /// When they, or more than the file can have, were there already, or they are shorter than chunks are: each takes memory.
+    pub(crate) fn add(
+        &mut self,
+        offset: u64,
+        chunks: Vec<(Hash, u32)>,
+        file_len: u64,
+    ) -> Result<(), TransportError> {
+        let len: u64 = chunks.iter().map(|(_, len)| u64::from(*len)).sum();
+        let may_be_short = usize::from(offset + len == file_len);
+        if chunks.iter().rev().skip(may_be_short).any(|(_, len)| *len < self.old.sizes().min()) {
+            return Err(TransportError::Nonsense("a chunk is too short"));
+        }
+        self.len += len;
+        match self.parts.insert(offset, chunks) {
+            None if self.len <= file_len => Ok(()),
+            _ => Err(TransportError::Nonsense("parts of a file came more than once")),
+        }
+    }
+
+    fn root(&self) -> ContentHash {
+        let mut list = ListBuilder::new(self.old.sizes());
+        self.parts.values().flatten().for_each(|(hash, len)| list.push(hash, *len));
+        let (_, root) = list.finish();
+        ContentHash(*root.0.as_bytes())
+    }
+}
+
+/// Writes a block in segments, or blocks that are a hole. Their hash, with their offset.
+pub(crate) fn write_patch(
+    staged: &Staged,
+    kept: Option<&GranuleBasis>,
+    patch: &Patch<'_>,
+) -> io::Result<(u64, BlockHash)> {
+    let (start, file_len) = (patch.place.offset, patch.place.file_len);
+    let mut at = start;
+    for segment in &patch.segments {
+        match segment {
+            Segment::Literal(bytes) => staged.write_at(bytes, at)?,
+            // A new file has holes wherever nothing was written.
+            Segment::Hole(len) if kept.is_some() || staged.has_old() => staged.make_hole(at, *len)?,
+            Segment::Hole(_) | Segment::Kept(_) => {}
+        }
+        at += segment.len();
+    }
+    if patch.is_hole() && !is_one_block(file_len) {
+        return Ok((start, BlockHash::of_hole(at - start, file_len)));
+    }
+    let len = (at - start) as usize;
+    // A file that has become much shorter has blocks that are parts of what was a granule.
+    let kept = kept.filter(|kept| kept.granule_bytes() <= block_bytes(file_len));
+    let granules = kept.and_then(|kept| granule_values(staged, kept, patch, len).transpose()).transpose()?;
+    let hash = match granules.and_then(|values| BlockHash::of_granules(&values, file_len)) {
+        Some(hash) => hash,
+        None => BlockHash::of(&read_back(staged, start, len)?, start, file_len),
+    };
+    Ok((start, hash))
+}
+
+/// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read back. `None` where
+/// none was kept.
+fn granule_values(
+    staged: &Staged,
+    kept: &GranuleBasis,
+    patch: &Patch<'_>,
+    len: usize,
+) -> io::Result<Option<Vec<ChainingValue>>> {
+    let start = patch.place.offset;
+    let ranges = kept_ranges(patch);
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    let value = |offset: usize| {
+        let size = (len - offset).min(kept.granule_bytes());
+        let is_kept = ranges.iter().any(|&(from, to)| from <= offset && offset + size <= to);
+        match kept.value(start + offset as u64, size).filter(|_| is_kept) {
+            Some(value) => Ok(value),
+            None => {
+                let at = start + offset as u64;
+                Ok(granule_value(&read_back(staged, at, size)?, at))
+            }
+        }
+    };
+    (0..len).step_by(kept.granule_bytes()).map(value).collect::<io::Result<Vec<_>>>().map(Some)
+}
+
+/// The ranges of the block that are kept, from its start.
+fn kept_ranges(patch: &Patch<'_>) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut ranges = Vec::new();
+    for segment in &patch.segments {
+        let end = at + segment.len() as usize;
+        if matches!(segment, Segment::Kept(_)) {
+            ranges.push((at, end));
+        }
+        at = end;
+    }
+    ranges
+}
+
+fn read_back(staged: &Staged, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    staged.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}

@@ -1,0 +1,149 @@
+//! Content over the network: needs go out on the control stream, with what there is to make the files from (`basis_reader`); workers take what
+//! comes on the data streams, check it and write it (`receiver`).
+
+use std::{sync::Arc, thread::ScopedJoinHandle};
+
+use async_channel::Sender;
+
+use crate::{
+    cores::cores,
+    session::{
+        plan::need::{Fetch, Need},
+        session_error::SessionError,
+        sink::{
+            receive::{
+                basis_cost::BasisCost,
+                basis_reader::{BasisJob, BasisReader, open_all, request},
+                in_flight::{InFlight, MAX_UNDER_WAY},
+                receiver::Receiver,
+            },
+            writing::Writing,
+        },
+    },
+    transport::Peer,
+    wire::{MAX_PACKED_BYTES, Message},
+};
+
+/// Small files that have to be read before they are asked for are dealt out in parts of this many.
+const SMALL_PER_JOB: usize = 64;
+
+/// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still has to say
+/// that it is done.
+pub(crate) fn run(
+    writing: Writing<'_>,
+    peer: &Peer,
+    work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
+) -> Result<bool, SessionError> {
+    let (in_flight, cost) = (InFlight::default(), BasisCost::new());
+    let threads = cores();
+    std::thread::scope(|scope| {
+        let (jobs, queue) = async_channel::bounded(16 * threads);
+        let mut readers = Vec::new();
+        for _ in 0..threads {
+            scope.spawn(|| Receiver::new(writing, &in_flight, &cost).run(peer));
+            let queue = queue.clone();
+            let (control, jobs) = (&peer.control, jobs.downgrade());
+            let reader = BasisReader { writing, control, in_flight: &in_flight, cost: &cost, jobs };
+            readers.push(scope.spawn(move || reader.run(&queue)));
+        }
+        let mut fetch = RemoteFetch { writing, in_flight: &in_flight, peer, jobs: Some(jobs), readers };
+        let result = work(&mut fetch);
+        drop(fetch);
+        peer.receiver.close();
+        result.map(|()| in_flight.was_used())
+    })
+}
+
+struct RemoteFetch<'a, 'scope> {
+    writing: Writing<'a>,
+    in_flight: &'a InFlight,
+    peer: &'a Peer,
+    jobs: Option<Sender<BasisJob>>,
+    readers: Vec<ScopedJoinHandle<'scope, ()>>,
+}
+
+impl Fetch for RemoteFetch<'_, '_> {
+    fn fetch(&mut self, needs: Vec<Need>) -> Result<(), SessionError> {
+        let (mut plain, mut small) = (Vec::new(), Vec::new());
+        for need in needs {
+            let need = Arc::new(need);
+            match way(self.writing, &need) {
+                Way::Plain => plain.push(need),
+                Way::Small => small.push(need),
+                Way::Large => {
+                    let number = self.add(&[Arc::clone(&need)], true)?;
+                    let old = open_all(self.writing, &need);
+                    self.read(BasisJob::Large(number, need, old))?;
+                }
+            }
+        }
+        if !plain.is_empty() {
+            let first = self.add(&plain, false)?;
+            self.peer.control.send(&Message::Need(request(first, &plain, Vec::new())))?;
+        }
+        for needs in small.chunks(SMALL_PER_JOB) {
+            let first = self.add(needs, false)?;
+            self.read(BasisJob::Small(first, needs.to_vec()))?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError> {
+        if !made_from_others.is_empty() {
+            self.wait(0)?;
+        }
+        for needs in made_from_others.chunk_by(|one, next| one.dir.source == next.dir.source) {
+            self.fetch(needs.to_vec())?;
+        }
+        self.jobs = None;
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        if self.in_flight.was_used() {
+            self.peer.control.send(&Message::NeedsEnd)?;
+        }
+        self.wait(0)
+    }
+}
+
+/// How a file is asked for.
+enum Way {
+    /// At once, all of it.
+    Plain,
+    /// After a small file was read that it may begin with.
+    Small,
+    /// After a large file was read that it may be made from.
+    Large,
+}
+
+fn way(writing: Writing<'_>, need: &Need) -> Way {
+    let large = need.size > MAX_PACKED_BYTES || writing.is_device();
+    match &need.old {
+        _ if large && writing.has_leftover(need) => Way::Large,
+        Some(old) if large && old.len > 0 => Way::Large,
+        Some(old) if !large && (1..=need.size).contains(&old.len) => Way::Small,
+        _ => Way::Plain,
+    }
+}
+
+impl RemoteFetch<'_, '_> {
+    fn add(&self, needs: &[Arc<Need>], is_update: bool) -> Result<u32, SessionError> {
+        self.wait(MAX_UNDER_WAY)?;
+        Ok(self.in_flight.add(needs, is_update))
+    }
+
+    fn read(&self, job: BasisJob) -> Result<(), SessionError> {
+        match self.jobs.as_ref().map(|jobs| jobs.send_blocking(job)) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.peer.fault.get().into()),
+        }
+    }
+
+    /// Waits until at most `most` files are under way.
+    fn wait(&self, most: usize) -> Result<(), SessionError> {
+        match self.in_flight.wait(most) {
+            true => Ok(()),
+            false => Err(self.peer.fault.get().into()),
+        }
+    }
+}

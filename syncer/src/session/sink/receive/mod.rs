@@ -1,0 +1,12 @@
+//! Content over the network: asked for, with the basis that the destination has; received, checked and written.
+
+pub(crate) mod assembly;
+pub(crate) mod basis_cost;
+pub(crate) mod basis_reader;
+pub(crate) mod chunk_basis;
+pub(crate) mod concat;
+pub(crate) mod cutting;
+pub(crate) mod fetch;
+pub(crate) mod granule_basis;
+pub(crate) mod in_flight;
+pub(crate) mod receiver;

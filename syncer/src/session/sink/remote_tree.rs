@@ -1,0 +1,119 @@
+//! A source over the network: its listings and hashes, over the control stream.
+
+use std::collections::{HashMap, VecDeque};
+
+use contract::{PlannedAction, RunParams};
+
+use crate::{
+    monitor::Monitor,
+    session::{
+        plan::{
+            contents::{HashBatch, SourceHashes},
+            source_tree::SourceTree,
+        },
+        session_error::SessionError,
+    },
+    transport::{Control, TransportError},
+    tree::dir::DirId,
+    wire::{Hashed, Listed, Message, SourceDone, TreeHead},
+};
+
+/// Entries that a source may push before the sink asked for any. A source stops at 64 KiB of listings, where no entry is below five bytes.
+const MAX_PUSHED_ENTRIES: usize = 16 << 10;
+
+/// The fewest bytes that an entry of a listing takes.
+const MIN_ENTRY_BYTES: usize = 5;
+
+/// The source's tree over the control stream. The source pushes its first listings unasked, to save a round trip.
+pub(crate) struct RemoteTree<'a> {
+    control: &'a Control,
+    pushed: HashMap<DirId, Listed>,
+    pushed_entries: usize,
+    asked: VecDeque<DirId>,
+}
+
+impl<'a> RemoteTree<'a> {
+    pub(crate) fn new(control: &'a Control) -> Self {
+        Self { control, pushed: HashMap::new(), pushed_entries: 0, asked: VecDeque::new() }
+    }
+
+    /// Waits for the end of the source's scan.
+    pub(crate) fn head(&mut self) -> Result<TreeHead, TransportError> {
+        loop {
+            match self.control.recv()? {
+                Message::Tree(head) => return Ok(*head),
+                Message::Listed(listed) => self.keep(listed)?,
+                other => return Err(TransportError::Unexpected { got: other.what(), expected: "Tree" }),
+            }
+        }
+    }
+
+    fn keep(&mut self, listed: Listed) -> Result<(), TransportError> {
+        self.pushed_entries += 1 + listed.listing.len() + listed.rules.len() / MIN_ENTRY_BYTES;
+        if self.pushed_entries > MAX_PUSHED_ENTRIES {
+            return Err(TransportError::Nonsense("more was pushed than may be"));
+        }
+        self.pushed.insert(listed.dir, listed);
+        Ok(())
+    }
+}
+
+impl SourceTree for RemoteTree<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.asked.extend(dirs);
+        let missing: Vec<DirId> = dirs.iter().copied().filter(|dir| !self.pushed.contains_key(dir)).collect();
+        if !missing.is_empty() {
+            self.control.send(&Message::Want(missing))?;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        if let Some(listed) = self.asked.pop_front().and_then(|dir| self.pushed.remove(&dir)) {
+            return Ok(listed);
+        }
+        match self.control.recv()? {
+            Message::Listed(listed) => Ok(listed),
+            other => Err(TransportError::Unexpected { got: other.what(), expected: "Listed" }.into()),
+        }
+    }
+}
+
+/// The source's hashes over the control stream.
+pub(crate) struct RemoteHashes<'a>(pub &'a Control);
+
+impl SourceHashes for RemoteHashes<'_> {
+    fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
+        Ok(self.0.send(&Message::Hash(batch.groups.clone()))?)
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        match self.0.recv()? {
+            Message::Hashed(hashes) if hashes.len() == batch.files.len() => Ok(hashes),
+            Message::Hashed(_) => {
+                Err(TransportError::Nonsense("other hashes came than were asked for").into())
+            }
+            other => Err(TransportError::Unexpected { got: other.what(), expected: "Hashed" }.into()),
+        }
+    }
+}
+
+pub(crate) fn expect_done(control: &Control) -> Result<SourceDone, TransportError> {
+    match control.recv()? {
+        Message::SourceDone(done) => Ok(*done),
+        other => Err(TransportError::Unexpected { got: other.what(), expected: "SourceDone" }),
+    }
+}
+
+/// Tells the source of some of the actions of a dry run, and whoever asked for it at this end.
+pub(crate) fn tell_planned(
+    control: &Control,
+    params: &RunParams,
+    monitor: &Monitor,
+    actions: Vec<PlannedAction>,
+) -> Result<(), TransportError> {
+    if params.demands.dry_run {
+        actions.iter().for_each(|action| monitor.planned(action));
+    }
+    control.send(&Message::Planned(actions))
+}

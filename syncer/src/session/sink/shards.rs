@@ -1,0 +1,234 @@
+//! One run that several pairs of processes share, each a shard of the tree.
+//!
+//! Every sink compares the whole trees, before any of them changes anything, so all come to the same plan and the same verdict of the
+//! guards. Then the first makes and moves the directories, and deals out the planned ones by what is to be done in them. Each does the
+//! files, links and deletes of its directories; no delete before all content is there, since it may come from a file that goes, and none
+//! when any of them could not do something. When all
+//! are done, the first sets the metadata of the directories, whose times nobody moves any more. To verify, each reads back a part of the tree of its own, when the first is
+//! done as well.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    time::{Duration, Instant},
+};
+
+use contract::Shard;
+
+use crate::{
+    apply::{Destination, Seat, Sight, Stage, Team},
+    hash::digest,
+    monitor::Monitor,
+    report::Failures,
+    session::{
+        plan::planned::{PlannedDir, to_transfer},
+        session_error::SessionError,
+    },
+    transport::{Control, TransportError},
+};
+
+/// How long the others may take to come.
+const ABSENCE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How often the board is looked at, at least and at most: it may be on a network file system, where nobody is told of a change.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+
+/// What an entry costs beside its bytes, in bytes: about what is copied in the time that it takes to make a file.
+const ENTRY_COST: u64 = 16 << 10;
+
+/// A directory that the first shard did not see is nobody's, as is one that was dealt to a shard that did not see it. One process alone does not see either what comes after its scan, but it
+/// sees all of the tree at about one time.
+const SOURCE_CHANGED: &str =
+    "the source changed while its shards looked at it: the next run brings what one of them did not see";
+
+/// The processes that share a run, as one of them sees them.
+pub(crate) struct ShardRun<'a> {
+    destination: &'a Destination,
+    team: &'a Team,
+    monitor: &'a Monitor,
+    /// The way to the source, which may be lost while the others are waited for.
+    control: Option<&'a Control>,
+}
+
+impl<'a> ShardRun<'a> {
+    /// `None` where one process does the whole tree.
+    pub(crate) fn new(
+        destination: &'a Destination,
+        monitor: &'a Monitor,
+        control: Option<&'a Control>,
+    ) -> Option<Self> {
+        destination.own().team().map(|team| Self { destination, team, monitor, control })
+    }
+
+    /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard has as well are
+    /// its to report. Returns the most that any of them had.
+    pub(crate) fn assemble(&self, failures: &Failures) -> Result<u64, SessionError> {
+        self.destination.still_held()?;
+        self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::Team)?;
+        let seats = self.wait(Stage::Planned, true)?;
+        let is_leader = self.destination.own().leads();
+        if !is_leader && seats.first().map(|seat| seat.failures) == Some(failures.paths()) {
+            failures.forget();
+        }
+        Ok(seats.iter().map(|seat| seat.failed).max().unwrap_or(0))
+    }
+
+    /// Deals the directories out, of which none is missing any more. Returns which are this shard's own.
+    pub(crate) fn deal(&self, planned: &[PlannedDir]) -> Result<Vec<bool>, SessionError> {
+        let shard = self.team.shard();
+        let owners = deal(&planned.iter().map(cost).collect::<Vec<_>>(), shard.count);
+        let dealt = planned.iter().zip(&owners).map(|(dir, owner)| (name_of(dir), *owner));
+        self.team.deal(dealt).map_err(SessionError::Team)?;
+        self.reach(Stage::Dealt)?;
+        Ok(owners.iter().map(|owner| *owner == shard.index).collect())
+    }
+
+    /// Waits for the first shard's deal. Returns which of the directories are this shard's own, and what is to be noted.
+    pub(crate) fn receive(
+        &self,
+        planned: &[PlannedDir],
+    ) -> Result<(Vec<bool>, Option<String>), SessionError> {
+        self.wait(Stage::Dealt, false)?;
+        let mut owners: HashMap<u64, Option<u32>> = planned.iter().map(|dir| (name_of(dir), None)).collect();
+        let mut has_unseen = false;
+        let dealt = self.team.dealt(|dir, owner| match owners.get_mut(&dir) {
+            Some(known) => *known = Some(owner),
+            None => has_unseen |= owner == self.team.shard().index,
+        });
+        dealt.map_err(SessionError::Team)?;
+        let owner = |dir| owners.get(&name_of(dir)).copied().flatten();
+        let mine = planned.iter().map(|dir| owner(dir) == Some(self.team.shard().index)).collect();
+        let is_left = has_unseen || owners.values().any(Option::is_none);
+        let note = is_left.then(|| SOURCE_CHANGED.to_owned());
+        Ok((mine, note))
+    }
+
+    /// Waits until all content is there.
+    pub(crate) fn await_content(&self) -> Result<(), SessionError> {
+        self.reach(Stage::Moved)?;
+        self.wait(Stage::Moved, true).map(drop)
+    }
+
+    /// Waits until all links are made, of which, with all else, this shard failed to do `failed`. Returns how many all of them failed to do.
+    pub(crate) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
+        self.destination.still_held()?;
+        self.team.has_linked(failed).map_err(SessionError::Team)?;
+        let seats = self.wait(Stage::Linked, true)?;
+        Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
+    }
+
+    /// Waits until the first shard has put the folders that replace something in their places, before which nothing is deleted.
+    pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
+        match self.destination.own().leads() {
+            true => self.reach(Stage::Placed),
+            false => self.wait(Stage::Placed, false).map(drop),
+        }
+    }
+
+    /// Waits until all others are done.
+    pub(crate) fn await_others(&self) -> Result<(), SessionError> {
+        self.reach(Stage::Applied)?;
+        self.wait(Stage::Applied, true).map(drop)
+    }
+
+    /// Tells the others that this shard is done.
+    pub(crate) fn is_done(&self) -> Result<(), SessionError> {
+        self.reach(if self.destination.own().leads() { Stage::Committed } else { Stage::Applied })
+    }
+
+    /// Waits until the first shard is done, and with it the run.
+    pub(crate) fn await_first(&self) -> Result<(), SessionError> {
+        self.wait(Stage::Committed, false).map(drop)
+    }
+
+    fn reach(&self, stage: Stage) -> Result<(), SessionError> {
+        self.destination.still_held()?;
+        self.team.reach(stage).map_err(SessionError::Team)
+    }
+
+    fn wait(&self, stage: Stage, all: bool) -> Result<Vec<Seat>, SessionError> {
+        let start = Instant::now();
+        let [mut pause, longest] = LOOK_EVERY;
+        let count = self.team.shard().count;
+        loop {
+            if self.monitor.cancelled() {
+                return Err(TransportError::Canceled.into());
+            }
+            self.destination.still_held()?;
+            self.control.map_or(Ok(()), Control::check_quiet)?;
+            match self.team.look(stage, all).map_err(SessionError::Team)? {
+                Sight::All(seats) => return Ok(seats),
+                Sight::Gone(index) => {
+                    return Err(SessionError::Shard(format!(
+                        "shard {index}/{count} ended before the run did, so this one stopped as well: see its report, and run all of \
+                         them again"
+                    )));
+                }
+                Sight::Waiting { absent: Some(index) } if start.elapsed() > ABSENCE_PATIENCE => {
+                    return Err(SessionError::Shard(format!(
+                        "shard {index}/{count} did not come within {} minutes: start all shards of a run at about the same time, \
+                         with the same --run",
+                        ABSENCE_PATIENCE.as_secs() / 60
+                    )));
+                }
+                Sight::Waiting { .. } => std::thread::sleep(pause),
+            }
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
+
+/// Whether a process reads a directory's entries back where a run is verified: which shard does depends on its path alone, as all see the same tree.
+pub(crate) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
+    shard.is_none_or(|shard| name_of(dir) % u64::from(shard.count.max(1)) == u64::from(shard.index))
+}
+
+/// What a directory's own entries cost, in bytes.
+fn cost(dir: &PlannedDir) -> u64 {
+    let entries = (dir.plan.steps.len() + dir.plan.deletes.len()) as u64;
+    to_transfer(dir).1.saturating_add(entries.saturating_mul(ENTRY_COST))
+}
+
+/// A directory's name in the deal.
+fn name_of(dir: &PlannedDir) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = digest(&[dir.path.as_bytes()]);
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Who gets what: the largest first, each to whoever has least.
+fn deal(costs: &[u64], count: u32) -> Vec<u32> {
+    let mut order: Vec<usize> = (0..costs.len()).collect();
+    order.sort_by_key(|at| Reverse(costs[*at]));
+    let mut loads: BinaryHeap<Reverse<(u64, u32)>> = (0..count).map(|shard| Reverse((0, shard))).collect();
+    let mut owners = vec![0; costs.len()];
+    for at in order {
+        if let Some(mut least) = loads.peek_mut() {
+            owners[at] = least.0.1;
+            least.0.0 = least.0.0.saturating_add(costs[at]);
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_go_first_and_each_to_whoever_has_least() {
+        assert_eq!(deal(&[1, 9, 5, 4, 2], 2), [1, 0, 1, 1, 0]);
+        assert_eq!(deal(&[], 3), [0; 0]);
+        assert_eq!(deal(&[u64::MAX, u64::MAX, 1], 2)[..2], [0, 1]);
+    }
+
+    #[test]
+    fn no_shard_has_more_than_the_mean_and_one_directory() {
+        let costs: Vec<u64> = (0..1000).map(|n| n * n % 997).collect();
+        let owners = deal(&costs, 7);
+        let total: u64 = costs.iter().sum();
+        for shard in 0..7 {
+            let load: u64 = costs.iter().zip(&owners).filter(|(_, o)| **o == shard).map(|(c, _)| c).sum();
+            assert!(load <= total / 7 + 997, "{shard}: {load}");
+        }
+    }
+}

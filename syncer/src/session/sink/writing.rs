@@ -1,0 +1,180 @@
+//! Where the content of files goes: to a tree, staged and then named, or to the parts of a device, in place.
+
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::atomic::Ordering::Relaxed,
+};
+
+use crate::{
+    apply::{Destination, Device, Staged},
+    attrs::Attrs,
+    device::Part,
+    entry::Meta,
+    monitor::Monitor,
+    path::RelPath,
+    report::{Counters, Failures},
+    session::{
+        plan::need::{MIN_IN_PLACE_BYTES, Need, NeededDir},
+        reading::source_file::LastDir,
+        sink::context::Context,
+    },
+};
+
+/// Where files go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Store<'a> {
+    /// To a tree.
+    Tree(&'a Destination),
+    /// To a device, whose parts are the files.
+    Device(&'a Device),
+}
+
+/// What every thread that writes files needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing<'a> {
+    pub store: Store<'a>,
+    pub failures: &'a Failures,
+    pub counters: &'a Counters,
+    pub monitor: &'a Monitor,
+}
+
+impl<'a> From<Context<'a>> for Writing<'a> {
+    fn from(context: Context<'a>) -> Self {
+        let Context { destination, failures, counters, monitor } = context;
+        Self { store: Store::Tree(destination), failures, counters, monitor }
+    }
+}
+
+impl<'a> Writing<'a> {
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self.store, Store::Device(_))
+    }
+
+    /// The tree that is written to.
+    ///
+    /// # Errors
+    /// When it is a device: it has no files but its parts.
+    pub(crate) fn tree(&self) -> io::Result<&'a Destination> {
+        match self.store {
+            Store::Tree(destination) => Ok(destination),
+            Store::Device(_) => Err(io::Error::other("a device is written to in its parts only")),
+        }
+    }
+
+    /// Whether another run was seen to have taken the destination over.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.tree().is_ok_and(|tree| tree.own().is_lost())
+    }
+
+    /// Opens a file of the destination to read from.
+    pub(crate) fn open_file(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        self.tree()?.open_file(path)
+    }
+
+    /// Whether a run that was cut off left something of the file.
+    pub(crate) fn has_leftover(&self, need: &Need) -> bool {
+        self.tree().is_ok_and(|tree| tree.has_leftover(&need.path()))
+    }
+
+    /// What a run that was cut off left of the file.
+    pub(crate) fn leftover(&self, need: &Need) -> Option<Staged> {
+        self.tree().ok()?.leftover(&need.path(), self.monitor)
+    }
+
+    /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
+    pub(crate) fn stage_over(&self, need: &Need) -> Option<Staged> {
+        let tree = match self.store {
+            Store::Tree(tree) => tree,
+            Store::Device(device) => return part_of(device, need).ok(),
+        };
+        let path = need.path();
+        let old = need.old.as_ref().filter(|old| old.path == path)?;
+        (old.len.min(need.size) >= MIN_IN_PLACE_BYTES).then(|| tree.stage_over(&path)).flatten()
+    }
+
+    /// Begins a large file whose content arrives in pieces.
+    pub(crate) fn stage(&self, need: &Need) -> io::Result<Staged> {
+        match self.store {
+            Store::Tree(tree) => self.stage_over(need).map_or_else(|| tree.stage_file(&need.path()), Ok),
+            Store::Device(device) => part_of(device, need),
+        }
+    }
+
+    /// Begins a file whose content is written as a whole, and which shall have this `mode` in the end. `dir` has the directory that was used last.
+    pub(crate) fn create(&self, need: &Need, dir: &mut LastDir, mode: u16) -> io::Result<Staged> {
+        let tree = self.tree()?;
+        match need.dir.hidden(tree) {
+            Some(hidden) => tree.create_inside(hidden, &need.name, mode),
+            None => tree.create_file(open(tree, need, dir)?, need.replaces, mode),
+        }
+    }
+
+    /// Gives up what was staged. What was written to a device is there.
+    pub(crate) fn unstage(&self, staged: &Staged) {
+        if let Ok(tree) = self.tree() {
+            tree.unstage(staged);
+        }
+    }
+
+    /// Makes `staged` visible as the file that was needed, and counts it. `dir` has the directory that was used last.
+    pub(crate) fn publish(
+        &self,
+        need: &Need,
+        dir: &mut LastDir,
+        staged: &Staged,
+        meta: &Meta,
+        attrs: Attrs<'_>,
+        len: u64,
+    ) -> io::Result<()> {
+        let changed = match self.store {
+            Store::Tree(tree) => {
+                match (&need.aside, need.dir.hidden(tree)) {
+                    (Some(aside), _) => {
+                        let staging = tree.own().staging();
+                        tree.publish(staged, staging, aside.name.as_bytes(), meta, attrs)?;
+                        aside.arrived.store(true, Relaxed);
+                    }
+                    (None, Some(hidden)) => tree.publish(staged, hidden.fd(), &need.name, meta, attrs)?,
+                    (None, None) => tree.publish(staged, open(tree, need, dir)?, &need.name, meta, attrs)?,
+                }
+                if need.aside.is_none() {
+                    self.counters.count(need.replaces);
+                }
+                self.monitor.add_files(1);
+                len
+            }
+            Store::Device(device) => device.done(staged),
+        };
+        self.counters.bytes_changed.fetch_add(changed, Relaxed);
+        Ok(())
+    }
+
+    /// Takes note that a file has been written or has failed.
+    pub(crate) fn has_done(&self, need: &Need) {
+        let NeededDir { path, fill: Some(fill), .. } = &*need.dir else { return };
+        let done = self.tree().and_then(|tree| fill.one_done(tree));
+        if let Err(error) = done {
+            self.failures.add(path, "move into place", &error);
+        }
+    }
+
+    /// Counts bytes of a file that were here already.
+    pub(crate) fn count_reused(&self, need: &Need, bytes: u64) {
+        self.counters.bytes_reused.fetch_add(bytes, Relaxed);
+        if bytes == 0 && need.old.as_ref().is_some_and(|old| old.is_guess) {
+            self.counters.wrong_guesses.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Opens the directory of a file, which has to be the one that was planned.
+fn open<'d>(tree: &Destination, need: &Need, dir: &'d mut LastDir) -> io::Result<BorrowedFd<'d>> {
+    let dir = dir.open(tree.root(), need.dir.source, &need.dir.path)?;
+    tree.check_known(dir, Some(need.dir.inode)).map(|_| dir)
+}
+
+fn part_of(device: &Device, need: &Need) -> io::Result<Staged> {
+    let part = Part::named(&need.name, device.len());
+    device.part(part.ok_or(io::ErrorKind::NotFound)?)
+}

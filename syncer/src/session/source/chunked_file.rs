@@ -1,0 +1,173 @@
+//! Large files in which bytes may have moved: cut into chunks, and those sent that the sink does not have.
+
+use std::{io, sync::Arc};
+
+use rustix::io::Errno;
+
+use crate::{
+    delta::{
+        basis::Basis,
+        diff::{Differ, Found, Origin},
+        list::{ChunkList, ListBuilder},
+        name::ShortName,
+        window::Window,
+    },
+    hash::ContentHash,
+    path::RelPath,
+    session::{
+        reading::source_file::{CHANGED, SourceFile},
+        source::{
+            frames::{RequestedFile, SendWorker},
+            large_file::Large,
+        },
+    },
+    transport::TransportError,
+    wire::{
+        data::{End, Fresh, Whole},
+        patch::{ChunksBuilder, Place},
+    },
+};
+
+impl SendWorker<'_> {
+    /// Sends a file of which the sink has these chunks; where that does not come to an end, all of it.
+    pub(crate) fn send_chunks(
+        &mut self,
+        dir: &RelPath,
+        file: &RequestedFile,
+        list: &ChunkList<ShortName>,
+    ) -> Result<(), TransportError> {
+        match self.try_chunks(dir, file, list)? {
+            Ok(end) => {
+                self.monitor.add_files(1);
+                self.send(end)
+            }
+            Err(error) => {
+                tracing::debug!(%dir, %error, "a file is sent whole");
+                self.help(Arc::new(Large::instead_of_chunks(self.origin, dir, file.clone())))
+            }
+        }
+    }
+
+    fn try_chunks(
+        &mut self,
+        dir: &RelPath,
+        file: &RequestedFile,
+        list: &ChunkList<ShortName>,
+    ) -> Result<io::Result<Vec<u8>>, TransportError> {
+        let basis = match Basis::new(list) {
+            Ok(basis) => basis,
+            Err(error) => return Ok(Err(io::Error::other(error))),
+        };
+        let opened = match self.origin.file(dir, &file.name) {
+            Ok(opened) if opened.is_part() => {
+                return Ok(Err(io::Error::other("nothing moves within a device")));
+            }
+            Ok(opened) if self.holes && opened.has_holes() => {
+                return Ok(Err(io::Error::other("it has holes")));
+            }
+            Ok(opened) => opened,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut reading = ChunkReader {
+            differ: Differ::new(&basis),
+            window: Window::new(list.sizes(), opened.len()),
+            root: ListBuilder::new(list.sizes()),
+            read: 0,
+            opened: &opened,
+        };
+        let mut frame = ChunksBuilder::default();
+        let mut place = Place { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
+        loop {
+            self.check()?;
+            match reading.next() {
+                Ok(Some(found)) => {
+                    let (copied, literal) = parts(&found, &basis, reading.window.bytes());
+                    if !frame.has_room(literal) {
+                        self.send_frame(&mut frame, &mut place)?;
+                    }
+                    frame.push(copied, literal);
+                    reading.window.consume(found.len as usize);
+                }
+                Ok(None) if !frame.is_empty() => self.send_frame(&mut frame, &mut place)?,
+                Ok(None) => return Ok(reading.end(file)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    fn send_frame(&mut self, frame: &mut ChunksBuilder, place: &mut Place) -> Result<(), TransportError> {
+        let frame = std::mem::take(frame);
+        let len = frame.len();
+        self.send(frame.finish(place))?;
+        self.monitor.add_bytes(len);
+        place.offset += len;
+        Ok(())
+    }
+}
+
+/// What of a chunk is copied at the sink, and its other bytes.
+fn parts<'b>(found: &Found, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
+    let chunk = &bytes[..found.len as usize];
+    match found.origin {
+        Origin::New => (None, chunk),
+        Origin::Known(ordinal) => (Some((basis.offset(ordinal), found.len)), &[]),
+        Origin::Grown(ordinal) => {
+            let len = basis.len_of(ordinal);
+            (Some((basis.offset(ordinal), len)), &chunk[len as usize..])
+        }
+    }
+}
+
+/// A file on its way through the window.
+struct ChunkReader<'a> {
+    opened: &'a SourceFile,
+    read: u64,
+    window: Window,
+    differ: Differ<'a>,
+    root: ListBuilder,
+}
+
+impl ChunkReader<'_> {
+    /// The chunk that the window begins with.
+    fn next(&mut self) -> io::Result<Option<Found>> {
+        loop {
+            let last = self.read == self.opened.len();
+            if let Some(found) = self.differ.next(self.window.bytes(), last) {
+                self.root.push(&found.hash, found.len);
+                return Ok(Some(found));
+            }
+            if last {
+                return Ok(None);
+            }
+            self.fill()?;
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let rest = self.opened.len() - self.read;
+        let spare = self.window.spare();
+        let most = usize::try_from(rest).map_or(spare.len(), |rest| rest.min(spare.len()));
+        match rustix::io::pread(self.opened.content().fd, &mut spare[..most], self.read) {
+            Ok(0) => Err(io::Error::other(CHANGED)),
+            Ok(read) => {
+                self.window.filled(read);
+                self.read += read as u64;
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The frame that ends the file.
+    fn end(self, file: &RequestedFile) -> io::Result<Vec<u8>> {
+        let fresh = self.opened.fresh(&file.meta, file.as_listed)?;
+        if !self.opened.is_unchanged()? {
+            return Err(io::Error::other(CHANGED));
+        }
+        let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
+        let (_, root) = self.root.finish();
+        let whole = Whole { file_len: self.opened.len(), hash: ContentHash(*root.0.as_bytes()), fresh };
+        Ok(End { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
+    }
+}

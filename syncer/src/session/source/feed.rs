@@ -1,0 +1,283 @@
+//! The source's workers: read the files that the sink needs, and send them.
+//!
+//! Small files are packed many to a frame (`small_files`). The blocks of a large file are dealt out to all workers (`large_file`), less what the
+//! sink has of them; where its bytes may have moved, one worker goes through all of it (`chunked_file`). A file that changes while it is
+//! read is read again, a few times; then it fails, and the sink keeps what it has.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    thread::{Scope, ScopedJoinHandle},
+};
+
+use async_channel::{Receiver, RecvError, Sender};
+use contract::RunParams;
+
+use crate::{
+    attrs::Classes,
+    delta::{list::ChunkList, name::ShortName},
+    entry::{Entry, Kind},
+    monitor::Monitor,
+    path::RelPath,
+    session::{
+        reading::{
+            source_file::{AsListed, LastDir, Origin},
+            tree_paths::{EntriesOf, Paths},
+        },
+        source::{
+            frames::{LinkMeter, PackBatch, RequestedFile, SendWorker},
+            large_file::Large,
+        },
+    },
+    transport::{DataSender, Fault, Peer, TransportError},
+    tree::{Tree, dir::DirId},
+    wire::{
+        Basis, MAX_PACKED_BYTES, Needs, PACK_BYTES, Prefix, Update, compress::Compressor, data::PackBuilder,
+    },
+};
+
+/// A batch of small files ends at this many, so that a directory of tiny ones is dealt out to all workers.
+const BATCH_FILES: usize = 256;
+
+/// Of how many large files the sink may be in the midst of saying what it has; it does that of one on each of its cores.
+const MAX_HALF_KNOWN: usize = 256;
+
+const OUT_OF_ORDER: TransportError = TransportError::Nonsense("what there is of a file came out of order");
+
+const NO_DIRECTORY: TransportError =
+    TransportError::Nonsense("a file was asked for in a directory that there is not");
+
+const NO_FILE: TransportError = TransportError::Nonsense("a file was asked for that there is not");
+
+/// The running workers.
+pub(crate) struct Feed<'scope> {
+    jobs: Sender<SendJob>,
+    workers: Vec<ScopedJoinHandle<'scope, Result<(), TransportError>>>,
+    paths: Paths<'scope>,
+    /// How many bytes all files have.
+    total_bytes: u64,
+    origin: Origin<'scope>,
+    as_listed: AsListed,
+    monitor: &'scope Monitor,
+    /// Why the connection ended, if it did.
+    fault: &'scope Fault,
+    /// Large files of which the sink has not said yet all of what it has, by the numbers of their needs.
+    half_known: HashMap<u32, Arc<Large>>,
+    /// Those that could not be read: the sink will say no more of them, but for what was on its way.
+    given_up: HashSet<u32>,
+    entries: EntriesOf<'scope>,
+    files: u64,
+    bytes: u64,
+}
+
+enum SendJob {
+    /// Small files of one directory.
+    Pack(PackBatch),
+    /// A large file, as far as it can be compared; every worker that takes the job helps.
+    Large(Arc<Large>),
+    /// A large file of which the sink has chunks.
+    Chunks(RelPath, RequestedFile, Box<ChunkList<ShortName>>),
+}
+
+impl<'scope> Feed<'scope> {
+    /// Starts one worker for each data stream.
+    pub(crate) fn start<'env: 'scope>(
+        scope: &'scope Scope<'scope, 'env>,
+        origin: Origin<'env>,
+        tree: &'env Tree,
+        peer: &'env Peer,
+        params: &RunParams,
+        monitor: &'env Monitor,
+    ) -> Self {
+        let (jobs, queue) = async_channel::bounded(peer.senders.len() * 4);
+        let start = |sender: &'env DataSender| {
+            let queue = queue.clone();
+            let compressor = Compressor::new(params.compression);
+            let (link, dir) = (LinkMeter::start(), LastDir::default());
+            let holes = params.preserve.sparse;
+            let worker = SendWorker { origin, sender, compressor, link, holes, monitor, dir };
+            scope.spawn(move || worker.run(&queue))
+        };
+        let workers = peer.senders.iter().map(start).collect();
+        Self {
+            jobs,
+            workers,
+            paths: Paths::new(tree),
+            entries: EntriesOf::new(tree),
+            total_bytes: tree.totals.bytes,
+            as_listed: AsListed { classes: Classes::wanted(&params.preserve), since: tree.since },
+            origin,
+            monitor,
+            fault: &peer.fault,
+            half_known: HashMap::new(),
+            given_up: HashSet::new(),
+            files: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Deals out the files of one directory.
+    pub(crate) fn send(&mut self, needs: &Needs) -> Result<(), TransportError> {
+        let first = needs.indices.first().copied().unwrap_or(0);
+        let entries = self.entries.from(needs.dir, first).ok_or(NO_DIRECTORY)?;
+        let path = Arc::new(self.paths.of(needs.dir));
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut wanted = (0..).zip(&needs.indices).peekable();
+        let mut prefixes = needs.prefixes.iter().copied().peekable();
+        for (index, entry) in (first..).zip(entries) {
+            let Some((nth, _)) = wanted.next_if(|(_, at)| **at == index) else {
+                if wanted.peek().is_none() {
+                    break;
+                }
+                continue;
+            };
+            let prefix = prefixes.next_if(|prefix| prefix.nth == nth);
+            let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
+            let size = file.size;
+            if size > MAX_PACKED_BYTES || self.origin.is_device() {
+                self.send_large(&Arc::new(Large::begin(self.origin, &path, file, None)))?;
+                continue;
+            }
+            bytes += size;
+            batch.push(file);
+            if bytes >= PACK_BYTES as u64 || batch.len() >= BATCH_FILES {
+                self.send_batch(needs.dir, &path, std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        self.monitor.set_totals(self.files, self.bytes);
+        match wanted.next() {
+            Some(_) => Err(NO_FILE),
+            None => self.send_batch(needs.dir, &path, batch),
+        }
+    }
+
+    /// Deals out a large file that the sink has something of, as far as it has said what that is.
+    pub(crate) fn update(&mut self, update: Update) -> Result<(), TransportError> {
+        let Update { need, dir, index, basis } = update;
+        let large = match (self.half_known.remove(&need), basis) {
+            (Some(large), Basis::Granules(more)) => large.learn(more).then_some(large).ok_or(OUT_OF_ORDER)?,
+            (None, Basis::Granules(first)) if first.start() == 0 => {
+                let (path, file) = self.find(need, dir, index)?;
+                Arc::new(Large::begin(self.origin, &path, file, Some(first)))
+            }
+            (None, Basis::Chunks(list)) => {
+                let (path, file) = self.find(need, dir, index)?;
+                return self.queue(SendJob::Chunks(path, file, Box::new(list)));
+            }
+            (None, Basis::Granules(_)) if self.given_up.contains(&need) => return Ok(()),
+            _ => return Err(OUT_OF_ORDER),
+        };
+        if !large.is_known() {
+            self.half_known.insert(need, Arc::clone(&large));
+        }
+        if self.half_known.len() > MAX_HALF_KNOWN {
+            let failed = self.half_known.extract_if(|_, large| large.has_failed());
+            self.given_up.extend(failed.map(|(need, _)| need));
+        }
+        match self.half_known.len() <= MAX_HALF_KNOWN {
+            true => self.send_large(&large),
+            false => Err(TransportError::Nonsense("too many large files were asked for at once")),
+        }
+    }
+
+    /// A file that was asked for, and the path of its directory.
+    fn find(
+        &mut self,
+        need: u32,
+        dir: DirId,
+        index: u32,
+    ) -> Result<(RelPath, RequestedFile), TransportError> {
+        let entry = self.entries.from(dir, index).ok_or(NO_DIRECTORY)?.next().ok_or(NO_FILE)?;
+        let file = self.file(need, &entry, None)?;
+        self.monitor.set_totals(self.files, self.bytes);
+        Ok((self.paths.of(dir), file))
+    }
+
+    fn file(
+        &mut self,
+        need: u32,
+        entry: &Entry<'_>,
+        prefix: Option<Prefix>,
+    ) -> Result<RequestedFile, TransportError> {
+        let Kind::File { size } = entry.kind else {
+            return Err(TransportError::Nonsense(
+                "the content of something was asked for that is not a file",
+            ));
+        };
+        // A sink may ask for one file again and again.
+        (self.files, self.bytes) = match self.origin.is_device() {
+            true => (1, self.total_bytes),
+            false => (self.files + 1, self.bytes.saturating_add(size)),
+        };
+        Ok(RequestedFile {
+            need,
+            name: entry.name.into(),
+            size,
+            meta: entry.meta,
+            as_listed: self.as_listed,
+            prefix,
+        })
+    }
+
+    /// Waits until everything was handed to the transport.
+    pub(crate) fn finish(self) -> Result<(), TransportError> {
+        drop(self.jobs);
+        self.workers.into_iter().try_for_each(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(_) => Err(TransportError::Lost("a reading thread failed".into())),
+        })?;
+        self.monitor.add_files(u64::from(self.origin.is_device()));
+        Ok(())
+    }
+
+    fn send_batch(
+        &self,
+        dir: DirId,
+        path: &Arc<RelPath>,
+        files: Vec<RequestedFile>,
+    ) -> Result<(), TransportError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.queue(SendJob::Pack(PackBatch { dir, path: Arc::clone(path), files }))
+    }
+
+    fn send_large(&self, large: &Arc<Large>) -> Result<(), TransportError> {
+        self.workers.iter().try_for_each(|_| self.queue(SendJob::Large(Arc::clone(large))))
+    }
+
+    /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its fault is the reason.
+    fn queue(&self, job: SendJob) -> Result<(), TransportError> {
+        self.jobs.send_blocking(job).map_err(|_| self.fault.get())
+    }
+}
+
+impl SendWorker<'_> {
+    fn run(mut self, queue: &Receiver<SendJob>) -> Result<(), TransportError> {
+        let mut pack = PackBuilder::default();
+        while let Ok(job) = self.next(queue, &mut pack)? {
+            self.check()?;
+            match job {
+                SendJob::Pack(batch) => self.pack(&batch, &mut pack)?,
+                SendJob::Large(large) => self.help(large)?,
+                SendJob::Chunks(dir, file, list) => self.send_chunks(&dir, &file, &list)?,
+            }
+        }
+        self.flush(&mut pack)
+    }
+
+    /// The next job. Before this thread waits for one, it sends what it has packed.
+    fn next(
+        &mut self,
+        queue: &Receiver<SendJob>,
+        pack: &mut PackBuilder,
+    ) -> Result<Result<SendJob, RecvError>, TransportError> {
+        if let Ok(job) = queue.try_recv() {
+            return Ok(Ok(job));
+        }
+        self.flush(pack)?;
+        Ok(queue.recv_blocking())
+    }
+}

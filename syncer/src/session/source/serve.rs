@@ -1,0 +1,246 @@
+//! The source's end of a run: says what its tree looks like, and sends what it is asked for.
+
+use std::collections::VecDeque;
+
+use contract::{Phase, Report, RunParams, Side};
+
+use crate::{
+    apply::visible_attrs,
+    attrs::Classes,
+    device::{self, Opened},
+    locate::{locate, nonce},
+    report::{Failures, Stopwatch},
+    root::{Place, Root},
+    session::{
+        plan::{
+            kinds::{self, check_params},
+            subject::{Subject, check_found, last_name, scan_tree},
+        },
+        reading::{
+            hash_files::{Expect, HashRequest, hash_all},
+            sample::sample_files,
+            source_file::Origin,
+            tree_paths::{EntriesOf, Paths},
+        },
+        session_error::SessionError,
+        source::{
+            feed::Feed,
+            source_lock::SourceLock,
+            tree_head::{done, last_run},
+        },
+    },
+    transport::{Control, DataSender, Peer, TransportError},
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
+    whereabouts::Whereabouts,
+    wire::{FileGroup, Hello, Listed, Message, TreeHead, Welcome},
+};
+
+/// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
+/// first acknowledgement, and little enough not to matter where they are equal.
+const PUSH_BYTES: usize = 64 << 10;
+
+/// Runs the source's end over a connection; returns the sink's report.
+pub(crate) fn run(
+    place: &Place,
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    watch.enter(Phase::Scan);
+    let found = kinds::look(place, "--source-path", params.image)?;
+    if found.is_device() {
+        return send_device(place, peer, params, watch);
+    }
+    kinds::refuse_image(place, found, params)?;
+    let subject = Subject::of_source(place, found, params)?;
+    let file = subject.is_file().then(|| last_name(place).to_vec());
+    // A file is found by its name where it is told apart, so only a folder says where it is.
+    let whereabouts = match file {
+        Some(_) => Whereabouts::default(),
+        None => locate(place, nonce()),
+    };
+    let hello = Hello { params: params.clone(), attrs: visible_attrs(), device: None, file, whereabouts };
+    control.send(&Message::Hello(Box::new(hello)))?;
+    let failures = Failures::default();
+    let root = Root::enter(&subject.place).map_err(SessionError::Source)?;
+    let _reading = SourceLock::hold(&root, &subject.place)?;
+    let tree = scan_tree(&subject, &root, params, Side::Source, None, &failures, watch.monitor())?;
+    check_found(&subject, &place.path(), &tree)?;
+    push(control, &tree)?;
+    let head = TreeHead {
+        root_meta: tree.root_meta,
+        root_attrs: tree.root_attrs.clone(),
+        digest: tree.dirs[ROOT as usize].digest,
+        totals: tree.totals,
+        last_run: last_run(&root),
+        owners: tree.owners.most_frequent(),
+        source: done(&failures, watch),
+    };
+    control.send(&Message::Tree(Box::new(head)))?;
+    watch.enter(Phase::Plan);
+    serve(Origin::Tree(&root), &tree, peer, params, watch)
+}
+
+/// Answers the sink until it sends the report.
+pub(crate) fn serve(
+    origin: Origin<'_>,
+    tree: &Tree,
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    let control = &peer.control;
+    let monitor = watch.monitor();
+    // The owner of the destination may have made the run a dry one.
+    let dry_run = expect_welcome(control)?.dry_run || params.dry_run;
+    std::thread::scope(|scope| {
+        let start = |watch: &mut Stopwatch<'_>| {
+            watch.enter(Phase::Transfer);
+            Feed::start(scope, origin, tree, peer, params, monitor)
+        };
+        let mut feed = None;
+        let mut finder = None;
+        // However this ends, no worker may wait for a sink that does not read any more.
+        let _release = Release(peer);
+        loop {
+            match control.recv()? {
+                Message::Want(dirs) => list(control, tree, &dirs)?,
+                Message::Need(needs) => feed.get_or_insert_with(|| start(watch)).send(&needs)?,
+                Message::Update(update) => feed.get_or_insert_with(|| start(watch)).update(update)?,
+                Message::NeedsEnd => {
+                    if let Some(feed) = feed.take() {
+                        feed.finish()?;
+                    }
+                    watch.enter(Phase::Commit);
+                    control.send(&Message::SourceDone(Box::new(done(&Failures::default(), watch))))?;
+                }
+                Message::Hash(groups) => {
+                    let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&groups)?;
+                    control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
+                }
+                Message::Sketch(sketch) => {
+                    let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&sketch.files)?;
+                    control.send(&Message::Sketched(sample_files(
+                        origin,
+                        &files,
+                        sketch.sampling,
+                        monitor,
+                    )?))?;
+                }
+                Message::Planned(actions) if dry_run => {
+                    actions.iter().for_each(|action| monitor.planned(action));
+                }
+                Message::Report(report) => return Ok(*report),
+                other => {
+                    return Err(TransportError::Unexpected { got: other.what(), expected: "Need" }.into());
+                }
+            }
+        }
+    })
+}
+
+/// Finds the files that the sink asks about.
+struct Finder<'a> {
+    paths: Paths<'a>,
+    entries: EntriesOf<'a>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        Self { paths: Paths::new(tree), entries: EntriesOf::new(tree) }
+    }
+
+    fn files(&mut self, groups: &[FileGroup]) -> Result<Vec<HashRequest>, TransportError> {
+        const NONE: TransportError =
+            TransportError::Nonsense("something was asked about a file that there is not");
+        let mut files = Vec::new();
+        for group in groups {
+            let first = group.indices.first().copied().unwrap_or(0);
+            let mut entries = (first..).zip(self.entries.from(group.dir, first).ok_or(NONE)?);
+            let path = self.paths.of(group.dir);
+            for wanted in &group.indices {
+                let (_, entry) = entries.find(|(index, _)| index == wanted).ok_or(NONE)?;
+                files.push(HashRequest::new(group.dir, &path, &entry).ok_or(NONE)?);
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Lets the workers go when it is dropped.
+struct Release<'a>(&'a Peer);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.senders.iter().for_each(DataSender::close);
+    }
+}
+
+fn expect_welcome(control: &Control) -> Result<Welcome, TransportError> {
+    match control.recv()? {
+        Message::Welcome(welcome) => {
+            tracing::debug!(version = welcome.version, dry_run = welcome.dry_run, "the sink is ready");
+            Ok(welcome)
+        }
+        other => Err(TransportError::Unexpected { got: other.what(), expected: "Welcome" }),
+    }
+}
+
+/// Pushes listings level by level from the root, as long as they are few bytes.
+fn push(control: &Control, tree: &Tree) -> Result<(), TransportError> {
+    let mut sent = 0;
+    let mut next = VecDeque::from([ROOT]);
+    while let Some(id) = next.pop_front() {
+        let dir = &tree.dirs[id as usize];
+        sent += dir.listing.encoded_len() + dir.rules.len();
+        if sent > PUSH_BYTES {
+            return Ok(());
+        }
+        list(control, tree, &[id])?;
+        next.extend(dir.first_child..dir.first_child + dir.listing.dirs());
+    }
+    Ok(())
+}
+
+fn list(control: &Control, tree: &Tree, dirs: &[DirId]) -> Result<(), TransportError> {
+    for &id in dirs {
+        let dir = tree.dirs.get(id as usize);
+        let dir = dir.ok_or(TransportError::Nonsense("a directory was asked for that there is not"))?;
+        let below = dir.first_child as usize..(dir.first_child + dir.listing.dirs()) as usize;
+        let children = tree.dirs[below].iter().map(|dir| dir.digest).collect();
+        let listing = dir.listing.clone();
+        control.send(&Message::Listed(Listed {
+            dir: id,
+            first_child: dir.first_child,
+            children,
+            listing,
+            rules: dir.rules.clone(),
+        }))?;
+    }
+    Ok(())
+}
+
+/// Runs the source's end over a connection; returns the sink's report.
+pub(crate) fn send_device(
+    place: &Place,
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    check_params(params)?;
+    let opened = Opened::to_read(place).map_err(SessionError::SourceDevice)?;
+    let hello = Hello {
+        params: params.clone(),
+        attrs: Classes::NONE,
+        device: Some(opened.len()),
+        file: None,
+        whereabouts: Default::default(),
+    };
+    peer.control.send(&Message::Hello(Box::new(hello)))?;
+    watch.enter(Phase::Plan);
+    serve(Origin::Device(&opened), &device::tree(opened.len()), peer, params, watch)
+}

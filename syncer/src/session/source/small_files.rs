@@ -1,0 +1,97 @@
+//! Small files: read whole, packed many to a frame; of one that the sink has the beginning of, only the rest.
+
+use std::{io, sync::Arc};
+
+use crate::{
+    session::{
+        reading::source_file::{
+            CHANGED, MAX_ATTEMPTS, append_start, has_holes, is_same, open_nonblocking, regular, settled,
+        },
+        source::{
+            frames::{PackBatch, RequestedFile, SendWorker},
+            large_file::Large,
+        },
+    },
+    transport::TransportError,
+    wire::{
+        MAX_PACKED_BYTES,
+        data::{Fresh, PackBuilder},
+    },
+};
+
+impl SendWorker<'_> {
+    pub(crate) fn pack(&mut self, batch: &PackBatch, pack: &mut PackBuilder) -> Result<(), TransportError> {
+        for file in &batch.files {
+            self.check()?;
+            match self.read_small(batch, file, pack) {
+                Ok(SmallRead::Packed) => {
+                    self.monitor.add_files(1);
+                    self.monitor.add_bytes(file.size);
+                }
+                Ok(SmallRead::Large) => {
+                    self.help(Arc::new(Large::begin(self.origin, &batch.path, file.clone(), None)))?;
+                }
+                Err(error) => pack.push_failed(file.need, "read", &error.to_string()),
+            }
+            if pack.is_full() {
+                self.flush(pack)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_small(
+        &mut self,
+        batch: &PackBatch,
+        file: &RequestedFile,
+        pack: &mut PackBuilder,
+    ) -> io::Result<SmallRead> {
+        let dir = self.dir.open(self.origin.root()?, batch.dir, &batch.path)?;
+        let fd = open_nonblocking(dir, &file.name)?;
+        let holes = self.holes;
+        for _ in 0..MAX_ATTEMPTS {
+            let before = settled(&fd)?;
+            let size = before.st_size as u64;
+            if size > MAX_PACKED_BYTES {
+                return Ok(SmallRead::Large);
+            }
+            let fresh = file.as_listed.fresh(&fd, &before, &file.meta)?;
+            let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
+            let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
+                let is_whole = append_start(&fd, size as usize, frame)?;
+                let after = regular(&fd)?;
+                match is_whole && is_same(&before, &after) {
+                    _ if holes && has_holes(&after) => Err(Misread::Sparse),
+                    true => Ok(()),
+                    false => Err(Misread::Changed),
+                }
+            });
+            match read {
+                Ok(()) => return Ok(SmallRead::Packed),
+                Err(Misread::Failed(error)) => return Err(error),
+                Err(Misread::Sparse) => return Ok(SmallRead::Large),
+                Err(Misread::Changed) => {}
+            }
+        }
+        Err(io::Error::other(CHANGED))
+    }
+}
+
+enum SmallRead {
+    Packed,
+    /// It was small when it was scanned and is no more, or it has holes: it goes as large ones do.
+    Large,
+}
+
+/// Why a read does not count.
+enum Misread {
+    Failed(io::Error),
+    Sparse,
+    Changed,
+}
+
+impl From<io::Error> for Misread {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}

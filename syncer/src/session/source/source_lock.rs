@@ -1,0 +1,89 @@
+//! The lock that a run takes on its source where that is the destination of another job, so that no run copies a tree that is
+//! half written.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Dir, FlockOperation, Mode, OFlags},
+    io::Errno,
+};
+
+use crate::{
+    path::OWN_DIR,
+    root::{Place, Root},
+    session::session_error::SessionError,
+};
+
+const FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// A source that no run begins to write to.
+#[derive(Debug)]
+pub(crate) struct SourceLock {
+    /// The kernel gives the lock back when it is closed.
+    _lock: Option<OwnedFd>,
+    /// What is to be noted in the report.
+    pub note: Option<String>,
+}
+
+impl SourceLock {
+    /// Takes the lock on the source at `place`, if it is the destination of a job. Nothing is made or written, so it also works on a
+    /// volume that is mounted read-only.
+    ///
+    /// # Errors
+    /// [`SessionError::SourceBusy`] when a run writes to the source.
+    pub(crate) fn hold(root: &Root, place: &Place) -> Result<Self, SessionError> {
+        match lock(root) {
+            Ok(lock) => Ok(Self { _lock: lock, note: None }),
+            Err(Errno::WOULDBLOCK) => Err(SessionError::SourceBusy { path: place.path() }),
+            Err(error) => {
+                let note = format!(
+                    "whether another run writes to the source {} cannot be found out, as its .volferry/lock cannot be locked: {}",
+                    place.path().display(),
+                    io::Error::from(error)
+                );
+                tracing::warn!("{note}");
+                Ok(Self { _lock: None, note: Some(note) })
+            }
+        }
+    }
+}
+
+/// The source's lock, shared with other readers; nothing where the source is no destination.
+fn lock(root: &Root) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let own = match rustix::fs::openat(root, OWN_DIR, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        opened => opened?,
+    };
+    let lock = match share(&own, b"lock") {
+        Err(Errno::NOENT) => return Ok(None),
+        lock => lock?,
+    };
+    // The shards of a run share the lock of the destination, and each holds one of its own.
+    match rustix::fs::openat(&own, "shards", flags, Mode::empty()) {
+        Err(Errno::NOENT) => {}
+        shards => look_at_seats(&shards?)?,
+    }
+    Ok(Some(lock))
+}
+
+fn look_at_seats(shards: &OwnedFd) -> Result<(), Errno> {
+    for entry in Dir::read_from(shards)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name.starts_with(b"seat-") {
+            share(shards, name)?;
+        }
+    }
+    Ok(())
+}
+
+fn share(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let file = rustix::fs::openat(dir, name, FILE_FLAGS, Mode::empty())?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+    Ok(file)
+}

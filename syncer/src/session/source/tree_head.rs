@@ -1,0 +1,31 @@
+//! What a source says of its tree before anybody asks.
+
+use rustix::fs::AtFlags;
+
+use crate::{
+    entry::Time,
+    path::OWN_DIR,
+    report::{Failures, Stopwatch},
+    root::Root,
+    stat::modified,
+    wire::SourceDone,
+};
+
+/// When a run last wrote to the tree of a source that is a destination itself: its own folder changes at the beginning and the end of one.
+pub(crate) fn last_run(root: &Root) -> Option<Time> {
+    let changed = |path: &[u8]| {
+        let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(modified(&stat))
+    };
+    let folder = changed(OWN_DIR)?;
+    Some(changed(b".volferry/epoch").map_or(folder, |epoch| epoch.max(folder)))
+}
+
+pub(crate) fn done(failures: &Failures, watch: &Stopwatch<'_>) -> SourceDone {
+    SourceDone {
+        usage: watch.source_usage(),
+        failed: failures.count(),
+        failures: failures.named(),
+        failed_paths: failures.paths(),
+    }
+}
