@@ -63,7 +63,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-clippy check-doc check-generated check-tables check-deny check-scripts check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-clippy check-doc check-generated check-tables check-deny check-scripts check-prose check-manifests ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
@@ -99,6 +99,10 @@ check-deny: check-tools
 .PHONY: check-scripts
 check-scripts: check-tools
 	git ls-files -z --cached --others --exclude-standard | { xargs -0 grep -d skip -lE '^#!.*\b(ba)?sh$$' || true; } | xargs shellcheck
+
+.PHONY: check-prose
+check-prose:
+	git ls-files -z --cached --others --exclude-standard '*.md' | LC_ALL=C xargs -0 awk -f .ci/prose.awk
 
 .PHONY: check-manifests
 # The built helm knows no version of Kubernetes, so it is told the oldest one.
