@@ -11,7 +11,7 @@ use std::{
 use contract::{DeleteLimit, Demands, RunParams, Side};
 use thiserror::Error;
 
-use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ProgressFlag};
+use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ProgressFlag, ReportFlags};
 use super::snapshot::flags::SnapshotCommand;
 use syncer::{path::RelPath, root::Place, session::Endpoint};
 
@@ -52,6 +52,7 @@ pub(super) enum ConfigError {
 #[derive(Debug)]
 pub(super) enum Config {
     Keygen { out: PathBuf },
+    Report(ReportFlags),
     Run(Box<Run>),
     Snapshot(Box<SnapshotCommand>),
 }
@@ -125,6 +126,7 @@ impl Config {
     pub(super) fn resolve(flags: Flags, surroundings: Surroundings) -> Result<Self, ConfigError> {
         Ok(match flags.command {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
+            Command::Report(report) => Self::Report(report),
             Command::Snapshot(command) => Self::Snapshot(command),
             Command::Send(send) => {
                 let source = place(send.source, send.source_path);
@@ -244,7 +246,7 @@ mod tests {
         let flags = Flags::try_parse_from(["volferry"].iter().chain(args)).unwrap();
         match Config::resolve(flags, surroundings)? {
             Config::Run(run) => Ok(*run),
-            Config::Keygen { .. } | Config::Snapshot(_) => panic!("not a run: {args:?}"),
+            Config::Keygen { .. } | Config::Report(_) | Config::Snapshot(_) => panic!("not a run: {args:?}"),
         }
     }
 

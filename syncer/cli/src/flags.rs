@@ -34,6 +34,12 @@ Exit codes:
   5  the peer or the network was lost; the next run goes on as after 1
   6  an identity was refused, before anything was read";
 
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  volferry sync /srv/data /mnt/backup/data --report runs/$(date +%s).json
+  volferry report runs/*.json
+  volferry report runs/*.json --html runs.html";
+
 const SEND_EXAMPLES: &str = "\
 Examples:
   volferry send /srv/data --connect copy.example.org:7400 --identity source
@@ -71,6 +77,14 @@ pub(super) enum Command {
     /// key and the fingerprint of the other's, so each end accepts exactly one peer. A key is never
     /// overwritten.
     Keygen(KeygenFlags),
+
+    /// Say from the reports of earlier runs how long they took, and whether they have become slower
+    ///
+    /// FILE is a report as --report writes them, or several, one after the other. Runs count as slower when the last three
+    /// that can be compared all took longer than is usual: runs of the same kind (first, changed, unchanged), within a
+    /// fifth of the same size.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportFlags),
 
     /// Receive files into a folder, run after run
     ///
@@ -121,12 +135,45 @@ impl Command {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Keygen(_) => "keygen",
+            Self::Report(_) => "report",
             Self::Receive(_) => "receive",
             Self::Send(_) => "send",
             Self::Sync(_) => "sync",
             Self::Snapshot(_) => "snapshot",
         }
     }
+}
+
+/// The forms that `volferry report` has; without one, it prints a table.
+#[derive(Debug, Args)]
+pub(super) struct ReportFlags {
+    /// The reports
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    pub(super) files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["csv", "html"])]
+    pub(super) json: bool,
+    /// Print comma-separated values, a line a run
+    #[arg(long, conflicts_with = "html")]
+    pub(super) csv: bool,
+    /// Write one page for a browser, which needs nothing else
+    #[arg(long, value_name = "OUT")]
+    pub(super) html: Option<PathBuf>,
+    /// Print the schema of --json
+    #[arg(long, conflicts_with_all = ["json", "csv", "html"])]
+    pub(super) schema: bool,
+    /// Take this many runs for what is usual
+    #[arg(long, value_name = "RUNS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(3..=50))]
+    pub(super) window: u8,
+    /// Find runs that take this many times what is usual
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.5, value_parser = slowdown)]
+    pub(super) threshold: f64,
+}
+
+/// Parses a factor above 1.
+fn slowdown(typed: &str) -> Result<f64, String> {
+    let factor = typed.parse().ok().filter(|factor: &f64| *factor >= 1.1 && *factor <= 100.0);
+    factor.ok_or_else(|| "a factor from 1.1 to 100, such as 1.5".into())
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod screen;
 mod signals;
 mod snapshot;
 mod summary;
+mod trend;
 
 use std::{
     io::{self, Write as _},
@@ -45,6 +46,7 @@ fn perform() -> ExitCode {
     });
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
+        Ok(Config::Report(flags)) => trend::run(&flags),
         Ok(Config::Snapshot(command)) => {
             raise_file_limit();
             snapshot::run(*command)

@@ -7,6 +7,7 @@
 mod exit;
 mod identity;
 mod params;
+pub mod regression;
 mod report;
 mod volume;
 

@@ -155,6 +155,11 @@ impl Work {
 }
 
 impl Work {
+    /// Returns how many entries were created, updated or deleted.
+    pub fn changed(&self) -> u64 {
+        self.files_created.saturating_add(self.files_updated).saturating_add(self.files_deleted)
+    }
+
     /// Adds what an earlier try of the same run changed. What the tree holds and what failed is as the last try found it, or
     /// as the earlier one did if the last did not get so far.
     pub fn add_try(&mut self, earlier: &Self) {

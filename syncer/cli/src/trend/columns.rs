@@ -1,0 +1,78 @@
+//! The runs in columns, for a terminal.
+
+use std::{fmt::Write as _, time::Duration};
+
+use contract::{
+    RunResult,
+    regression::{Slower, Usual, Verdict},
+};
+
+use super::history::{History, RunRow};
+use crate::human::{bytes, count, measured, printable};
+
+/// Returns a line for each run below a line of headings, and a last line that says whether runs have become slower.
+pub(super) fn table(history: &History) -> String {
+    let mut text = format!(
+        "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {}\n",
+        "STARTED", "KIND", "ENTRIES", "CHANGED", "BYTES", "TOOK", "SCAN", "TRANSFER", "NOTE"
+    );
+    for row in &history.runs {
+        let _ = writeln!(
+            text,
+            "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {}",
+            printable(row.start_time.get(..20).unwrap_or(&row.start_time)),
+            format!("{:?}", row.kind).to_lowercase(),
+            count(row.entries),
+            count(row.changed),
+            bytes(row.bytes_changed),
+            took(row.timings.total),
+            took(row.timings.scan),
+            took(row.timings.transfer),
+            note(row)
+        );
+    }
+    let _ = writeln!(text, "\n{}", conclusion(&history.verdict()));
+    text
+}
+
+pub(super) fn took(ms: u64) -> String {
+    measured(Duration::from_millis(ms))
+}
+
+pub(super) fn note(row: &RunRow) -> &'static str {
+    match (row.result, row.verdict.slower, row.verdict.usual) {
+        (RunResult::Failed, ..) => "failed",
+        (RunResult::PartiallyFailed, ..) => "some files failed",
+        (RunResult::Canceled, ..) => "stopped",
+        (RunResult::Succeeded, Some(_), _) => "slower",
+        (RunResult::Succeeded, None, Some(usual)) if row.timings.running() > usual.limit_ms => "slow once",
+        (RunResult::Succeeded, None, _) => "",
+    }
+}
+
+/// Says in one sentence what the last run's verdict is.
+pub(super) fn conclusion(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict { usual: None, .. } => {
+            "Too few comparable runs to say whether they have become slower.".into()
+        }
+        Verdict { usual: Some(usual), slower: None } => format!(
+            "No slower than usual: comparable runs take {}, and up to {} is ordinary ({} runs).",
+            took(usual.median_ms),
+            took(usual.limit_ms),
+            usual.runs
+        ),
+        Verdict { usual: Some(usual), slower: Some(slower) } => told_slower(usual, slower),
+    }
+}
+
+fn told_slower(usual: &Usual, slower: &Slower) -> String {
+    format!(
+        "Slower: the last three comparable runs took {:.2} times the usual {}. The phase `{}` grew most, from {} to {}.",
+        slower.ratio,
+        took(usual.median_ms),
+        slower.phase,
+        took(slower.phase_before_ms),
+        took(slower.phase_now_ms)
+    )
+}

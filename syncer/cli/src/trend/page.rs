@@ -1,0 +1,252 @@
+//! The runs as one HTML page that needs nothing else: no script, no font, no network. Colours follow the reader's light or
+//! dark mode; each bar can be reached by the keyboard and leads to its run's line; printed, it is black on white.
+//!
+//! Charts are SVG made here. Chart libraries put colours into the picture, where a page's style cannot change them, or
+//! bring a script; a bar is one element.
+
+use std::fmt::Write as _;
+
+use contract::regression::PHASES;
+
+use super::{
+    columns::{conclusion, note, took},
+    history::{History, RunRow},
+};
+use crate::human::{bytes, count};
+
+/// Size of a chart, in units of its view box.
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 240.0;
+/// Room for the scale's words, left and below.
+const LEFT: f64 = 70.0;
+const BELOW: f64 = 24.0;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #d8dee4; --alarm: #b42318;
+  --p0: #7c8b9a; --p1: #2f6fb3; --p2: #5aa2d6; --p3: #8e6bbf; --p4: #2e8b57; --p5: #c98a1b; --p6: #9c5b34; --p7: #5b7f95; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --paper: #14171a; --faint: #3a4047; --alarm: #ff8a80;
+  --p0: #93a1b0; --p1: #6aa5e6; --p2: #9ccdf0; --p3: #b99be3; --p4: #6cc492; --p5: #e8b75a; --p6: #cf9168; --p7: #90b4c9; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
+.scale { stroke: var(--faint); } .usual { stroke: var(--ink); stroke-dasharray: 2 4; fill: none; }
+.limit { stroke: var(--alarm); stroke-dasharray: 6 3; fill: none; }
+a:focus-visible { outline: 2px solid var(--alarm); } a:focus-visible rect { stroke: var(--alarm); stroke-width: 2; }
+div.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .85rem; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--faint); }
+th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
+tr:target { outline: 2px solid var(--alarm); } .alarm { color: var(--alarm); font-weight: 600; }
+ul.key { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem 1rem; }
+ul.key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35rem; }
+@media print { div.wide { overflow: visible; } :root { --ink: #000; --paper: #fff; --faint: #bbb; --alarm: #a00; } body { max-width: none; margin: 0; }
+  svg, tr { break-inside: avoid; } a { color: inherit; text-decoration: none; } }
+";
+
+/// Returns the page.
+pub(super) fn page(history: &History) -> String {
+    let verdict = history.verdict();
+    let class = if verdict.slower.is_some() { "alarm" } else { "calm" };
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>Volferry: {runs} runs</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Volferry: {runs} runs</h1>\n<p class=\"{class}\">{}</p>\n",
+        escaped(&conclusion(&verdict)),
+        runs = history.runs.len(),
+    );
+    chart(&mut html, "Time of each run, by phase", &times(&history.runs));
+    key(&mut html);
+    let rate = |row: &RunRow| row.bytes_per_second;
+    chart(
+        &mut html,
+        "Changed bytes per second",
+        &plain(&history.runs, rate, |it| format!("{}/s", bytes(it as u64))),
+    );
+    let size = |row: &RunRow| row.bytes_changed as f64;
+    chart(&mut html, "Changed bytes", &plain(&history.runs, size, |it| bytes(it as u64)));
+    rows(&mut html, &history.runs);
+    html.push_str("</body>\n</html>\n");
+    html
+}
+
+/// A bar: the parts that it is stacked of, each with its colour, and what a reader is told of it.
+struct Bar {
+    parts: Vec<(usize, f64)>,
+    title: String,
+    usual: Option<(f64, f64)>,
+}
+
+/// What a chart shows, and how its scale is written.
+struct Chart {
+    bars: Vec<Bar>,
+    unit: fn(f64) -> String,
+}
+
+fn times(rows: &[RunRow]) -> Chart {
+    let bar = |row: &RunRow| Bar {
+        parts: PHASES.iter().enumerate().map(|(at, (_, of))| (at, of(&row.timings) as f64)).collect(),
+        title: format!("{}: {}", row.start_time, took(row.timings.running())),
+        usual: row.verdict.usual.map(|usual| (usual.median_ms as f64, usual.limit_ms as f64)),
+    };
+    Chart { bars: rows.iter().map(bar).collect(), unit: |ms| took(ms as u64) }
+}
+
+fn plain(rows: &[RunRow], of: fn(&RunRow) -> f64, unit: fn(f64) -> String) -> Chart {
+    let bar = |row: &RunRow| Bar {
+        parts: vec![(1, of(row))],
+        title: format!("{}: {}", row.start_time, unit(of(row))),
+        usual: None,
+    };
+    Chart { bars: rows.iter().map(bar).collect(), unit }
+}
+
+fn chart(html: &mut String, title: &str, chart: &Chart) {
+    let heights = chart.bars.iter().map(|bar| bar.parts.iter().map(|(_, part)| part).sum::<f64>());
+    let limits = chart.bars.iter().filter_map(|bar| bar.usual.map(|(_, limit)| limit));
+    let top = heights.chain(limits).fold(1.0, f64::max);
+    let y = |value: f64| HEIGHT - BELOW - value / top * (HEIGHT - BELOW - 10.0);
+    let step = (WIDTH - LEFT) / chart.bars.len().max(1) as f64;
+    let _ = writeln!(
+        html,
+        "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" aria-label=\"{title}\">"
+    );
+    for share in [0.0, 0.5, 1.0] {
+        let (at, words) = (y(top * share), escaped(&(chart.unit)(top * share)));
+        let _ = writeln!(
+            html,
+            "<line class=\"scale\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{words}</text>",
+            LEFT - 6.0,
+            at + 4.0
+        );
+    }
+    for (at, bar) in chart.bars.iter().enumerate() {
+        let x = LEFT + step * at as f64;
+        draw(html, bar, at, (x + step * 0.1, step * 0.8), &y);
+        if let Some((usual, limit)) = bar.usual {
+            for (class, value) in [("usual", usual), ("limit", limit)] {
+                let _ = writeln!(
+                    html,
+                    "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{1:.1}\" y2=\"{1:.1}\"/>",
+                    x + step,
+                    y(value)
+                );
+            }
+        }
+    }
+    html.push_str("</svg>\n");
+}
+
+fn draw(html: &mut String, bar: &Bar, at: usize, (x, width): (f64, f64), y: &dyn Fn(f64) -> f64) {
+    let title = escaped(&bar.title);
+    let _ = write!(html, "<a href=\"#run-{at}\" aria-label=\"{title}\"><title>{title}</title>");
+    let mut below = 0.0;
+    for (colour, part) in &bar.parts {
+        let (top, bottom) = (y(below + part), y(below));
+        let _ = write!(
+            html,
+            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"var(--p{colour})\"/>",
+            bottom - top
+        );
+        below += part;
+    }
+    html.push_str("</a>\n");
+}
+
+fn key(html: &mut String) {
+    html.push_str("<ul class=\"key\">");
+    for (at, (name, _)) in PHASES.iter().enumerate() {
+        let _ = write!(html, "<li><i style=\"background: var(--p{at})\"></i>{name}</li>");
+    }
+    html.push_str("<li>dotted: what is usual; dashed: from here on, a run is slow</li></ul>\n");
+}
+
+fn rows(html: &mut String, rows: &[RunRow]) {
+    html.push_str("<h2>Runs</h2>\n<div class=\"wide\" tabindex=\"0\">\n<table>\n<thead><tr>");
+    for name in ["Started", "Run", "Entries", "Changed", "Bytes", "Took"] {
+        let _ = write!(html, "<th>{name}</th>");
+    }
+    for (name, _) in PHASES {
+        let _ = write!(html, "<th>{name}</th>");
+    }
+    html.push_str("<th>Note</th></tr></thead>\n<tbody>\n");
+    for (at, row) in rows.iter().enumerate() {
+        let _ = write!(
+            html,
+            "<tr id=\"run-{at}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+            escaped(&row.start_time),
+            escaped(&row.run),
+            count(row.entries),
+            count(row.changed),
+            bytes(row.bytes_changed),
+            took(row.timings.total)
+        );
+        for (_, of) in PHASES {
+            let _ = write!(html, "<td>{}</td>", took(of(&row.timings)));
+        }
+        let class = if row.verdict.slower.is_some() { "alarm" } else { "calm" };
+        let _ = writeln!(html, "<td class=\"{class}\">{}</td></tr>", note(row));
+    }
+    html.push_str("</tbody>\n</table>\n</div>\n");
+}
+
+/// Returns text that a page shows as it is: a report may come from somebody else.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::{Report, Timings, Work, regression::Rule};
+
+    use super::*;
+
+    fn history() -> History {
+        let report = |at: u64| Report {
+            run: format!("<script>alert({at})</script>"),
+            start_time: format!("2026-11-{:02}T00:00:00Z", at + 1),
+            timings: Timings { total: 5_000, transfer: 4_000, scan: 1_000, ..Timings::default() },
+            work: Work { files_scanned: 10, files_updated: 1, bytes_changed: 1 << 20, ..Work::default() },
+            ..Report::default()
+        };
+        History::of(&(0..12).map(report).collect::<Vec<_>>(), Rule::default())
+    }
+
+    #[test]
+    fn what_a_report_says_is_shown_and_not_carried_out() {
+        let page = page(&history());
+        assert!(page.contains("&lt;script&gt;alert(3)") && !page.contains("<script"), "{page}");
+    }
+
+    #[test]
+    fn the_page_asks_for_nothing_from_elsewhere() {
+        let page = page(&history());
+        for word in ["http://", "https://", "src=", "@import", "url("] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn each_run_has_a_line_and_a_bar_that_leads_to_it_in_each_chart() {
+        let page = page(&history());
+        for run in 0..12 {
+            assert_eq!(page.matches(&format!("id=\"run-{run}\"")).count(), 1);
+            assert_eq!(page.matches(&format!("href=\"#run-{run}\"")).count(), 3);
+        }
+        // Ten runs make a baseline: of the last three, each has its two lines.
+        assert_eq!(page.matches("class=\"limit\"").count(), 3);
+    }
+}
