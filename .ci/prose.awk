@@ -1,5 +1,6 @@
-# Prints lines of prose with more than 120 characters, and fails if there are any. Tables, code blocks, generated figures and lines that
-# are one link or path may be longer. Run it with LC_ALL=C, so that it counts the bytes of UTF-8 itself.
+# Prints lines of prose with more than 120 characters, and fails if there are any. Tables, code blocks, generated
+# figures and lines that are one link or path may be longer. Run it with LC_ALL=C, so that it counts the bytes of
+# UTF-8 itself.
 FNR == 1 { in_code = in_figures = 0 }
 /^ *```/ { in_code = !in_code; next }
 /^<!-- figures: / { in_figures = 1 }
