@@ -7,6 +7,7 @@ use std::{
         AtomicBool, AtomicU8, AtomicU64,
         Ordering::{Relaxed, SeqCst},
     },
+    time::Duration,
 };
 
 use contract::{Phase, PlannedAction, Progress};
@@ -185,6 +186,22 @@ impl Monitor {
         }
     }
 
+    /// Waits for so long, or until the engine is asked to stop.
+    ///
+    /// # Errors
+    /// `ECANCELED` when it was.
+    pub fn pause(&self, wait: Duration) -> io::Result<()> {
+        const LOOK_EVERY: Duration = Duration::from_millis(10);
+        let mut left = wait;
+        while !left.is_zero() {
+            self.check()?;
+            let part = left.min(LOOK_EVERY);
+            std::thread::sleep(part);
+            left -= part;
+        }
+        self.check()
+    }
+
     /// Waits until the engine is asked to stop; returns at once if it was before. Cancel-safe, and never returns once
     /// the monitor is gone.
     pub fn until_cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
@@ -246,6 +263,19 @@ mod tests {
         let address = "127.0.0.1:7400".parse().unwrap();
         monitor.listening(address);
         assert_eq!(*heard.lock().unwrap(), Some(address));
+    }
+
+    #[test]
+    fn a_pause_ends_with_a_stop() {
+        let hour = Duration::from_secs(3600);
+        let monitor = Monitor::default();
+        std::thread::scope(|scope| {
+            let paused = scope.spawn(|| monitor.pause(hour));
+            monitor.cancel();
+            assert!(paused.join().unwrap().is_err());
+        });
+        assert!(monitor.pause(Duration::ZERO).is_err());
+        Monitor::default().pause(Duration::from_millis(1)).unwrap();
     }
 
     #[tokio::test]

@@ -194,14 +194,25 @@ impl DirPlan {
 ///
 /// A file of the source outside the size limits protects the sink's entry of that name. Nothing is deleted for missing
 /// in an incomplete listing of the source.
-pub fn plan_dir(source: &Listing, sink: &Listing, policy: Policy, spared: Spared<'_>) -> DirPlan {
+///
+/// # Errors
+/// What `go_on` returns, which is called at every entry, so that a run can be stopped while it compares a large
+/// directory.
+pub fn plan_dir<E>(
+    source: &Listing,
+    sink: &Listing,
+    policy: Policy,
+    spared: Spared<'_>,
+    mut go_on: impl FnMut() -> Result<(), E>,
+) -> Result<DirPlan, E> {
     let delete = policy.delete && source.is_complete();
     let mut plan = DirPlan::default();
     let mut here = Counted::new(source);
     let mut there = Counted::new(sink);
     loop {
+        go_on()?;
         let order = match (&here.entry, &there.entry) {
-            (None, None) => return plan,
+            (None, None) => return Ok(plan),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(a), Some(b)) => a.name.cmp(b.name),
@@ -345,7 +356,8 @@ mod tests {
     fn plan_with(source: &Listing, sink: &Listing, policy: Policy, rules: Option<&Rules>) -> DirPlan {
         let dir = RelPath::root();
         let owner = &Filter::default();
-        super::plan_dir(source, sink, policy, Spared { dir: &dir, rules, sizes: policy.sizes, owner })
+        let spared = Spared { dir: &dir, rules, sizes: policy.sizes, owner };
+        super::plan_dir(source, sink, policy, spared, || Ok::<_, ()>(())).unwrap()
     }
 
     fn meta(seconds: i64) -> Meta {

@@ -100,6 +100,11 @@ pub enum SessionError {
     Commit(#[source] io::Error),
 }
 
+/// Looks whether the run was told to stop.
+pub(crate) fn go_on(monitor: &Monitor) -> Result<(), SessionError> {
+    Ok(monitor.check().map_err(|_| TransportError::Canceled)?)
+}
+
 impl SessionError {
     /// The failure as the peer, the report and the process's exit say it.
     pub(crate) fn refusal(&self) -> Refusal {

@@ -110,8 +110,9 @@ impl Copier<'_> {
 
     /// One try; false when the file changed while it was read.
     fn attempt(&mut self, need: &Need) -> io::Result<bool> {
-        let source = self.origin.file_in(&mut self.from, need.dir.source, &need.dir.path, &need.name)?;
-        let writing = self.writing;
+        let (writing, dir) = (self.writing, &need.dir);
+        let source =
+            self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.monitor)?;
         let zeros = match writing.store {
             Store::Tree(tree) if tree.settings().holes && source.has_holes() => Zeros::Holes,
             Store::Device(device) if device.keeps_holes() => Zeros::AllHoles,

@@ -6,6 +6,7 @@ use crate::{
     entry::{Kind, Meta},
     filter::Filter,
     hash::TreeDigest,
+    monitor::Monitor,
     path::{OWN_DIR, RelPath},
     plan::{DirPlan, Policy, Spared, Step, plan_dir},
     rules::{InUse, Rules},
@@ -16,7 +17,7 @@ use crate::{
             planned::{Compared, PlannedDir, SparedEntries, path_in},
             source_tree::SourceTree,
         },
-        session_error::SessionError,
+        session_error::{SessionError, go_on},
     },
     transport::TransportError,
     tree::{
@@ -60,8 +61,13 @@ impl Visit {
 
 impl Compared {
     /// Settles hard links, when it is known which files keep their content.
-    pub(crate) fn settle(&mut self, sink: &Tree, policy: Policy) {
-        hard_links::settle(&mut self.dirs, sink, policy);
+    pub(crate) fn settle(
+        &mut self,
+        sink: &Tree,
+        policy: Policy,
+        monitor: &Monitor,
+    ) -> Result<(), SessionError> {
+        hard_links::settle(&mut self.dirs, sink, policy, monitor)
     }
 }
 
@@ -74,6 +80,7 @@ pub(crate) fn compare(
     policy: Policy,
     may_move: bool,
     owner: &Filter,
+    monitor: &Monitor,
 ) -> Result<Compared, SessionError> {
     if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
         return Ok(Compared::default());
@@ -90,7 +97,9 @@ pub(crate) fn compare(
     let level = VecDeque::from([root]);
     let (dirs, held, made) = (Vec::new(), Vec::new(), Compared::default());
     let patterns = InUse::default();
-    let mut walk = Walk { source, sink, policy, owner, level, asked: 0, dirs, moves, held, made, patterns };
+    let asked = 0;
+    let mut walk =
+        Walk { source, sink, policy, owner, monitor, level, asked, dirs, moves, held, made, patterns };
     walk.run()?;
     Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), ..walk.made })
 }
@@ -101,6 +110,7 @@ struct Walk<'a, S> {
     sink: &'a Tree,
     policy: Policy,
     owner: &'a Filter,
+    monitor: &'a Monitor,
     level: VecDeque<Visit>,
     /// How many of them have been asked for.
     asked: usize,
@@ -117,9 +127,9 @@ impl<S: SourceTree> Walk<'_, S> {
     fn run(&mut self) -> Result<(), SessionError> {
         self.run_level()?;
         if !self.held.is_empty() {
-            self.moves.look_at(&self.dirs);
+            self.moves.look_at(&self.dirs, self.monitor)?;
             for (visit, digest) in std::mem::take(&mut self.held) {
-                self.add(visit, &digest);
+                self.add(visit, &digest)?;
             }
         }
         self.run_level()
@@ -143,13 +153,14 @@ impl<S: SourceTree> Walk<'_, S> {
             let spared = visit.spared(self.policy, self.owner);
             let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
             self.made.unlinked.extend(unlinked.map(|entry| path_in(&visit.path, entry.name)));
-            let plan = plan_dir(&listed.listing, &there.listing, self.policy, spared);
+            let go_on = || go_on(self.monitor);
+            let plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
             self.descend(&visit, &listed, there, &plan)?;
             let (source, sink, meta) = (visit.source, visit.sink, visit.meta);
             let planned =
                 PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
             if !spared.is_nothing() {
-                keep(&mut self.made.kept, self.sink, &planned, spared);
+                keep(&mut self.made.kept, self.sink, &planned, spared, self.monitor)?;
             }
             self.dirs.push(planned);
         }
@@ -176,6 +187,7 @@ impl<S: SourceTree> Walk<'_, S> {
     ) -> Result<(), SessionError> {
         let mut pairs = plan.pairs.iter().peekable();
         for (index, entry) in (0..).zip(&listed.listing) {
+            go_on(self.monitor)?;
             let Some(pair) = pairs.next_if(|pair| pair.index == index) else { continue };
             let sink = pair.sink.map(|nth| there.first_child + nth);
             let digest = &listed.children[pair.source as usize];
@@ -188,48 +200,64 @@ impl<S: SourceTree> Walk<'_, S> {
             let rules = visit.rules.clone();
             let replaces = plan.step(index).is_some_and(|step| matches!(step, Step::Replace { .. }));
             let is_aside = visit.is_aside || replaces;
-            self.add(Visit { source, sink, path, meta: entry.meta, is_aside, rules }, digest);
+            self.add(Visit { source, sink, path, meta: entry.meta, is_aside, rules }, digest)?;
         }
         Ok(())
     }
 
     /// Has a directory looked into, unless it only has to be moved.
-    fn add(&mut self, visit: Visit, digest: &TreeDigest) {
+    fn add(&mut self, visit: Visit, digest: &TreeDigest) -> Result<(), SessionError> {
         if visit.sink.is_some() || visit.is_aside || !self.moves.might_have(digest) {
             self.level.push_back(visit);
         } else if !self.moves.is_ready() {
             self.held.push((visit, *digest));
-        } else if !self.moves.take(digest, &visit.path, &mut self.dirs) {
+        } else if !self.moves.take(digest, &visit.path, &mut self.dirs, self.monitor)? {
             self.level.push_back(visit);
         }
+        Ok(())
     }
 }
 
 /// Finds what stays in the directories that a plan deletes or replaces.
-fn keep(kept: &mut SparedEntries, sink: &Tree, dir: &PlannedDir, spared: Spared<'_>) {
-    let Some(id) = dir.sink else { return };
+fn keep(
+    kept: &mut SparedEntries,
+    sink: &Tree,
+    dir: &PlannedDir,
+    spared: Spared<'_>,
+    monitor: &Monitor,
+) -> Result<(), SessionError> {
+    let Some(id) = dir.sink else { return Ok(()) };
     let replaced = dir.replaced_dirs();
     let mut child = sink.dirs[id as usize].first_child;
     for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
+        go_on(monitor)?;
         let is_dir = entry.kind == Kind::Dir;
         let goes = dir.plan.deletes.binary_search(&index).is_ok() || replaced.contains(entry.name);
         if is_dir
             && goes
             && let Ok(path) = dir.path.join(entry.name)
         {
-            keep_below(kept, sink, child, &path, spared);
+            keep_below(kept, sink, (child, path), spared, monitor)?;
         }
         child += u32::from(is_dir);
     }
+    Ok(())
 }
 
-fn keep_below(kept: &mut SparedEntries, sink: &Tree, id: DirId, path: &RelPath, spared: Spared<'_>) {
-    let mut left = vec![(id, path.clone())];
+fn keep_below(
+    kept: &mut SparedEntries,
+    sink: &Tree,
+    top: (DirId, RelPath),
+    spared: Spared<'_>,
+    monitor: &Monitor,
+) -> Result<(), SessionError> {
+    let mut left = vec![top];
     while let Some((id, path)) = left.pop() {
         let spared = Spared { dir: &path, ..spared };
         let dir = &sink.dirs[id as usize];
         let mut child = dir.first_child;
         for (index, entry) in (0..).zip(&dir.listing) {
+            go_on(monitor)?;
             let is_dir = entry.kind == Kind::Dir;
             if spared.holds(&entry) {
                 kept.insert((id, index));
@@ -237,6 +265,93 @@ fn keep_below(kept: &mut SparedEntries, sink: &Tree, id: DirId, path: &RelPath, 
                 left.push((child, below));
             }
             child += u32::from(is_dir);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{
+        report::Failures,
+        root::Root,
+        scan::{ScanOptions, scan},
+    };
+
+    const ENTRIES: u64 = 4003;
+
+    /// A source at hand.
+    struct AtHand(Tree, VecDeque<DirId>);
+
+    impl SourceTree for AtHand {
+        fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+            self.1.extend(dirs);
+            Ok(())
+        }
+
+        fn next(&mut self) -> Result<Listed, SessionError> {
+            let dir = self.1.pop_front().unwrap();
+            let Dir { listing, first_child, .. } = &self.0.dirs[dir as usize];
+            let below = *first_child as usize..(*first_child + listing.dirs()) as usize;
+            let children = self.0.dirs[below].iter().map(|dir| dir.digest).collect();
+            Ok(Listed {
+                dir,
+                first_child: *first_child,
+                children,
+                listing: listing.clone(),
+                rules: Box::default(),
+            })
+        }
+    }
+
+    fn tree(of: u64) -> Tree {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, files) in [("one", of / 2), ("two", of / 4), ("three", of / 4)] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+            for n in 0..files {
+                let file = dir.path().join(folder).join(n.to_string());
+                fs::write(&file, "").unwrap();
+                fs::hard_link(&file, file.with_extension("link")).unwrap();
+            }
+        }
+        let options = ScanOptions { hard_links: true, ..ScanOptions::default() };
+        scan(&Root::open(dir.path()).unwrap(), &options, &Failures::default(), &Monitor::default()).unwrap()
+    }
+
+    /// Plans as a run does, up to the first change.
+    fn plan(source: u64, sink: u64, monitor: &Monitor) -> Result<Compared, SessionError> {
+        let (source, sink) = (tree(source), tree(sink));
+        let head = TreeHead {
+            root_meta: source.root_meta,
+            root_attrs: source.root_attrs.clone(),
+            digest: source.dirs[ROOT as usize].digest,
+            totals: source.totals,
+            owners: source.owners.most_frequent(),
+            last_run: None,
+            source: Default::default(),
+        };
+        let (mut source, policy) =
+            (AtHand(source, VecDeque::new()), Policy { delete: true, ..Policy::default() });
+        let owner = Filter::default();
+        let mut compared = compare(&mut source, &head, &sink, policy, true, &owner, monitor)?;
+        compared.settle(&sink, policy, monitor)?;
+        Ok(compared)
+    }
+
+    #[test]
+    fn a_plan_that_is_to_stop_looks_at_no_further_entry() {
+        for (source, sink) in [(2000, 2000), (2000, 0), (0, 2000)] {
+            let whole = Monitor::default();
+            plan(source, sink, &whole).unwrap();
+            assert!(whole.checks() >= ENTRIES, "{source} {sink}: {} looks", whole.checks());
+            for look in [1, 1500, whole.checks()] {
+                let stopped = Monitor::canceled_at(look);
+                assert!(plan(source, sink, &stopped).unwrap_err().is_canceled());
+                assert_eq!(stopped.checks(), look);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use contract::{RunParams, VolumeId};
 
 use crate::{
     entry::{Entry, Kind},
+    monitor::Monitor,
     path::OWN_DIR,
     plan::Step,
     session::{
@@ -13,7 +14,7 @@ use crate::{
             planned::{Compared, PlannedDir, SparedEntries, deletes_in, path_in},
             room::Room,
         },
-        session_error::SessionError,
+        session_error::{SessionError, go_on},
     },
     tree::{
         Tree,
@@ -90,18 +91,19 @@ pub(crate) fn check(
     planned: &Compared,
     room: Option<&Room>,
     failed: u64,
+    monitor: &Monitor,
 ) -> Result<Vec<String>, SessionError> {
     let deletes = failed == 0 || params.delete_anyway;
     let refused = [
-        other_job(params, sink, planned),
-        wrong_direction(params, head, sink, planned),
+        other_job(params, sink, planned, monitor)?,
+        wrong_direction(params, head, sink, planned, monitor)?,
         no_room(params, head, sink, planned, room.filter(|_| !planned.dirs.is_empty()), deletes),
     ];
     let mut notes = Vec::new();
     if head.last_run.is_some() {
         notes.push("the source has a folder .volferry: it is itself a destination of runs".to_owned());
     }
-    notes.extend(check_deletes(params, &head.totals, sink, planned)?);
+    notes.extend(check_deletes(params, &head.totals, sink, planned, monitor)?);
     for refused in refused.into_iter().flatten() {
         notes.extend(refused.unless(params.force)?);
     }
@@ -109,19 +111,29 @@ pub(crate) fn check(
 }
 
 /// A folder below the root that has a folder of Volferry's own is another job's destination.
-fn other_job(params: &RunParams, sink: &Tree, planned: &Compared) -> Option<Refused> {
-    let path = planned.dirs.iter().filter(|_| params.delete).find_map(|dir| {
-        let (name, _) = dir.gone_dirs(sink).into_iter().find(|(name, id)| has_own_dir(sink, name, *id))?;
-        Some(if name == OWN_DIR { dir.path.clone() } else { path_in(&dir.path, name) })
-    })?;
-    Some(Refused {
+fn other_job(
+    params: &RunParams,
+    sink: &Tree,
+    planned: &Compared,
+    monitor: &Monitor,
+) -> Result<Option<Refused>, SessionError> {
+    let mut found = None;
+    for dir in planned.dirs.iter().filter(|_| params.delete) {
+        for (name, id) in dir.gone_dirs(sink) {
+            go_on(monitor)?;
+            if found.is_none() && has_own_dir(sink, name, id) {
+                found = Some(if name == OWN_DIR { dir.path.clone() } else { path_in(&dir.path, name) });
+            }
+        }
+    }
+    Ok(found.map(|path| Refused {
         reason: "OtherJobsDestination",
         problem: format!(
             "the run would delete or replace the folder {path}, or what Volferry keeps in it, and another job writes there: it holds a \
              folder .volferry"
         ),
         remedy: "choose another destination, exclude the folder, or remove its .volferry if no job uses it any more",
-    })
+    }))
 }
 
 /// Whether a directory that goes is Volferry's own folder of a destination, or holds one.
@@ -139,18 +151,29 @@ fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
 
 /// A source that is a destination itself has nothing newer than its last run, but for what somebody changed there. So files that are newer
 /// than all of that were made where the run would delete or replace them.
-fn wrong_direction(params: &RunParams, head: &TreeHead, sink: &Tree, planned: &Compared) -> Option<Refused> {
-    let newest = head.last_run.filter(|_| params.delete)?.max(head.totals.newest);
+fn wrong_direction(
+    params: &RunParams,
+    head: &TreeHead,
+    sink: &Tree,
+    planned: &Compared,
+    monitor: &Monitor,
+) -> Result<Option<Refused>, SessionError> {
+    let Some(last_run) = head.last_run.filter(|_| params.delete) else { return Ok(None) };
+    let newest = last_run.max(head.totals.newest);
     let is_newer = |entry: &Entry<'_>| matches!(entry.kind, Kind::File { .. }) && entry.meta.mtime > newest;
-    let newer: usize = planned.dirs.iter().map(|dir| newer_files(dir, sink, &planned.kept, is_newer)).sum();
-    (newer > 0).then(|| Refused {
+    let mut newer = 0;
+    for dir in &planned.dirs {
+        go_on(monitor)?;
+        newer += newer_files(dir, sink, &planned.kept, is_newer);
+    }
+    Ok((newer > 0).then(|| Refused {
         reason: "WrongDirection",
         problem: format!(
             "the source is itself a destination of runs, and {newer} files that the run would delete or replace are newer than \
              anything in it"
         ),
         remedy: "see that source and destination are not the wrong way round",
-    })
+    }))
 }
 
 /// How many files that are newer a plan deletes or replaces.
@@ -201,11 +224,13 @@ fn check_deletes(
     source: &Totals,
     sink: &Tree,
     planned: &Compared,
+    monitor: &Monitor,
 ) -> Result<Vec<String>, SessionError> {
-    let deletes: u64 = match params.delete {
-        true => planned.dirs.iter().map(|dir| deletes_in(dir, sink, &planned.kept)).sum(),
-        false => 0,
-    };
+    let mut deletes = 0;
+    for dir in planned.dirs.iter().filter(|_| params.delete) {
+        go_on(monitor)?;
+        deletes += deletes_in(dir, sink, &planned.kept);
+    }
     let entries = sink.totals.entries;
     let exceeds = |limit: &u64| deletes * 100 > limit * entries;
     if deletes == 0 {
@@ -313,7 +338,7 @@ mod tests {
         let params = RunParams { delete: true, ..params.clone() };
         let source = Totals { entries, ..Totals::default() };
         let planned = Compared { dirs: vec![planned], kept, ..Compared::default() };
-        reason(super::check_deletes(&params, &source, &sink(), &planned))
+        reason(super::check_deletes(&params, &source, &sink(), &planned, &Monitor::default()))
     }
 
     fn reason(result: Result<Vec<String>, SessionError>) -> Result<usize, &'static str> {

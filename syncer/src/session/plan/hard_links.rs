@@ -9,9 +9,13 @@ use std::collections::HashMap;
 use crate::{
     entry::{Entry, Kind, Meta},
     links::{Group, Place, dir_paths, parents},
+    monitor::Monitor,
     path::RelPath,
     plan::{Content, DirPlan, Policy, Step, step},
-    session::plan::planned::PlannedDir,
+    session::{
+        plan::planned::PlannedDir,
+        session_error::{SessionError, go_on},
+    },
     tree::{
         Tree,
         dir::{DirId, ROOT},
@@ -21,20 +25,29 @@ use crate::{
 /// The number of a directory of the source that was not asked for, because it is like the sink's.
 const UNASKED: DirId = DirId::MAX;
 
+/// What the source has of the name of one of the sink's entries, and the place of that.
+type Met<'a> = (Option<(u32, Entry<'a>)>, u32);
+
 /// Settles the hard links of a plan.
-pub(crate) fn settle(planned: &mut Vec<PlannedDir>, sink: &Tree, policy: Policy) {
+pub(crate) fn settle(
+    planned: &mut Vec<PlannedDir>,
+    sink: &Tree,
+    policy: Policy,
+    monitor: &Monitor,
+) -> Result<(), SessionError> {
     if planned.is_empty() || sink.groups.is_empty() {
-        return;
+        return Ok(());
     }
-    let mut links = Links::new(planned, sink);
-    links.claim_by_leaders(planned);
-    links.claim_by_others(planned, policy);
-    links.follow(planned);
-    links.follow_elsewhere(planned);
+    let mut links = Links::new(planned, sink, monitor);
+    links.claim_by_leaders(planned)?;
+    links.claim_by_others(planned, policy)?;
+    links.follow(planned)?;
+    links.follow_elsewhere(planned)
 }
 
 struct Links<'a> {
     sink: &'a Tree,
+    monitor: &'a Monitor,
     parents: Vec<DirId>,
     /// Planned directories by their number at the sink.
     planned: HashMap<DirId, usize>,
@@ -45,12 +58,13 @@ struct Links<'a> {
 }
 
 impl<'a> Links<'a> {
-    fn new(planned: &[PlannedDir], sink: &'a Tree) -> Self {
+    fn new(planned: &[PlannedDir], sink: &'a Tree, monitor: &'a Monitor) -> Self {
         let by_sink = planned.iter().zip(0..).filter_map(|(dir, at)| Some((dir.sink?, at))).collect();
         let places =
             |(number, group): (usize, &'a Group)| group.members.iter().map(move |place| (*place, number));
         Self {
             sink,
+            monitor,
             parents: parents(&sink.dirs),
             planned: by_sink,
             groups: sink.groups.iter().enumerate().flat_map(places).collect(),
@@ -59,10 +73,11 @@ impl<'a> Links<'a> {
     }
 
     /// Leaders that keep their content keep their files.
-    fn claim_by_leaders(&mut self, planned: &[PlannedDir]) {
+    fn claim_by_leaders(&mut self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         let mut kept = vec![false; self.claims.len()];
         let mut looked_at: HashMap<usize, Vec<u32>> = HashMap::new();
         for (group, kept) in self.sink.groups.iter().zip(&mut kept) {
+            go_on(self.monitor)?;
             let Some(place) = group.members.first() else { continue };
             match self.planned.get(&place.dir) {
                 Some(&at) => looked_at.entry(at).or_default().push(place.index),
@@ -73,7 +88,7 @@ impl<'a> Links<'a> {
             indices.sort_unstable();
             let dir = &planned[at];
             let Some(id) = dir.sink else { continue };
-            for (source, index) in self.met(dir) {
+            for (source, index) in self.met(dir)? {
                 let keeps = source.is_some_and(|(source, entry)| {
                     !matches!(entry.kind, Kind::HardLink { .. }) && keeps_content(&dir.plan, source)
                 });
@@ -87,18 +102,19 @@ impl<'a> Links<'a> {
         for ((claim, group), kept) in self.claims.iter_mut().zip(&self.sink.groups).zip(kept) {
             *claim = kept.then(|| group.leader.clone());
         }
+        Ok(())
     }
 
     /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from its leader. Where
     /// metadata does not tell, it goes.
-    fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) {
+    fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) -> Result<(), SessionError> {
         if policy.content != Content::Trusted {
-            return;
+            return Ok(());
         }
         for dir in planned {
             let Some(id) = dir.sink else { continue };
             let mut settled = Vec::new();
-            for (source, index) in self.met(dir) {
+            for (source, index) in self.met(dir)? {
                 let Some((at, entry)) = source else { continue };
                 let Some(&group) = self.groups.get(&Place { dir: id, index }) else { continue };
                 let is_follower = self.sink.groups[group].members.first() != Some(&Place { dir: id, index });
@@ -117,14 +133,15 @@ impl<'a> Links<'a> {
             }
             settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
         }
+        Ok(())
     }
 
     /// The links of planned directories: those that lead where they shall need nothing, all others are made.
-    fn follow(&self, planned: &mut [PlannedDir]) {
+    fn follow(&self, planned: &mut [PlannedDir]) -> Result<(), SessionError> {
         for dir in planned {
             let Some(id) = dir.sink else { continue };
             let mut settled = Vec::new();
-            for (source, index) in self.met(dir) {
+            for (source, index) in self.met(dir)? {
                 let Some((at, Entry { kind: Kind::HardLink { to }, .. })) = source else { continue };
                 let Some(&group) = self.groups.get(&Place { dir: id, index }) else { continue };
                 let in_place = self.claims[group].as_ref().is_some_and(|path| path.as_bytes() == to);
@@ -132,12 +149,14 @@ impl<'a> Links<'a> {
             }
             settled.into_iter().for_each(|(at, left)| dir.plan.set_step(at, left));
         }
+        Ok(())
     }
 
     /// Links in directories that are like the source's, to files that are replaced.
-    fn follow_elsewhere(&self, planned: &mut Vec<PlannedDir>) {
+    fn follow_elsewhere(&self, planned: &mut Vec<PlannedDir>) -> Result<(), SessionError> {
         let mut relinked: HashMap<DirId, Vec<u32>> = HashMap::new();
         for (group, claim) in self.sink.groups.iter().zip(&self.claims) {
+            go_on(self.monitor)?;
             if claim.as_ref() == Some(&group.leader) {
                 continue;
             }
@@ -164,21 +183,23 @@ impl<'a> Links<'a> {
                 plan: DirPlan { steps, ..DirPlan::default() },
             });
         }
+        Ok(())
     }
 
     /// The entries of the sink's directory that are in a group or may be, each with what the source has of its name.
-    fn met<'b>(&self, dir: &'b PlannedDir) -> Vec<(Option<(u32, Entry<'b>)>, u32)> {
-        let Some(id) = dir.sink else { return Vec::new() };
+    fn met<'b>(&self, dir: &'b PlannedDir) -> Result<Vec<Met<'b>>, SessionError> {
+        let Some(id) = dir.sink else { return Ok(Vec::new()) };
         let mut source = (0..).zip(&dir.listing).peekable();
         let mut met = Vec::new();
         for (index, there) in (0..).zip(&self.sink.dirs[id as usize].listing) {
+            go_on(self.monitor)?;
             while source.next_if(|(_, entry)| entry.name < there.name).is_some() {}
             let same = source.next_if(|(_, entry)| entry.name == there.name);
             if self.groups.contains_key(&Place { dir: id, index }) {
                 met.push((same, index));
             }
         }
-        met
+        Ok(met)
     }
 
     /// Whether a directory that was not planned is like one of the source's, and not in one that is to go or is none of the source's.

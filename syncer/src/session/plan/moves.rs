@@ -10,9 +10,13 @@ use std::collections::{HashMap, HashSet};
 use crate::{
     entry::Kind,
     hash::TreeDigest,
+    monitor::Monitor,
     path::RelPath,
     plan::Policy,
-    session::plan::planned::{MovedDir, PlannedDir},
+    session::{
+        plan::planned::{MovedDir, PlannedDir},
+        session_error::{SessionError, go_on},
+    },
     tree::{Tree, dir::DirId},
 };
 
@@ -62,35 +66,42 @@ impl<'a> Moves<'a> {
     }
 
     /// Takes note of what goes.
-    pub(crate) fn look_at(&mut self, planned: &[PlannedDir]) {
+    pub(crate) fn look_at(&mut self, planned: &[PlannedDir], monitor: &Monitor) -> Result<(), SessionError> {
         let gone = self.gone.insert(HashMap::new());
         for (parent, dir) in planned.iter().enumerate() {
             let Some(there) = dir.sink.map(|id| &self.sink.dirs[id as usize]) else { continue };
             let deletes: HashSet<u32> = dir.plan.deletes.iter().copied().collect();
             let dirs = (0..).zip(&there.listing).filter(|(_, entry)| entry.kind == Kind::Dir);
             for ((index, entry), id) in dirs.zip(there.first_child..) {
+                go_on(monitor)?;
                 let digest = self.sink.dirs[id as usize].digest.entries;
                 if let (true, Ok(path)) = (deletes.contains(&index), dir.path.join(entry.name)) {
                     gone.insert(digest, RemovedDir { id, path, parent, index });
                 }
             }
         }
+        Ok(())
     }
 
     /// Has the directory that goes and looks like this one moved to `path`; false where there is none. Nothing of it is deleted then.
-    pub(crate) fn take(&mut self, digest: &TreeDigest, path: &RelPath, planned: &mut [PlannedDir]) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        digest: &TreeDigest,
+        path: &RelPath,
+        planned: &mut [PlannedDir],
+        monitor: &Monitor,
+    ) -> Result<bool, SessionError> {
         let (sink, policy) = (self.sink, self.policy);
-        let Some(gone) = self.gone.as_mut() else { return false };
-        let Some(found) = gone.remove(&digest.entries) else { return false };
+        let Some(gone) = self.gone.as_mut() else { return Ok(false) };
+        let Some(found) = gone.remove(&digest.entries) else { return Ok(false) };
         let same = policy.same(digest, &sink.dirs[found.id as usize].digest);
-        let Some(moved) = told_by_times(sink, &self.linked, found.id, found.path).filter(|_| same) else {
-            return false;
-        };
+        let told = told_by_times(sink, &self.linked, found.id, found.path, monitor)?;
+        let Some(moved) = told.filter(|_| same) else { return Ok(false) };
         let plan = &mut planned[found.parent].plan;
         plan.deletes.retain(|&index| index != found.index);
         plan.moved.push(found.index);
         self.made.insert(path.clone(), moved);
-        true
+        Ok(true)
     }
 
     /// The directories that are moved, by where they go.
@@ -100,23 +111,30 @@ impl<'a> Moves<'a> {
 }
 
 /// The directory, if the times of all files in it and below are such as only a clock gives, and all of it was seen.
-fn told_by_times(tree: &Tree, linked: &HashSet<DirId>, id: DirId, from: RelPath) -> Option<MovedDir> {
+fn told_by_times(
+    tree: &Tree,
+    linked: &HashSet<DirId>,
+    id: DirId,
+    from: RelPath,
+    monitor: &Monitor,
+) -> Result<Option<MovedDir>, SessionError> {
     let mut moved = MovedDir { from, entries: 0, bytes: 0 };
     let mut left = vec![id];
     while let Some(id) = left.pop() {
         let dir = &tree.dirs[id as usize];
         for entry in &dir.listing {
+            go_on(monitor)?;
             let size = if let Kind::File { size } = entry.kind { size } else { 0 };
             if size > 0 && entry.meta.mtime.nanos == 0 {
-                return None;
+                return Ok(None);
             }
             moved.bytes += size;
         }
         moved.entries += dir.listing.len() as u64;
         left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
         if !dir.listing.is_complete() || linked.contains(&id) {
-            return None;
+            return Ok(None);
         }
     }
-    Some(moved)
+    Ok(Some(moved))
 }

@@ -207,7 +207,7 @@ impl HashWork<'_> {
     }
 
     fn open(&self, listed: &HashRequest, dir: &mut LastDir) -> Result<OpenFile, Hashed> {
-        let opened = self.origin.file_in(dir, listed.id, &listed.dir, &listed.name);
+        let opened = self.origin.file_in(dir, listed.id, &listed.dir, &listed.name, self.monitor);
         let file = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Hashed::Changed,
             _ => failed(&error),

@@ -43,7 +43,7 @@ pub(crate) fn sample_files(
     let next = AtomicUsize::new(0);
     let work = || {
         let mut reader =
-            SampleReader { origin, files, dir: LastDir::default(), open: None, buffer: Vec::new() };
+            SampleReader { origin, files, monitor, dir: LastDir::default(), open: None, buffer: Vec::new() };
         while let Some(job) = spans.chunks(SPANS_PER_JOB).nth(next.fetch_add(1, Relaxed))
             && !monitor.cancelled()
         {
@@ -87,6 +87,7 @@ fn once_each(features: Mutex<Vec<u64>>) -> Vec<u64> {
 struct SampleReader<'a> {
     origin: Origin<'a>,
     files: &'a [HashRequest],
+    monitor: &'a Monitor,
     dir: LastDir,
     /// The file that was read last.
     open: Option<(usize, SourceFile)>,
@@ -99,7 +100,7 @@ impl SampleReader<'_> {
             Some((_, file)) => file,
             None => {
                 let HashRequest { id, dir, name, .. } = &self.files[nth];
-                self.origin.file_in(&mut self.dir, *id, dir, name)?
+                self.origin.file_in(&mut self.dir, *id, dir, name, self.monitor)?
             }
         };
         let len = SPAN_BYTES.min(file.len().saturating_sub(offset));

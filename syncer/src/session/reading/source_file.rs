@@ -17,6 +17,7 @@ use crate::{
     attrs::{AttrsBuf, Classes},
     device::{Opened, Part},
     entry::{Meta, Owner, Time},
+    monitor::Monitor,
     path::RelPath,
     root::Root,
     scan,
@@ -90,8 +91,8 @@ impl<'a> Origin<'a> {
     }
 
     /// Opens the file `name` of the directory `path`.
-    pub(crate) fn file(self, path: &RelPath, name: &[u8]) -> io::Result<SourceFile> {
-        self.file_in(&mut LastDir::default(), 0, path, name)
+    pub(crate) fn file(self, path: &RelPath, name: &[u8], monitor: &Monitor) -> io::Result<SourceFile> {
+        self.file_in(&mut LastDir::default(), 0, path, name, monitor)
     }
 
     /// The same, of the directory of this number, which is kept open in `dir`.
@@ -101,10 +102,11 @@ impl<'a> Origin<'a> {
         id: DirId,
         path: &RelPath,
         name: &[u8],
+        monitor: &Monitor,
     ) -> io::Result<SourceFile> {
         match self {
-            Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name),
-            Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own),
+            Self::Tree(root) => SourceFile::open(dir.open(root, id, path)?, name, monitor),
+            Self::File(root, own) => SourceFile::open(dir.open(root, id, path)?, own, monitor),
             Self::Device(device) => SourceFile::part(device, name),
             Self::Stored(stored) => stored.open(id, name),
         }
@@ -185,9 +187,9 @@ impl SourceFile {
     ///
     /// # Errors
     /// Also when it is not a regular file any more.
-    pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
+    pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8], monitor: &Monitor) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
-        let stat = settled(&fd)?;
+        let stat = settled(&fd, monitor)?;
         Ok(Self { fd, stat, of: Of::Itself })
     }
 
@@ -285,14 +287,14 @@ const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICK: Duration = Duration::from_secs(2);
 
 /// Looks at an open file that has to be a regular one, when its time is past: what changes it from now on gives it another time, by which the next run sees
-/// it. A file that was changed within the present tick of the clock is waited for.
-pub(crate) fn settled(fd: impl AsFd) -> io::Result<Stat> {
+/// it. A file that was changed within the present tick of the clock is waited for, but not beyond a stop.
+pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
     loop {
         let stat = regular(&fd)?;
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let now = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
         match until_past(modified(&stat), changed(&stat), now) {
-            Some(wait) => std::thread::sleep(wait),
+            Some(wait) => monitor.pause(wait)?,
             None => return Ok(stat),
         }
     }

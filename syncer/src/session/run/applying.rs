@@ -58,7 +58,7 @@ impl Applying<'_> {
         let Self { context, params, head, plan, shards, room, keeps_root } = *self;
         let Planned { compared, sink } = plan;
         let failed = context.failures.count();
-        let mut notes = guard::check(params, head, sink, compared, room, failed)?;
+        let mut notes = guard::check(params, head, sink, compared, room, failed, context.monitor)?;
         let leads = context.destination.own().leads();
         if leads {
             count_owners(context.destination.settings(), head, sink, context.counters);

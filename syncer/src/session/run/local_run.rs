@@ -142,7 +142,7 @@ pub(crate) fn bring<T: SourceTree>(
     let monitor = watch.monitor();
     watch.enter(Phase::Plan);
     let (policy, may_move) = (policy::policy(params, destination.settings()), policy::may_move(params));
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move, &Filter::default())?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move, &Filter::default(), monitor)?;
     watch.enter(Phase::Delta);
     let mut hashes = LocalHashes { origin, monitor };
     let changed = match destination.root() {
@@ -152,7 +152,7 @@ pub(crate) fn bring<T: SourceTree>(
         }
         None => 0,
     };
-    compared.settle(&sink, policy);
+    compared.settle(&sink, policy, monitor)?;
     notes.extend(ready(&compared, destination.root())?);
     let plan = Planned { compared, sink };
     let counters = Counters::default();
@@ -160,7 +160,7 @@ pub(crate) fn bring<T: SourceTree>(
         Target::Change(destination) => destination,
         Target::Look(looked) => {
             let (looked, counters) = (&looked, &counters);
-            let rehearsal = DryRun { params, head: &head, destination: looked, failures, counters };
+            let rehearsal = DryRun { params, head: &head, destination: looked, failures, counters, monitor };
             notes.extend(rehearsal.tell(&plan, changed, &mut |actions| {
                 actions.iter().for_each(|action| monitor.planned(action));
                 monitor.check().map_err(|_| TransportError::Canceled)

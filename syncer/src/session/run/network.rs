@@ -91,12 +91,13 @@ pub(crate) fn run(
 
     watch.enter(Phase::Plan);
     let (policy, may_move) = (policy(&params, destination.settings()), may_move(&params));
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move, &owners_filter(&params)?)?;
+    let mut compared =
+        compare(&mut source, &head, &sink, policy, may_move, &owners_filter(&params)?, watch.monitor())?;
     report_unlinked(&compared, &failures);
     watch.enter(Phase::Delta);
     let checker = checker(Origin::Tree(destination.root()), &failures, watch.monitor());
     checker.check(&mut compared.dirs, &mut RemoteHashes(control), Some(Step::Update))?;
-    compared.settle(&sink, policy);
+    compared.settle(&sink, policy, watch.monitor())?;
     let plan = Planned { compared, sink };
     let counters = Counters::default();
     let context = Context {
@@ -112,7 +113,7 @@ pub(crate) fn run(
     let room = room.as_ref();
     let applying = Applying { context, params: &params, head: &head, plan: &plan, shards, room, keeps_root };
     let applied = applying.apply(watch, &mut |executor| {
-        let unlike = executor.unlike_any(&plan.compared.dirs);
+        let unlike = executor.unlike_any(&plan.compared.dirs)?;
         executor.make_from(similar::look(destination.root(), &plan.sink, unlike, control, context.monitor)?);
         if fetch::run(context.into(), peer, |fetch| executor.transfer(&plan.compared.dirs, fetch))? {
             done = expect_done(control)?;
@@ -193,7 +194,7 @@ fn rehearse(
     watch.enter(Phase::Plan);
     let policy = policy(params, looked.settings);
     let owner = owners_filter(params)?;
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move(params), &owner)?;
+    let mut compared = compare(&mut source, &head, &sink, policy, may_move(params), &owner, watch.monitor())?;
     report_unlinked(&compared, &failures);
     watch.enter(Phase::Delta);
     let changed = match looked.root() {
@@ -203,11 +204,17 @@ fn rehearse(
         }
         None => 0,
     };
-    compared.settle(&sink, policy);
+    compared.settle(&sink, policy, watch.monitor())?;
     let plan = Planned { compared, sink };
     let counters = Counters::default();
-    let rehearsal =
-        DryRun { params, head: &head, destination: &looked, failures: &failures, counters: &counters };
+    let rehearsal = DryRun {
+        params,
+        head: &head,
+        destination: &looked,
+        failures: &failures,
+        counters: &counters,
+        monitor: watch.monitor(),
+    };
     notes.extend(
         rehearsal
             .tell(&plan, changed, &mut |actions| tell_planned(control, params, watch.monitor(), actions))?,

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use crate::{
     apply::{ApplyError, Candidate, Settings, visible_attrs},
     entry::{Entry, Kind},
+    monitor::Monitor,
     path::RelPath,
     plan::Step,
     report::{Counters, Failures},
@@ -85,6 +86,7 @@ pub(crate) struct DryRun<'a> {
     pub destination: &'a DryDestination,
     pub failures: &'a Failures,
     pub counters: &'a Counters,
+    pub monitor: &'a Monitor,
 }
 
 impl DryRun<'_> {
@@ -138,7 +140,15 @@ impl DryRun<'_> {
 
     /// Has the guards judge the plan, with so many entries that could not be listed or read.
     fn judge(&self, Planned { compared, sink }: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
-        guard::check(self.params, self.head, sink, compared, self.destination.room.as_ref(), known)
+        guard::check(
+            self.params,
+            self.head,
+            sink,
+            compared,
+            self.destination.room.as_ref(),
+            known,
+            self.monitor,
+        )
     }
 
     /// Takes as failures the folders that something else cannot replace, because not all in them may be deleted.

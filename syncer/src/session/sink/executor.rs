@@ -32,10 +32,9 @@ use crate::{
             policy::same_meta,
             similar::few,
         },
-        session_error::SessionError,
+        session_error::{SessionError, go_on},
         sink::{context::Context, owner_change::OwnerChange},
     },
-    transport::TransportError,
     tree::{Tree, dir::DirId},
 };
 
@@ -192,7 +191,7 @@ impl<'a> Executor<'a> {
 
     /// Looks whether the run was told to stop.
     fn check(&self) -> Result<(), SessionError> {
-        Ok(self.context.monitor.check().map_err(|_| TransportError::Canceled)?)
+        go_on(self.context.monitor)
     }
 
     /// Makes and moves directories, and nothing else: the first part of a run that several processes share.
@@ -265,11 +264,15 @@ impl<'a> Executor<'a> {
     }
 
     /// The new files that no file of the destination is like in name or time, and that are large enough to look further.
-    pub(crate) fn unlike_any<'p>(&mut self, planned: &'p [PlannedDir]) -> Vec<NewFile<'p>> {
+    pub(crate) fn unlike_any<'p>(
+        &mut self,
+        planned: &'p [PlannedDir],
+    ) -> Result<Vec<NewFile<'p>>, SessionError> {
         let mut unlike = Vec::new();
         for dir in self.mine(planned) {
             let mut steps = dir.plan.steps.iter().peekable();
             for (index, entry) in (0..).zip(&dir.listing) {
+                self.check()?;
                 let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
                 if let (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) =
                     (step, entry.kind)
@@ -284,7 +287,7 @@ impl<'a> Executor<'a> {
                 }
             }
         }
-        unlike
+        Ok(unlike)
     }
 
     /// Has new files made from what is like them.

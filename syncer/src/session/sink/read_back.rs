@@ -48,12 +48,13 @@ impl Verifier<'_> {
         let sink =
             scan_tree(self.subject, self.root, self.params, Side::Sink, None, self.failures, self.monitor)?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
-        let mut compared = compare(source, head, &sink, policy, false, &owners_filter(self.params)?)?;
+        let mut compared =
+            compare(source, head, &sink, policy, false, &owners_filter(self.params)?, self.monitor)?;
         let shard = self.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let changed = self.checker().check(&mut compared.dirs, hashes, None)?;
         // Links may be between directories of any shards.
-        compared.settle(&sink, policy);
+        compared.settle(&sink, policy, self.monitor)?;
         compared.dirs.retain(|dir| verifies(shard, dir));
         let differences = report(&compared, &sink, self.failures);
         let entries = match shard {

@@ -43,7 +43,7 @@ impl SendWorker<'_> {
             }
             Err(error) => {
                 tracing::debug!(%dir, %error, "a file is sent whole");
-                self.help(Arc::new(Large::instead_of_chunks(self.origin, dir, file.clone())))
+                self.help(Arc::new(Large::instead_of_chunks(self.origin, dir, file.clone(), self.monitor)))
             }
         }
     }
@@ -58,7 +58,7 @@ impl SendWorker<'_> {
             Ok(basis) => basis,
             Err(error) => return Ok(Err(io::Error::other(error))),
         };
-        let opened = match self.origin.file(dir, &file.name) {
+        let opened = match self.origin.file(dir, &file.name, self.monitor) {
             Ok(opened) if opened.is_part() => {
                 return Ok(Err(io::Error::other("nothing moves within a device")));
             }

@@ -136,7 +136,7 @@ impl<'scope> Feed<'scope> {
             let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
             let size = file.size;
             if size > MAX_PACKED_BYTES || self.origin.is_device() {
-                self.send_large(&Arc::new(Large::begin(self.origin, &path, file, None)))?;
+                self.send_large(&Arc::new(Large::begin(self.origin, &path, file, None, self.monitor)))?;
                 continue;
             }
             bytes += size;
@@ -160,7 +160,7 @@ impl<'scope> Feed<'scope> {
             (Some(large), Basis::Granules(more)) => large.learn(more).then_some(large).ok_or(OUT_OF_ORDER)?,
             (None, Basis::Granules(first)) if first.start() == 0 => {
                 let (path, file) = self.find(need, dir, index)?;
-                Arc::new(Large::begin(self.origin, &path, file, Some(first)))
+                Arc::new(Large::begin(self.origin, &path, file, Some(first), self.monitor))
             }
             (None, Basis::Chunks(list)) => {
                 let (path, file) = self.find(need, dir, index)?;

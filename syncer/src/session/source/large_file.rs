@@ -18,6 +18,7 @@ use crate::{
     buffers,
     delta::granules::Granules,
     hash::{BlockHash, BlockHashes, block_bytes, granule_value, is_one_block},
+    monitor::Monitor,
     path::RelPath,
     session::{
         reading::{
@@ -54,7 +55,7 @@ impl SendWorker<'_> {
                         self.monitor.add_files(self.origin.files(1));
                         self.send(frame)?;
                     }
-                    Ended::Changed => large = Arc::new(large.again(self.origin)),
+                    Ended::Changed => large = Arc::new(large.again(self.origin, self.monitor)),
                 }
             }
         }
@@ -125,8 +126,9 @@ impl Large {
         dir: &RelPath,
         file: RequestedFile,
         basis: Option<Granules>,
+        monitor: &Monitor,
     ) -> Self {
-        let opened = origin.file(dir, &file.name);
+        let opened = origin.file(dir, &file.name, monitor);
         let len = opened.as_ref().map_or(0, SourceFile::len);
         Self {
             path: dir.clone(),
@@ -145,12 +147,18 @@ impl Large {
     }
 
     /// A file that was begun in chunks, from its start.
-    pub(crate) fn instead_of_chunks(origin: Origin<'_>, dir: &RelPath, file: RequestedFile) -> Self {
-        Self { attempt: 1, ..Self::begin(origin, dir, file, None) }
+    pub(crate) fn instead_of_chunks(
+        origin: Origin<'_>,
+        dir: &RelPath,
+        file: RequestedFile,
+        monitor: &Monitor,
+    ) -> Self {
+        Self { attempt: 1, ..Self::begin(origin, dir, file, None, monitor) }
     }
 
-    fn again(&self, origin: Origin<'_>) -> Self {
-        Self { attempt: self.attempt + 1, ..Self::begin(origin, &self.path, self.file.clone(), None) }
+    fn again(&self, origin: Origin<'_>, monitor: &Monitor) -> Self {
+        let begun = Self::begin(origin, &self.path, self.file.clone(), None, monitor);
+        Self { attempt: self.attempt + 1, ..begun }
     }
 
     /// Takes more of what the sink has; false if it does not follow on what was said before.

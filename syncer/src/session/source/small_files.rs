@@ -29,7 +29,13 @@ impl SendWorker<'_> {
                     self.monitor.add_bytes(file.size);
                 }
                 Ok(SmallRead::Large) => {
-                    self.help(Arc::new(Large::begin(self.origin, &batch.path, file.clone(), None)))?;
+                    self.help(Arc::new(Large::begin(
+                        self.origin,
+                        &batch.path,
+                        file.clone(),
+                        None,
+                        self.monitor,
+                    )))?;
                 }
                 Err(error) => pack.push_failed(file.need, "read", &error.to_string()),
             }
@@ -50,7 +56,7 @@ impl SendWorker<'_> {
         let fd = open_nonblocking(dir, &file.name)?;
         let holes = self.holes;
         for _ in 0..MAX_ATTEMPTS {
-            let before = settled(&fd)?;
+            let before = settled(&fd, self.monitor)?;
             let size = before.st_size as u64;
             if size > MAX_PACKED_BYTES {
                 return Ok(SmallRead::Large);
