@@ -17,7 +17,7 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-const EPOCH: &[u8] = b"epoch";
+pub(super) const EPOCH: &[u8] = b"epoch";
 
 /// How old a look at the stamp may be when something is changed. A look costs two microseconds on a local volume and a round trip on a
 /// network's.

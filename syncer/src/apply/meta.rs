@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid},
+    fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid},
     io::Errno,
 };
 
@@ -17,7 +17,7 @@ use crate::{
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
     root::Root,
-    stat::modified,
+    stat::{changed, modified},
 };
 
 /// `CAP_CHOWN` in the capability masks of `/proc/self/status` (`linux/capability.h`).
@@ -100,14 +100,13 @@ pub(super) fn unlock_file(root: &Root, path: &RelPath, inode: u64) -> io::Result
 /// the plan saw it ([`check_seen`]).
 pub(super) fn set_entry(
     settings: Settings,
-    user: u32,
+    since: Since,
     dir: BorrowedFd<'_>,
     entry: &Entry<'_>,
-    seen: Option<Time>,
     with_attrs: bool,
 ) -> io::Result<()> {
     let held = hold(dir, entry.name)?;
-    check_seen(settings, user, held.as_fd(), entry, seen)?;
+    check_seen(settings, since, held.as_fd(), entry)?;
     if settings.owners {
         let (user, group) = ids(entry.meta.owner);
         rustix::fs::chownat(&held, c"", user, group, AtFlags::EMPTY_PATH)?;
@@ -125,15 +124,36 @@ pub(super) fn set_entry(
     Ok(())
 }
 
+/// What a file is known by whose metadata is set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Since {
+    /// The user of this process.
+    pub user: u32,
+    /// The file's modification time in the scan.
+    pub seen: Option<Time>,
+    /// When the volume was opened, by its own clock.
+    pub opened: Time,
+}
+
+/// Whether a file gets another owner, set-id bits or capabilities, and may be another than the scan saw. Whatever is
+/// changed, renamed or linked since then has a later change time, and its directory is known by its inode.
+pub(super) fn is_unseen(settings: Settings, entry: &Entry<'_>, stat: &Stat, opened: Time) -> bool {
+    let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &meta_of(stat));
+    grants && changed(stat) >= opened
+}
+
+fn meta_of(stat: &Stat) -> Meta {
+    Meta {
+        mode: (stat.st_mode & 0o7777) as u16,
+        mtime: modified(stat),
+        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
+    }
+}
+
 /// Checks that what is held is what the plan compared: of the kind of `entry`, and a file of its length and the time that was `seen`. One that gets
-/// another owner, set-id bits or capabilities has to be of this process's `user`, and nobody else's to write to.
-fn check_seen(
-    settings: Settings,
-    user: u32,
-    held: BorrowedFd<'_>,
-    entry: &Entry<'_>,
-    seen: Option<Time>,
-) -> io::Result<()> {
+/// another owner, set-id bits or capabilities has to be of this process's user, nobody else's to write to, and as the scan saw it ([`is_unseen`]).
+fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+    let Since { user, seen, opened } = since;
     let stat = rustix::fs::fstat(held)?;
     let is_as_seen = match (entry.kind, FileType::from_raw_mode(stat.st_mode)) {
         (Kind::File { size }, FileType::RegularFile) => {
@@ -145,13 +165,10 @@ fn check_seen(
         | (Kind::BlockDevice { .. }, FileType::BlockDevice) => true,
         _ => false,
     };
-    let now = Meta {
-        mode: (stat.st_mode & 0o7777) as u16,
-        mtime: modified(&stat),
-        owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
-    };
+    let now = meta_of(&stat);
     let grants = matches!(entry.kind, Kind::File { .. }) && settings.grants(entry, &now);
-    match is_as_seen && !(grants && is_anothers(&now, user)) {
+    let is_trusted = !grants || !is_anothers(&now, user) && !is_unseen(settings, entry, &stat, opened);
+    match is_as_seen && is_trusted {
         true => Ok(()),
         false => {
             Err(io::Error::other("somebody changed it at the destination while the run went on; run again"))

@@ -63,6 +63,7 @@ pub use team::{Seat, Sight, Stage, Team};
 
 use durable::FirstError;
 use hidden::HiddenCount;
+use meta::Since;
 use over::Over;
 
 /// Why a destination cannot be written to at all.
@@ -261,6 +262,7 @@ impl Candidate {
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;
         Ok(Destination {
+            opened: own.opened(),
             path,
             root,
             own,
@@ -281,6 +283,8 @@ pub struct Destination {
     root: Root,
     own: OwnDir,
     settings: Settings,
+    /// The volume's time when it was opened, before it was scanned.
+    opened: Time,
     owners_not_kept: AtomicU64,
     attrs_not_kept: [AtomicU64; Classes::EACH.len()],
     /// Whether an entry of the destination may have extended attributes that it shall not have.
@@ -491,11 +495,19 @@ impl Destination {
         node::link(self, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
     }
 
+    /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or capabilities, and has changed, or come to
+    /// its name, since this run opened the destination. A file with several names keeps its content; setting its metadata then fails.
+    pub fn needs_content(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> bool {
+        let held = meta::hold(dir, entry.name).and_then(|held| Ok(rustix::fs::fstat(held)?));
+        held.is_ok_and(|now| now.st_nlink == 1 && meta::is_unseen(self.settings, entry, &now, self.opened))
+    }
+
     /// Sets the metadata of an entry that is there. A file has to have the time that was `seen`.
     pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>, seen: Option<Time>) -> io::Result<()> {
         self.own.check()?;
         self.count_not_kept(entry.meta.owner, entry.attrs);
-        meta::set_entry(self.settings, self.own.user(), dir, entry, seen, self.sets_attrs(entry.attrs))
+        let since = Since { user: self.own.user(), seen, opened: self.opened };
+        meta::set_entry(self.settings, since, dir, entry, self.sets_attrs(entry.attrs))
     }
 
     /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without `attrs` it keeps the extended attributes
@@ -625,10 +637,22 @@ impl Destination {
         over.publish(&self.own, staged, &redo)
     }
 
-    /// Makes visible, as `name` in `dir`, what was published under the name `aside` in staging.
-    pub fn publish_aside(&self, aside: &str, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    /// The number of the entry of this name in staging.
+    pub fn inode_of_aside(&self, aside: &str) -> io::Result<u64> {
+        Ok(rustix::fs::statat(self.own.staging(), aside, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
+    }
+
+    /// Makes visible, as `name` in `dir`, what was published under the name `aside` in staging. It has to be the entry of this inode number.
+    pub fn publish_aside(&self, aside: &str, inode: u64, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         self.own.check()?;
-        Ok(rustix::fs::renameat(self.own.staging(), aside, dir, name)?)
+        if self.inode_of_aside(aside)? != inode {
+            return Err(io::Error::other("somebody put another entry in its place in staging"));
+        }
+        rustix::fs::renameat(self.own.staging(), aside, dir, name)?;
+        match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
+            true => Ok(()),
+            false => Err(io::Error::other("somebody put another entry in its place")),
+        }
     }
 
     /// Gives up a staged file.
@@ -682,4 +706,87 @@ impl Destination {
 /// Opens a directory in `dir` to work in.
 pub fn open_dir_in(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     open_child(dir, name, OFlags::PATH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, FileTimes},
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+        path::Path,
+        time::UNIX_EPOCH,
+    };
+
+    use super::*;
+
+    fn open(dir: &Path) -> Destination {
+        let settings = Settings::resolve(&Preserve::default()).unwrap();
+        Candidate::open(&Place::from(dir)).unwrap().take(settings, None).unwrap()
+    }
+
+    /// Makes a file of this process's user that only its inode and its change time tell from others.
+    fn put(path: &Path) {
+        fs::write(path, "content").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_times(FileTimes::new().set_modified(UNIX_EPOCH)).unwrap();
+    }
+
+    /// Waits until what is changed at a folder has another change time than the file.
+    fn await_tick(dir: &Path, file: &Path) {
+        let changed = |path: &Path| fs::metadata(path).map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap();
+        while changed(dir) <= changed(file) {
+            std::thread::yield_now();
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_came_after_the_volume_was_opened_gets_no_set_id_bits_without_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        ["file", "other", "linked"].into_iter().for_each(|name| put(&dir.path().join(name)));
+        await_tick(dir.path(), &dir.path().join("linked"));
+        let destination = open(dir.path());
+        let root = destination.root().as_fd();
+        let meta = Meta { mode: 0o4755, mtime: Time::default(), owner: destination.settings().user };
+        let entry = Entry {
+            name: b"file",
+            kind: Kind::File { size: 7 },
+            meta,
+            attrs: crate::attrs::Attrs::default(),
+        };
+        let set = || destination.set_meta(root, &entry, Some(Time::default()));
+        let mode = || fs::metadata(&file).unwrap().mode() & 0o7777;
+
+        assert!(!destination.needs_content(root, &entry));
+        set().unwrap();
+        assert_eq!(mode(), 0o4755);
+        fs::rename(dir.path().join("other"), &file).unwrap();
+        assert!(destination.needs_content(root, &entry));
+        set().unwrap_err();
+        assert_eq!(mode(), 0o755, "it was moved to its name");
+        fs::remove_file(&file).unwrap();
+        fs::hard_link(dir.path().join("linked"), &file).unwrap();
+        assert!(!destination.needs_content(root, &entry), "new content would part it from its other name");
+        set().unwrap_err();
+        assert_eq!(mode(), 0o755, "it was linked to its name");
+    }
+
+    #[test]
+    fn what_was_exchanged_in_staging_is_not_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let destination = open(dir.path());
+        let root = destination.root().as_fd();
+        let staging = dir.path().join(".volferry/staging");
+        put(&staging.join("aside"));
+        let inode = destination.inode_of_aside("aside").unwrap();
+        put(&staging.join("theirs"));
+        fs::rename(staging.join("theirs"), staging.join("aside")).unwrap();
+        destination.publish_aside("aside", inode, root, b"name").unwrap_err();
+        assert!(!dir.path().join("name").exists());
+        let inode = destination.inode_of_aside("aside").unwrap();
+        destination.publish_aside("aside", inode, root, b"name").unwrap();
+        assert!(dir.path().join("name").exists());
+    }
 }

@@ -21,15 +21,17 @@ use rustix::{
 use super::{
     ApplyError, attrs,
     dirty::Dirty,
-    epoch::Epoch,
+    epoch::{EPOCH, Epoch},
     private::{Private, Replaced},
     staged::part_key,
     team::{Table, Team},
     volume,
 };
 use crate::{
+    entry::Time,
     path::{OWN_DIR, RelPath},
     root::{Root, open_child},
+    stat::changed,
 };
 
 pub(super) const STAGING: &[u8] = b"staging";
@@ -51,6 +53,8 @@ pub struct OwnDir {
     journal: Private,
     volume: VolumeId,
     epoch: Epoch,
+    /// When the epoch was written.
+    opened: Time,
     dirty: Dirty,
     is_first: bool,
     /// Where several processes share the run.
@@ -205,6 +209,11 @@ impl OwnDir {
         format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))
     }
 
+    /// The volume's own time when this run opened it.
+    pub(super) fn opened(&self) -> Time {
+        self.opened
+    }
+
     /// Names the folder in staging that is filled for `path`: the same in all processes that share a run, of which the first makes it.
     pub(super) fn folder_name(&self, path: &RelPath) -> String {
         format!("{}{}", self.mark_of(0), part_key(path))
@@ -304,6 +313,7 @@ impl Entering<'_> {
             true => sweep(&staging)?,
             false => parts_before(&staging, &word_of(&epoch))?,
         };
+        let opened = changed(&rustix::fs::statat(&dir, EPOCH, AtFlags::SYMLINK_NOFOLLOW)?);
         // What is staged shall not inherit an access control list that the root's other files get.
         attrs::drop_default_acl(staging.as_fd());
         let mut notes: Vec<String> = replaced.iter().map(Replaced::note).collect();
@@ -317,6 +327,7 @@ impl Entering<'_> {
             volume,
             is_first,
             epoch,
+            opened,
             dirty,
             team: None,
             leftovers: Mutex::new(leftovers),

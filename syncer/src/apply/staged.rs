@@ -265,6 +265,11 @@ impl Staged {
         copy::content(from, self.fd(), len, holes, monitor)
     }
 
+    /// Its number in the file system.
+    pub fn inode(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.fd)?.st_ino)
+    }
+
     /// Removes the file. Who still writes to it writes to what nobody will see.
     pub(super) fn unlink(&self, own: &OwnDir) {
         self.inside.iter().for_each(Inside::remove);

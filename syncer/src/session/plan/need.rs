@@ -1,6 +1,6 @@
 //! Files whose content is needed, and what the destination has of them.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{Arc, OnceLock};
 
 use crate::{
     apply::{Destination, HiddenDir},
@@ -73,8 +73,15 @@ impl Need {
 pub(crate) struct Aside {
     /// Its name in staging.
     pub name: String,
-    /// Whether it has arrived there.
-    pub arrived: AtomicBool,
+    /// Its number in the file system, once it has arrived there.
+    pub arrived: OnceLock<u64>,
+}
+
+impl Aside {
+    /// Takes note that it has arrived in staging, as the entry of this inode number.
+    pub(crate) fn has_arrived(&self, inode: u64) {
+        let _ = self.arrived.set(inode);
+    }
 }
 
 /// A file of the destination.

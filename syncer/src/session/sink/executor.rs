@@ -4,10 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
 };
 
 use contract::{DeleteTiming, RunParams};
@@ -334,10 +331,13 @@ impl<'a> Executor<'a> {
                         destination.check_known(to, Some(link.dir.inode))?;
                         return destination.link(from, target, owner, to, &link.name);
                     };
-                    destination.link(from, target, owner, destination.own().staging(), aside.name.as_bytes())
+                    let staging = destination.own().staging();
+                    destination.link(from, target, owner, staging, aside.name.as_bytes())?;
+                    aside.has_arrived(destination.inode_of_aside(&aside.name)?);
+                    Ok(())
                 });
             match (made, &link.aside) {
-                (Ok(()), Some(aside)) => aside.arrived.store(true, Relaxed),
+                (Ok(()), Some(_)) => {}
                 (Ok(()), None) => self.context.counters.count(link.replaces),
                 (Err(error), _) => {
                     self.context.failures.add(&path_in(&link.dir.path, &link.name), "link", &error);
@@ -470,9 +470,7 @@ impl<'a> Executor<'a> {
     /// Puts one entry in the place of a folder. A folder that deletes are kept back in stays, unless it is empty.
     fn replace_folder(&mut self, put_off: &PutOff, keeps_back: bool) {
         let PutOff { dir, name, folder, aside } = put_off;
-        if !aside.arrived.load(Relaxed) {
-            return;
-        }
+        let Some(inode) = aside.arrived.get() else { return };
         if keeps_back && entries_below(self.sink, *folder, self.kept) > 0 {
             self.staying += 1;
             return;
@@ -481,7 +479,7 @@ impl<'a> Executor<'a> {
         let destination = self.context.destination;
         let replaced = destination.known_dir(&dir.path, Some(dir.inode)).and_then(|fd| {
             self.empty_folder(fd.as_fd(), name, *folder, &path)?;
-            destination.publish_aside(&aside.name, fd.as_fd(), name)
+            destination.publish_aside(&aside.name, *inode, fd.as_fd(), name)
         });
         match replaced {
             Ok(()) => self.context.counters.count(true),
@@ -607,8 +605,15 @@ impl<'a> Executor<'a> {
                     let path = path_in(&dir.path, entry.name);
                     needs.push(need(size, old.map(|len| OldVersion::version(path, len))));
                 }
-                (Step::Meta, Kind::File { .. }) => {
+                (Step::Meta, Kind::File { size }) => {
                     let seen = there.as_mut().and_then(|there| file_in(there, entry.name));
+                    if self.context.destination.needs_content(opened.as_fd(), &entry)
+                        && let Some((len, _)) = seen
+                    {
+                        needs
+                            .push(need(size, Some(OldVersion::version(path_in(&dir.path, entry.name), len))));
+                        continue;
+                    }
                     self.set_meta(dir, opened.as_fd(), &entry, seen.map(|(_, mtime)| mtime));
                 }
                 (Step::Replace { was_dir: true }, Kind::File { size }) => needs.push(need(size, None)),
@@ -690,7 +695,7 @@ impl<'a> Executor<'a> {
             return None;
         }
         let name = self.context.destination.own().fresh_name();
-        let aside = Arc::new(Aside { name, arrived: AtomicBool::new(false) });
+        let aside = Arc::new(Aside { name, arrived: OnceLock::new() });
         let (dir, name) = (Arc::clone(target), entry.name.into());
         self.put_off.push(PutOff { dir, name, folder, aside: Arc::clone(&aside) });
         Some(aside)
@@ -700,9 +705,10 @@ impl<'a> Executor<'a> {
     fn make_aside(&self, dir: &PlannedDir, entry: &Entry<'_>, aside: &Aside) {
         let destination = self.context.destination;
         let made = destination
-            .make_node(destination.own().staging(), &Entry { name: aside.name.as_bytes(), ..*entry });
+            .make_node(destination.own().staging(), &Entry { name: aside.name.as_bytes(), ..*entry })
+            .and_then(|()| destination.inode_of_aside(&aside.name));
         match made {
-            Ok(()) => aside.arrived.store(true, Relaxed),
+            Ok(inode) => aside.has_arrived(inode),
             Err(error) => self.context.failures.add(&path_in(&dir.path, entry.name), "make node", &error),
         }
     }

@@ -133,7 +133,7 @@ impl<'a> Writing<'a> {
                     (Some(aside), _) => {
                         let staging = tree.own().staging();
                         tree.publish(staged, staging, aside.name.as_bytes(), meta, attrs)?;
-                        aside.arrived.store(true, Relaxed);
+                        aside.has_arrived(staged.inode()?);
                     }
                     (None, Some(hidden)) => tree.publish(staged, hidden.fd(), &need.name, meta, attrs)?,
                     (None, None) => tree.publish(staged, open(tree, need, dir)?, &need.name, meta, attrs)?,
