@@ -1,6 +1,7 @@
-//! The log of who created, restored, forgot and collected snapshots: the file `audit`, which only grows.
+//! The log of commands on snapshots, such as create, restore, forget and collect: the file `audit`, which only grows.
 //!
-//! Each line is the hash of the line before and of its own text, a space, and the text, which is JSON. So nobody can change or remove a line unseen but by writing all that follow anew.
+//! Each line is a hash of the line before and of its own text, a space, and the text, which is JSON. To change or
+//! remove a line unseen, one has to rewrite all lines after it.
 
 use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
@@ -23,32 +24,31 @@ const HASH_DIGITS: usize = 32;
 /// The hash before the first line.
 const NO_HASH: &str = "00000000000000000000000000000000";
 
-/// What was done to a volume's snapshots.
+/// One change of a volume's snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, as RFC 3339 has it.
+    /// The time, as in RFC 3339.
     pub time: String,
-    /// What: `create`, `restore`, `tag`, `pin`, `forget`, `collect` and so on.
+    /// `create`, `restore`, `tag`, `pin`, `forget`, `collect` and so on.
     pub action: String,
     /// The user of the command, or the run.
     pub by: String,
-    /// The snapshots that it is about.
+    /// The affected snapshots.
     pub snapshots: Vec<String>,
 }
 
-/// What a log has, and whether all of it can be trusted.
+/// The content of a log, and whether all of it can be trusted.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// The lines that fit the chain, the oldest first.
+    /// The lines that continue the chain, the oldest first.
     pub events: Vec<Event>,
-    /// The number of the first line that does not fit what is before it; lines count from 1.
+    /// The first line that does not continue the chain, counted from 1.
     pub broken: Option<u64>,
 }
 
-/// Appends a line, after cutting off what a crash left of one. Costs the same however long the log is.
+/// Appends a line, after removing a torn one that a crash left. The cost does not depend on the log's length.
 ///
-/// # Errors
-/// When the file cannot be written to.
+/// # Errors If the file cannot be written to.
 pub(super) fn append(dir: BorrowedFd<'_>, event: &Event) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
@@ -60,7 +60,7 @@ pub(super) fn append(dir: BorrowedFd<'_>, event: &Event) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(&file)?)
 }
 
-/// The length of all whole lines, and the hash of the last one. The end of the file is read, and no more.
+/// Returns the length of all whole lines, and the hash of the last one, from the end of the file only.
 fn last_line(file: &std::os::fd::OwnedFd) -> io::Result<(u64, String)> {
     let mut file = std::fs::File::from(file.try_clone()?);
     let len = file.metadata()?.len();
@@ -85,10 +85,9 @@ fn hash_of(before: &str, text: &str) -> String {
     hasher.finalize().to_hex()[..HASH_DIGITS].to_owned()
 }
 
-/// Reads a log and follows its chain.
+/// Reads a log and checks its chain.
 ///
-/// # Errors
-/// When the file cannot be read.
+/// # Errors If the file cannot be read.
 pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
     let file = match open_file(dir, AUDIT) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::default()),

@@ -1,4 +1,4 @@
-//! What a snapshot has at a path, how two snapshots differ, and which versions of a path there are.
+//! Looks up a path in a snapshot, compares two snapshots, and finds the versions of a path.
 
 use std::cmp::Ordering;
 
@@ -15,21 +15,21 @@ use crate::{
     path::RelPath,
 };
 
-/// The longest chain of hard links that is followed: a link leads to a file, never to another link.
+/// The longest chain of hard links that is followed. A link leads to a file, never to another link.
 const MAX_HOPS: usize = 2;
 
 /// An entry of a snapshot, or its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// Mode, time and owner; of a hard link, those of the file that it leads to are elsewhere.
+    /// Mode, time and owner. Those of a hard link are at the file that it leads to.
     pub meta: Meta,
     /// Extended attributes.
     pub attrs: AttrsBuf,
 }
 
-/// What an entry is, with what only its kind has.
+/// The kind of an entry, with the data that only that kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A regular file; an empty one has no content.
@@ -43,7 +43,7 @@ pub enum What {
     Dir(FolderRef),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
-    /// One more name of the file at this path.
+    /// A further name of the file at this path.
     HardLink(Vec<u8>),
     /// A named pipe.
     Fifo,
@@ -54,7 +54,7 @@ pub enum What {
 }
 
 impl Node {
-    /// The entry of a listing that it has under this name.
+    /// Returns the entry that a listing has for it under this name.
     pub fn entry<'a>(&'a self, name: &'a [u8]) -> Entry<'a> {
         let kind = match &self.what {
             What::File { len, .. } => Kind::File { size: *len },
@@ -70,7 +70,7 @@ impl Node {
 }
 
 impl What {
-    /// The word for the kind.
+    /// Returns the word for the kind.
     pub fn name(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
@@ -83,7 +83,7 @@ impl What {
         }
     }
 
-    /// Whether both are of one kind and have the same content. Of directories only that they are directories.
+    /// Whether both have the same kind and content. Any two directories count as equal.
     fn has_same_content(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dir(_), Self::Dir(_)) => true,
@@ -95,7 +95,7 @@ impl What {
     }
 }
 
-/// The entries of a directory, in the order of their names.
+/// Yields the entries of a directory, in the order of their names.
 pub fn nodes(folder: &Folder) -> impl Iterator<Item = (&[u8], Node)> {
     let (mut children, mut contents) = (folder.children.iter(), folder.contents.iter());
     folder.listing.iter().filter_map(move |entry| {
@@ -119,15 +119,14 @@ fn node(entry: &Entry<'_>, content: Option<Content>, child: Option<FolderRef>) -
     Some(Node { what, meta: entry.meta, attrs: entry.attrs.into() })
 }
 
-/// The root of a snapshot.
+/// Returns the root of a snapshot.
 pub fn root(snapshot: &Snapshot) -> Node {
     Node { what: What::Dir(snapshot.tree), meta: snapshot.root_meta, attrs: snapshot.root_attrs.clone() }
 }
 
-/// Finds what a snapshot has at a path; `None` for nothing.
+/// Finds the entry at a path of a snapshot; `None` if there is none.
 ///
-/// # Errors
-/// When a directory on the way cannot be read.
+/// # Errors If a directory on the way cannot be read.
 pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
     let mut at = root(snapshot);
     for name in path.names() {
@@ -140,10 +139,9 @@ pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<N
     Ok(Some(at))
 }
 
-/// Finds the file at a path, or that which a hard link there leads to.
+/// Finds the file at a path, following a hard link.
 ///
-/// # Errors
-/// When there is nothing, or something that is no file.
+/// # Errors If there is no entry, or one that is no file.
 pub fn file(
     store: &Store,
     snapshot: &Snapshot,
@@ -181,7 +179,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The sign that stands before a path.
+    /// Returns the sign that is printed before a path.
     pub fn sign(self) -> char {
         match self {
             Self::Added => '+',
@@ -192,10 +190,10 @@ impl Change {
     }
 }
 
-/// Tells every entry below `path` that differs between two snapshots, in the order of paths. What is added or removed with a directory is told one by one.
+/// Reports every entry below `path` that differs between two snapshots, in the order of paths, including each entry of
+/// an added or removed directory.
 ///
-/// # Errors
-/// When a directory cannot be read.
+/// # Errors If a directory cannot be read.
 pub fn diff(
     store: &Store,
     (one, other): (Option<Node>, Option<Node>),
@@ -254,23 +252,22 @@ fn diff_dirs(
     }
 }
 
-/// A version of a path: the snapshots in a row that have it so.
+/// A version of a path: consecutive snapshots with the same entry there.
 #[derive(Debug)]
 pub struct Version<'s> {
-    /// The first of them.
+    /// The first snapshot with it.
     pub first: &'s Snapshot,
-    /// The last of them.
+    /// The last snapshot with it.
     pub last: &'s Snapshot,
-    /// What they have there; `None` for nothing.
+    /// The entry; `None` if there is none.
     pub node: Option<Node>,
     /// How it differs from the version before.
     pub change: Option<Change>,
 }
 
-/// Finds the versions that a path has in snapshots, which come in the order of time.
+/// Finds the versions of a path in snapshots, which come in the order of time.
 ///
-/// # Errors
-/// When a directory cannot be read.
+/// # Errors If a directory cannot be read.
 pub fn history<'s>(
     store: &Store,
     snapshots: impl Iterator<Item = &'s Snapshot>,

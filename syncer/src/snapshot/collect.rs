@@ -1,8 +1,9 @@
-//! Collection: what no snapshot refers to any more is moved to the trash, and removed from there.
+//! Moves objects that no snapshot refers to into the trash, and removes them from there.
 //!
-//! 1. [`plan`] marks what the snapshots that stay refer to; everything else goes. It changes nothing.
-//! 2. [`collect`] publishes the list without the snapshots that go, moves whole objects to the trash, and gives back the room of those in packs that stay.
-//! 3. [`empty_trash`] removes the trash. It may be cut off anywhere and done again.
+//! 1. [`plan`] marks the objects of the remaining snapshots; all others go. It changes nothing.
+//! 2. [`collect`] publishes the list without the removed snapshots, moves whole objects to the trash, and frees
+//!    unused blocks of the remaining packs.
+//! 3. [`empty_trash`] removes the trash. It may be interrupted anywhere and repeated.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -27,50 +28,49 @@ use super::{
 };
 use crate::snapshot::publish::files_of;
 
-/// Room within a pack is given back in blocks of this many bytes.
+/// Unused ranges of a pack are freed in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Marks are put in order, and each kept once, when there are this many more.
+/// Marks are sorted and deduplicated whenever there are this many more.
 const MARKS_AT_ONCE: usize = 1 << 18;
 
-/// The file that restores hold a shared lock on while they read, so that nothing is taken away from them.
+/// The file that restores hold a shared lock on while they read, so that a collection removes nothing meanwhile.
 pub(super) const READERS: &str = "readers";
 
-/// What a collection removes.
+/// The snapshots and objects that a collection removes.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// The snapshots that go.
+    /// The removed snapshots.
     pub snapshots: Vec<SnapshotId>,
-    /// Packs that nothing refers to.
+    /// Packs without references.
     packs: Vec<String>,
-    /// Contents in files of their own that nothing refers to.
+    /// Contents in files of their own without references.
     contents: Vec<String>,
-    /// Ranges of packs that nothing refers to.
+    /// Ranges of packs without references.
     holes: Vec<(String, Range<u64>)>,
     /// Bytes that it frees.
     pub bytes: u64,
 }
 
 impl Plan {
-    /// How many files it removes.
+    /// Returns how many files it removes.
     pub fn files(&self) -> u64 {
         (self.packs.len() + self.contents.len()) as u64
     }
 }
 
-/// How a collection ended.
+/// The result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collected {
     /// Everything was removed.
     All,
-    /// Somebody restores from the store, so the objects are left for the next collection.
+    /// A restore reads from the store, so the objects are left for the next collection.
     Later,
 }
 
-/// Plans the removal of these snapshots and of everything that only they refer to.
+/// Plans the removal of these snapshots and of all objects that only they refer to.
 ///
-/// # Errors
-/// When a directory cannot be read: then it is not known what is still needed.
+/// # Errors If a directory cannot be read, because it is then unknown which objects are still needed.
 pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result<Plan, SnapshotError> {
     if roots.damages() > 0 {
         let path = store.path().join("roots");
@@ -86,10 +86,10 @@ pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result
     Ok(plan)
 }
 
-/// What is referred to.
+/// Objects with references.
 #[derive(Debug, Default)]
 struct Live {
-    /// Ranges by the packs that they are in: offset and length.
+    /// Ranges of each pack: offset and length.
     packs: HashMap<u64, Marks<(u64, u64)>>,
     /// The first half of the ids of contents in files of their own.
     own: Marks<[u8; 16]>,
@@ -127,7 +127,7 @@ fn half(id: &[u8; 32]) -> [u8; 16] {
     half
 }
 
-/// A set that is filled first and asked later. Takes the room of its members, and little more.
+/// A set that is filled first and queried later. It takes little more room than its members.
 #[derive(Debug)]
 struct Marks<T> {
     marks: Vec<T>,
@@ -176,7 +176,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Finds the blocks of a pack that nothing refers to. What is a hole already has no data.
+    /// Finds the blocks of a pack without references. Existing holes have no data and do not count.
     fn find_holes(&mut self, store: &Store, name: &str, len: u64, live: &[(u64, u64)]) -> io::Result<()> {
         let mut file: Option<OwnedFd> = None;
         let mut at = PACK_MAGIC.len() as u64;
@@ -226,16 +226,16 @@ fn has_data(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<bool> {
     match rustix::fs::seek(file, SeekFrom::Data(range.start)) {
         Ok(data) => Ok(data < range.end),
         Err(Errno::NXIO) => Ok(false),
-        // The file system does not tell.
+        // The file system cannot tell.
         Err(Errno::INVAL) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Carries a plan out, but for emptying the trash.
+/// Carries out a plan, except for emptying the trash.
 ///
-/// # Errors
-/// When the list cannot be published: nothing is removed then. When an object cannot be moved: the next collection finds it again.
+/// # Errors If the list cannot be published; nothing is removed then. If an object cannot be moved; the next collection
+/// finds it again.
 pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collected, SnapshotError> {
     let gone: BTreeSet<SnapshotId> = plan.snapshots.iter().copied().collect();
     if !gone.is_empty() {
@@ -264,7 +264,7 @@ pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collect
     Ok(Collected::All)
 }
 
-/// Gives the room of a range back, where the file system can; else it is left as it is.
+/// Frees a range, if the file system can.
 fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, format!("{PACKS}/{name}"), flags, Mode::empty())?;
@@ -275,10 +275,9 @@ fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Removes what is in the trash, at most `per_second` files a second.
+/// Removes the files in the trash, at most `per_second` a second.
 ///
-/// # Errors
-/// When the system refuses. What is left is removed the next time.
+/// # Errors If the system refuses. The next call removes the rest.
 pub fn empty_trash(writer: &Writer<'_>, per_second: Option<u32>) -> Result<(), SnapshotError> {
     let dir = writer.store.dir();
     let failed = || io_error("empty the trash in", writer.store.path());
@@ -298,10 +297,9 @@ pub fn empty_trash(writer: &Writer<'_>, per_second: Option<u32>) -> Result<(), S
     Ok(())
 }
 
-/// Keeps a collection from taking objects away while it is held.
+/// Keeps collections from removing objects as long as the returned descriptor is open.
 ///
-/// # Errors
-/// When the system refuses.
+/// # Errors If the system refuses.
 pub fn hold_for_reading(store: &Store) -> Result<OwnedFd, SnapshotError> {
     let hold = || -> io::Result<OwnedFd> {
         let file = readers(store.dir())?;

@@ -1,4 +1,4 @@
-//! The content of a file in the store: its id, and where it is.
+//! The content of a file in the store: its id and its place.
 
 use std::{
     fmt, io,
@@ -16,10 +16,10 @@ use crate::{
 /// The length of an id in bytes.
 pub const ID_BYTES: usize = 32;
 
-/// What is read at once of a small file.
+/// Bytes of a small file that are read at once.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// Files are hashed by several threads from this length on.
+/// Several threads hash files from this length on.
 const SHARED_BYTES: u64 = 8 << 20;
 
 /// BLAKE3 of a file's bytes, holes read as zeros.
@@ -34,16 +34,15 @@ impl ContentId {
 
     /// Hashes the first `len` bytes of a file.
     ///
-    /// # Errors
-    /// `UnexpectedEof` where the file is shorter.
+    /// # Errors `UnexpectedEof` if the file is shorter.
     pub fn of_file(file: Slice<'_>, len: u64) -> io::Result<Self> {
         Self::of_visited(file, len, &|_, _| Ok(()))
     }
 
-    /// Hashes the first `len` bytes of a file, and shows `visit` every piece of them and its offset. Pieces of large files come in any order.
+    /// Hashes the first `len` bytes of a file, and passes every piece with its offset to `visit`. Pieces of large files
+    /// come in any order.
     ///
-    /// # Errors
-    /// `UnexpectedEof` where the file is shorter; what `visit` returns.
+    /// # Errors `UnexpectedEof` if the file is shorter; any error of `visit`.
     pub fn of_visited(file: Slice<'_>, len: u64, visit: &Visit<'_>) -> io::Result<Self> {
         if len >= SHARED_BYTES {
             return by_blocks(file, len, visit);
@@ -62,10 +61,10 @@ impl ContentId {
     }
 }
 
-/// Takes a piece of a file and its offset.
+/// Receives a piece of a file and its offset.
 pub type Visit<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
 
-/// Hashes a file by all cores, block by block.
+/// Hashes a file on all cores, block by block.
 fn by_blocks(file: Slice<'_>, len: u64, visit: &Visit<'_>) -> io::Result<ContentId> {
     let (next, hashes) = (AtomicU64::new(0), Mutex::new(BlockHashes::new(len)));
     let block = block_bytes(len) as u64;
@@ -105,7 +104,7 @@ impl fmt::Debug for ContentId {
     }
 }
 
-/// Where the content of a file is.
+/// The place of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
     /// In a file of its own, named by its id.
@@ -114,7 +113,7 @@ pub enum Home {
     Pack {
         /// The pack.
         pack: u64,
-        /// Its first byte there.
+        /// The offset of its first byte there.
         offset: u64,
     },
 }
@@ -124,7 +123,7 @@ pub enum Home {
 pub struct Content {
     /// Its hash.
     pub id: ContentId,
-    /// Where it is.
+    /// Its place.
     pub home: Home,
 }
 

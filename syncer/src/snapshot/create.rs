@@ -1,4 +1,4 @@
-//! A mounted volume → a snapshot of it.
+//! Takes a snapshot of a mounted volume.
 
 use std::{os::fd::AsFd as _, time::SystemTime};
 
@@ -22,13 +22,12 @@ use crate::{
     scan::{ScanOptions, scan},
 };
 
-/// Times of one file system that are this close may be the same tick of its clock.
+/// Times of one file system that are at most this far apart may be of one tick of its clock.
 const TICK_NANOS: u32 = 100_000_000;
 
-/// Takes the volume at `place` for changes to its snapshots.
+/// Opens and locks the volume at `place` for changes of its snapshots.
 ///
-/// # Errors
-/// When it is not there, or another run holds it.
+/// # Errors If it does not exist, or another run holds it.
 pub fn take(place: &Place) -> Result<Destination, SnapshotError> {
     let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
     let is_first = candidate.volume()?.is_none();
@@ -41,17 +40,16 @@ pub fn take(place: &Place) -> Result<Destination, SnapshotError> {
     Ok(destination)
 }
 
-/// Gives the root of a volume the time back that it had before `.volferry` was made in it.
+/// Restores the modification time that a volume's root had before `.volferry` was made in it.
 fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
     let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let last_modification = Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as _ };
     rustix::fs::futimens(root.as_fd(), &Timestamps { last_access, last_modification })
 }
 
-/// Takes a snapshot of the volume at `place`. Entries that cannot be read go to `failures`.
+/// Takes a snapshot of the volume at `place`. Unreadable entries go to `failures`.
 ///
-/// # Errors
-/// When the volume cannot be scanned or written to; its snapshots are then as they were.
+/// # Errors If the volume cannot be scanned or written to; its snapshots are then unchanged.
 pub fn create(
     place: &Place,
     labels: Labels,
@@ -78,7 +76,7 @@ pub fn create(
     Ok(snapshot)
 }
 
-/// A moment so long before `now` that a file changed then has another time than one changed now.
+/// Returns a moment before `now` by more than a tick of the clock.
 fn tick_before(now: Time) -> Time {
     match now.nanos.checked_sub(TICK_NANOS) {
         Some(nanos) => Time { nanos, ..now },

@@ -1,4 +1,4 @@
-//! What can go wrong with snapshots.
+//! Errors of operations on snapshots.
 
 use std::{io, path::PathBuf};
 
@@ -7,17 +7,17 @@ use thiserror::Error;
 use super::{id::SnapshotId, retain::EmptyPolicy};
 use crate::{apply::ApplyError, codec::DecodeError, root::RootError};
 
-/// Why something could not be done with a volume's snapshots.
+/// Says why an operation on a volume's snapshots failed.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
     /// The system refused.
     #[error("cannot {operation} {path}", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which file or folder.
+        /// Its file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The volume cannot be opened.
@@ -33,21 +33,21 @@ pub enum SnapshotError {
         path: PathBuf,
         /// Its version.
         version: u32,
-        /// What this program reads.
+        /// The version that this program reads.
         known: u32,
     },
     /// A file of the store is damaged.
     #[error("{what} is damaged")]
     Damaged {
-        /// The object and where it is.
+        /// The object and its place.
         what: String,
-        /// What is wrong with it.
+        /// The error in it.
         source: DecodeError,
     },
-    /// An object does not have the content that its name promises.
+    /// An object does not have the hash of its name.
     #[error("{0} is damaged: its content does not have the hash that it was stored under")]
     Hash(String),
-    /// The list of snapshots has records that cannot be read, and what they refer to is not known.
+    /// The list of snapshots has unreadable records, so it is unknown which objects they refer to.
     #[error(
         "{path} has {records} damaged records, so it is not known which objects are still needed: nothing is removed",
         path = .path.display()
@@ -55,18 +55,18 @@ pub enum SnapshotError {
     DamagedRoots {
         /// The list.
         path: PathBuf,
-        /// How many records cannot be read.
+        /// The number of unreadable records.
         records: usize,
     },
-    /// Nothing has this id or tag.
+    /// No snapshot has this id or tag.
     #[error("there is no snapshot {0}")]
     Unknown(String),
-    /// Several snapshots fit.
+    /// Several snapshots match.
     #[error("{text} fits {} snapshots: {}", .fits.len(), .fits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Ambiguous {
-        /// What was asked for.
+        /// The user's text.
         text: String,
-        /// What it fits.
+        /// The snapshots that match.
         fits: Vec<SnapshotId>,
     },
     /// The volume has no snapshots.
@@ -87,7 +87,7 @@ pub enum SnapshotError {
         id: SnapshotId,
         /// The path in it.
         path: String,
-        /// What it is.
+        /// Its kind.
         is: &'static str,
     },
     /// A pinned snapshot was to be forgotten.
@@ -99,25 +99,25 @@ pub enum SnapshotError {
     /// The file system cannot clone.
     #[error("{} cannot clone files", .0.display())]
     CannotClone(PathBuf),
-    /// A tag, note or name is too long or has characters that it must not have.
+    /// A tag, note or name is too long or has forbidden characters.
     #[error("{0}")]
     Invalid(String),
-    /// What is needed to restore is damaged.
+    /// Objects that a restore needs are damaged.
     #[error(
         "{count} objects that snapshot {id} needs are damaged or missing, the first for {path}: nothing was changed"
     )]
     NotWhole {
         /// The snapshot.
         id: SnapshotId,
-        /// How many objects.
+        /// The number of objects.
         count: u64,
-        /// A file that needs one.
+        /// A file that needs one of them.
         path: String,
     },
 }
 
 impl SnapshotError {
-    /// Says what a user can do about it, where there is something.
+    /// Returns the next step for the user, if there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
@@ -141,7 +141,7 @@ impl SnapshotError {
     }
 }
 
-/// Gives an error of the system the operation and the path.
+/// Adds the operation and the path to an error of the system.
 pub(super) fn io_error(
     operation: &'static str,
     path: impl Into<PathBuf>,
@@ -150,7 +150,7 @@ pub(super) fn io_error(
     move |source| SnapshotError::Io { operation, path, source }
 }
 
-/// An error and its causes on one line.
+/// Formats an error and its causes as one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let errors = std::iter::successors(Some(error), |error| error.source());
     errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")

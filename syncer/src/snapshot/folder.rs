@@ -1,4 +1,4 @@
-//! A directory in the store: its listing, what is in its files and directories, and where that is.
+//! A directory in the store: its listing, and the ids and places of its files' contents and of its subdirectories.
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
@@ -16,7 +16,7 @@ use crate::{
 /// The version of the encoding.
 const VERSION: u8 = 1;
 
-/// How many bytes of a hash guard the parts that the id does not cover.
+/// Bytes of the checksum over the parts that the id does not cover.
 const CHECK_BYTES: usize = 8;
 
 /// The longest encoding of a directory that is read, in bytes.
@@ -26,25 +26,25 @@ pub const MAX_FOLDER_BYTES: u32 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FolderId(pub [u8; ID_BYTES]);
 
-/// Where the encoding of a directory is.
+/// The place of a directory's encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// The pack.
     pub pack: u64,
-    /// Its first byte there.
+    /// The offset of its first byte there.
     pub offset: u64,
     /// Its length in bytes.
     pub len: u32,
 }
 
-/// A directory as the directory above it knows it.
+/// A directory as its parent refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderRef {
     /// Its hash.
     pub id: FolderId,
-    /// Where it is.
+    /// Its place.
     pub place: Place,
-    /// What a run compares.
+    /// Its digests, which a run compares.
     pub digest: TreeDigest,
     /// The stamps of all files in it and below.
     pub seen: Seen,
@@ -63,18 +63,18 @@ pub struct Folder {
     pub stamps: Vec<u64>,
 }
 
-/// Says whether an entry has content in the store.
+/// Whether an entry has content in the store.
 pub fn has_content(kind: &Kind<'_>) -> bool {
     matches!(kind, Kind::File { size } if *size > 0)
 }
 
 impl Folder {
-    /// The hash of the directory and of everything below it.
+    /// Returns the hash of the directory and of everything below it.
     pub fn id(&self) -> FolderId {
         id_of(&self.canonical())
     }
 
-    /// The part of the encoding that the id is made of.
+    /// Returns the part of the encoding that the id covers.
     fn canonical(&self) -> Vec<u8> {
         let hashes = (self.children.len() + self.contents.len()) * ID_BYTES;
         let mut out = Vec::with_capacity(self.listing.encoded_len() + hashes);
@@ -117,7 +117,7 @@ impl Folder {
         (id_of(&canonical), out)
     }
 
-    /// The packs that it refers to, each once.
+    /// Returns the packs that it refers to, each once.
     pub fn packs(&self) -> Vec<u64> {
         let own = self.contents.iter().filter_map(|content| match content.home {
             Home::Pack { pack, .. } => Some(pack),
@@ -131,8 +131,7 @@ impl Folder {
 
     /// Decodes a directory and checks all of it; also returns its id.
     ///
-    /// # Errors
-    /// When the bytes are not the encoding of a directory.
+    /// # Errors If the bytes are not the encoding of a directory.
     pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), DecodeError> {
         let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
         let (body, check) = bytes.split_at(body);
@@ -163,7 +162,7 @@ impl Folder {
     }
 }
 
-/// The listing, and the ids of its directories and then of its files.
+/// Reads the listing, and the ids of its directories and then of its files.
 fn read_canonical(bytes: &[u8]) -> Result<(Listing, Vec<[u8; ID_BYTES]>), DecodeError> {
     let mut reader = Reader::new(bytes);
     let listing = Listing::decode(&mut reader)?;
@@ -207,7 +206,7 @@ fn id_of(canonical: &[u8]) -> FolderId {
     FolderId(*hasher.update(canonical).finalize().as_bytes())
 }
 
-/// Hashes bytes to a checksum against accidents.
+/// Computes a checksum against accidents.
 pub(super) fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     check.copy_from_slice(&blake3::hash(bytes).as_bytes()[..CHECK_BYTES]);
@@ -270,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Gives damaged bytes a right checksum, as a hostile volume would.
+    /// Gives damaged bytes a correct checksum, as a hostile volume would.
     #[test]
     fn a_hostile_directory_never_panics() {
         let (_, bytes) = sample().encode();

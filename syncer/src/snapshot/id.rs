@@ -12,10 +12,9 @@ const DIGITS: usize = 16;
 pub struct SnapshotId(pub u64);
 
 impl SnapshotId {
-    /// Makes an id that no other snapshot has.
+    /// Makes a new random id.
     ///
-    /// # Errors
-    /// When the system has no random bytes.
+    /// # Errors If the system has no random bytes.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
         let mut filled = 0;
@@ -25,7 +24,7 @@ impl SnapshotId {
         Ok(Self(u64::from_be_bytes(bytes)))
     }
 
-    /// Says whether the id begins with these digits.
+    /// Whether the id begins with these digits.
     pub fn begins_with(self, digits: &str) -> bool {
         !digits.is_empty() && self.to_string().starts_with(&digits.to_ascii_lowercase())
     }
@@ -37,7 +36,7 @@ impl fmt::Display for SnapshotId {
     }
 }
 
-/// Reports text that is no id.
+/// Reports text that is not an id.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("an id has 16 hexadecimal digits")]
 pub struct NotAnId;

@@ -1,4 +1,4 @@
-//! The content of live files → the store: cloned or copied into a file of its own, or packed where it is small.
+//! Brings the content of live files into the store: cloned or copied into a file of its own, or packed if it is small.
 
 use std::{
     io,
@@ -26,19 +26,19 @@ use crate::{
     stat::{changed, modified},
 };
 
-/// How often a file is read before it is given up as changing all the time.
+/// Attempts to read a file before it is given up because it keeps changing.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// Contents up to this length are packed where files are cloned: a clone takes an inode, which is about as large.
+/// Contents up to this length are packed if files are cloned: a clone takes an inode, which is about as large.
 const PACKED_BESIDE_CLONES: u64 = 1 << 10;
 
-/// Contents up to this length are packed where files are copied.
+/// Contents up to this length are packed if files are copied.
 const PACKED_BESIDE_COPIES: u64 = 64 << 10;
 
-/// The engine that a user asks for.
+/// The engine that a user requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineChoice {
-    /// Clone where the file system can, else copy.
+    /// Clone if the file system can, else copy.
     #[default]
     Auto,
     /// Clone, or fail.
@@ -48,10 +48,9 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// Finds out what the store's file system can do.
+    /// Finds out which engine the store's file system supports.
     ///
-    /// # Errors
-    /// [`SnapshotError::CannotClone`] where it has to and cannot.
+    /// # Errors [`SnapshotError::CannotClone`] if cloning is required and impossible.
     pub(super) fn resolve(self, dir: BorrowedFd<'_>, path: &Path) -> Result<Engine, SnapshotError> {
         match self {
             Self::Copy => Ok(Engine::Copy),
@@ -63,7 +62,7 @@ impl EngineChoice {
     }
 }
 
-/// Tries to clone an empty file onto another.
+/// Tries to clone an empty file.
 fn can_clone(dir: BorrowedFd<'_>) -> bool {
     let temporary = || {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -75,10 +74,10 @@ fn can_clone(dir: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// A file as it was when its content was taken.
+/// A file at the moment when its content was taken.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// Its content; none where it is empty.
+    /// Its content; none if it is empty.
     pub content: Option<Content>,
     /// Its length in bytes.
     pub len: u64,
@@ -86,33 +85,32 @@ pub(super) struct Taken {
     pub meta: Meta,
     /// Its stamp, or 0.
     pub stamp: u64,
-    /// Bytes that the store has of it alone.
+    /// Bytes that the store got for this file alone.
     pub added: u64,
 }
 
 impl Taken {
-    /// The listing's entry for the file.
+    /// Returns the listing's entry for the file.
     pub(super) fn entry<'a>(&self, name: &'a [u8], attrs: Attrs<'a>) -> Entry<'a> {
         Entry { name, kind: Kind::File { size: self.len }, meta: self.meta, attrs }
     }
 }
 
-/// What takes files into the store.
+/// Takes files into the store.
 #[derive(Debug)]
 pub(super) struct Keeper<'a> {
     pub packing: &'a Packing<'a>,
     pub engine: Engine,
-    /// Files that were changed since get no stamp.
+    /// Files that were changed since then get no stamp.
     pub before: Time,
     /// The first error of writing to the store, which ends the publication.
     pub broken: OnceLock<io::Error>,
 }
 
 impl Keeper<'_> {
-    /// Takes the content of the file `name` in `dir`. `old` is what the last snapshot has of it.
+    /// Takes the content of the file `name` in `dir`. `old` is its content in the last snapshot.
     ///
-    /// # Errors
-    /// When it cannot be read, or keeps changing.
+    /// # Errors If it cannot be read, or keeps changing.
     pub(super) fn take(&self, dir: BorrowedFd<'_>, name: &[u8], old: Option<Content>) -> io::Result<Taken> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
@@ -178,7 +176,7 @@ impl Keeper<'_> {
         Ok((Content { id, home: Home::Own }, if is_new { len } else { 0 }))
     }
 
-    /// Remembers the first error of writing to the store: it is no fault of the file that is being read.
+    /// Remembers the first error of writing to the store, which is not an error of the file that is being read.
     fn stored<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
             let first =
@@ -191,7 +189,7 @@ impl Keeper<'_> {
         if self.engine == Engine::Clone {
             match rustix::fs::ioctl_ficlone(to, from) {
                 Ok(()) => return ContentId::of_file(Slice::all_of(to.as_fd()), len),
-                // A file on another file system below the volume's root.
+                // The file is on another file system below the volume's root.
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {}
                 Err(error) => return self.stored(Err(error.into())),
             }

@@ -1,4 +1,5 @@
-//! The pack that a publication writes: directories and small contents, one behind the other. It has no table: whatever refers to an object says where it is.
+//! The pack that a publication writes: directories and small contents, one after the other. It has no table, because
+//! each reference to an object contains its place.
 
 use std::{
     collections::HashMap,
@@ -16,10 +17,10 @@ use super::{
     store::{PACK_MAGIC, PACK_NEW, PART, Writer, write_all},
 };
 
-/// What is gathered before it is written, in bytes.
+/// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A pack that is being written, and the folder that it is in. Both are made when the first object comes.
+/// A pack that is being written, and its folder. Both are made with the first object.
 #[derive(Debug)]
 pub(super) struct Packing<'a> {
     writer: &'a Writer<'a>,
@@ -49,7 +50,7 @@ impl<'a> Packing<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends small content, or finds it.
+    /// Appends small content, unless this publication has it already, and returns its place.
     pub(super) fn content(&self, id: ContentId, bytes: &[u8]) -> io::Result<Home> {
         let mut state = self.lock();
         if let Some(offset) = state.small.get(&id) {
@@ -91,7 +92,7 @@ impl<'a> Packing<'a> {
         Ok(state.folder.insert(made))
     }
 
-    /// Makes a file for content that gets one of its own. Its name is to be given by [`Self::name`].
+    /// Makes a file for content that gets a file of its own. [`Self::name`] names it afterwards.
     pub(super) fn create(&self) -> io::Result<(OwnedFd, String)> {
         let mut state = self.lock();
         let name = format!("{}{PART}", state.names);
@@ -101,7 +102,7 @@ impl<'a> Packing<'a> {
         Ok((file, name))
     }
 
-    /// Gives a file that is complete the name of its content, or removes it where the store has that already.
+    /// Gives a complete file the name of its content, or removes it if the store has that content already.
     pub(super) fn name(&self, part: &str, id: ContentId) -> io::Result<bool> {
         let mut state = self.lock();
         let is_new = !state.own.contains_key(&id) && !self.writer.has_own(&id);
@@ -114,14 +115,14 @@ impl<'a> Packing<'a> {
         Ok(is_new)
     }
 
-    /// Removes a file that is not to be kept.
+    /// Removes a file that is not kept.
     pub(super) fn discard(&self, part: &str) {
         if let Some(folder) = &self.lock().folder {
             let _ = rustix::fs::unlinkat(folder, part, rustix::fs::AtFlags::empty());
         }
     }
 
-    /// Writes what is left, and returns the length of the pack.
+    /// Writes the remaining bytes, and returns the length of the pack.
     pub(super) fn finish(&self) -> io::Result<u64> {
         let mut state = self.lock();
         state.flush()?;

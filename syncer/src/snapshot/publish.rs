@@ -1,9 +1,10 @@
-//! A scanned tree → a snapshot in the store.
+//! Turns a scanned tree into a snapshot in the store.
 //!
-//! 1. [`plan`] finds what is as the last snapshot has it: whole directories by their digests, files by their stamps.
+//! 1. [`plan`] finds what is unchanged since the last snapshot: whole directories by their digests, files by their
+//!    stamps.
 //! 2. [`read_all`] takes the content of all other files into the store.
-//! 3. [`write_folders`] writes the directories that are new, from the leaves to the root.
-//! 4. [`commit`](Writer::commit) makes the snapshot visible, once all that is durable.
+//! 3. [`write_folders`] writes new directories, from the leaves to the root.
+//! 4. [`commit`](Writer::commit) makes the snapshot visible, once everything is durable.
 
 use std::{
     collections::BTreeSet,
@@ -45,31 +46,30 @@ use crate::{
 /// A worker takes this many files of one directory at a time.
 const FILES_PER_UNIT: usize = 64;
 
-/// More threads than one are worth their start from this many files on.
+/// Further threads are started from this many files on.
 const FILES_PER_THREAD: usize = 32;
 
-/// What users and runs say about a snapshot.
+/// The labels that users and runs give to a snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
     /// Labels to find it by.
     pub tags: BTreeSet<String>,
-    /// What a user says about it.
+    /// The user's note.
     pub note: String,
     /// The run that takes it.
     pub run: String,
     /// The SyncJob that it belongs to.
     pub job: String,
-    /// Who takes it.
+    /// The user that takes it.
     pub user: String,
-    /// Whether it is kept whatever a policy says.
+    /// Whether it is kept regardless of policies.
     pub pinned: bool,
 }
 
 impl Labels {
-    /// Checks that each label is short enough to be kept, and one line of text.
+    /// Checks that each label is one line of text, and short enough.
     ///
-    /// # Errors
-    /// [`SnapshotError::Invalid`], which names the label.
+    /// # Errors [`SnapshotError::Invalid`], which names the label.
     pub fn check(&self) -> Result<(), SnapshotError> {
         self.tags.iter().try_for_each(|tag| check_tag(tag))?;
         check_tags(&self.tags)?;
@@ -91,19 +91,17 @@ fn check_tags(tags: &BTreeSet<String>) -> Result<(), SnapshotError> {
 }
 
 impl Snapshot {
-    /// Checks that it has no more tags than may be.
+    /// Checks the number of tags.
     ///
-    /// # Errors
-    /// [`SnapshotError::Invalid`].
+    /// # Errors [`SnapshotError::Invalid`].
     pub fn check_tags(&self) -> Result<(), SnapshotError> {
         check_tags(&self.tags)
     }
 }
 
-/// Checks a tag: text without spaces and control characters, which is not the word for the newest snapshot.
+/// Checks a tag: text without spaces and control characters, other than the word for the newest snapshot.
 ///
-/// # Errors
-/// [`SnapshotError::Invalid`], which names the tag.
+/// # Errors [`SnapshotError::Invalid`], which names the tag.
 pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
     let is_text = !tag.is_empty() && !tag.chars().any(|c| c.is_whitespace() || c.is_control());
     match is_text && tag.len() <= MAX_TAG_BYTES && tag != LATEST {
@@ -115,23 +113,23 @@ pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
     }
 }
 
-/// A tree to publish, and the way to its files.
+/// A tree to publish, with access to its files.
 #[derive(Debug)]
 pub struct Source<'a> {
     /// Its listings, scanned with stamps.
     pub tree: &'a Tree,
-    /// Where its files are.
+    /// The root that its files are read from.
     pub root: &'a Root,
-    /// Files that were changed since get no stamp, by the clock of the file system.
+    /// Files that were changed since then, by the file system's clock, get no stamp.
     pub before: Time,
     /// When the scan began.
     pub began: Time,
 }
 
-/// Publishes a snapshot of a tree. Files that cannot be read go to `failures`, are counted, and are missing; their directories are marked, so that a restore deletes nothing there.
+/// Publishes a snapshot of a tree. Unreadable files go to `failures`, are counted, and are missing; their directories
+/// are marked, so that a restore deletes nothing there.
 ///
-/// # Errors
-/// When the store cannot be written to; it is then as it was.
+/// # Errors If the store cannot be written to; it is then unchanged.
 pub fn publish(
     writer: &mut Writer<'_>,
     source: &Source<'_>,
@@ -160,7 +158,7 @@ pub fn publish(
     Ok(snapshot)
 }
 
-/// What a publication made, before it is visible.
+/// The result of a publication before it is visible.
 struct Made {
     tree: FolderRef,
     bytes: u64,
@@ -222,7 +220,7 @@ fn record(
     }
 }
 
-/// The time of a clock, in the form that the store has it.
+/// Converts a clock's time to the store's form.
 pub fn time_of(time: SystemTime) -> Time {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() },
@@ -230,14 +228,14 @@ pub fn time_of(time: SystemTime) -> Time {
     }
 }
 
-/// The content of a file that the listing has, on its way into the store.
+/// The content of a listed file on its way into the store.
 #[derive(Debug)]
 enum Slot {
-    /// It is as the last snapshot has it.
+    /// Unchanged since the last snapshot, with its stamp.
     Same(Content, u64),
-    /// It has to be looked at; the last snapshot may have had this.
+    /// To be read; the last snapshot may have had this content.
     Wanted(Option<Content>),
-    /// It was taken.
+    /// Read.
     Taken(Taken),
     /// The file is gone.
     Gone,
@@ -245,28 +243,28 @@ enum Slot {
     Failed,
 }
 
-/// A directory that is not known to be as the last snapshot has it.
+/// A directory that may differ from the last snapshot.
 #[derive(Debug)]
 struct Making {
     dir: DirId,
     path: RelPath,
-    /// What the last snapshot has in its place.
+    /// The last snapshot's directory in its place.
     old: Option<FolderRef>,
     /// One for each file of the listing that has content.
     slots: Vec<Slot>,
 }
 
-/// What is to be made, and what is there.
+/// The directories to write, and those that the store has.
 #[derive(Debug, Default)]
 struct Planned {
     making: Vec<Making>,
-    /// By the number of the directory.
+    /// Directories in the store, by number.
     there: Vec<Option<FolderRef>>,
-    /// How many bytes files have grown by since the scan.
+    /// Bytes by which files have grown since the scan.
     grown: i64,
 }
 
-/// Compares a tree with the last snapshot. Where that cannot be read, everything counts as new.
+/// Compares a tree with the last snapshot. If that cannot be read, everything counts as new.
 fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>) -> Planned {
     let seen = seen_upwards(tree);
     let mut planned = Planned { there: vec![None; tree.dirs.len()], ..Planned::default() };
@@ -299,7 +297,7 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
         .ok()
 }
 
-/// Folds the stamps of files upwards. Children have greater numbers.
+/// Combines the stamps of files upwards. Children have greater numbers.
 fn seen_upwards(tree: &Tree) -> Vec<Seen> {
     let mut seen = vec![Seen::unknown(); tree.dirs.len()];
     for id in (0..tree.dirs.len()).rev() {
@@ -314,13 +312,13 @@ fn seen_upwards(tree: &Tree) -> Vec<Seen> {
     seen
 }
 
-/// The stamps of a directory's files that have content.
+/// Yields the stamps of a directory's files that have content.
 fn stamps(dir: &crate::tree::dir::Dir) -> impl Iterator<Item = u64> {
     let stamps = dir.stamps.iter().copied().chain(std::iter::repeat(0));
     dir.listing.iter().zip(stamps).filter(|(entry, _)| has_content(&entry.kind)).map(|(_, stamp)| stamp)
 }
 
-/// The directories of a stored directory, found in the order of their names.
+/// Finds the subdirectories of a stored directory, in the order of their names.
 struct OldDirs<'a> {
     entries: Peekable<Box<NamedDirs<'a>>>,
 }
@@ -340,7 +338,7 @@ impl<'a> OldDirs<'a> {
     }
 }
 
-/// Finds the files that are as the last snapshot has them: of the same name, size, time and stamp.
+/// Finds the files that are unchanged since the last snapshot: same name, size, time and stamp.
 fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(files_of).peekable();
     let files = dir.listing.iter().filter(|entry| has_content(&entry.kind));
@@ -362,17 +360,18 @@ fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>) -> Vec<Slot> {
     files.zip(stamps(dir)).map(slot).collect()
 }
 
-/// The files of a stored directory that have content, with that and their stamps.
+/// Yields the files of a stored directory that have content, with that and their stamps.
 pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, Content, u64)> {
     let files = folder.listing.iter().filter(|entry| has_content(&entry.kind));
     let contents = folder.contents.iter().copied().zip(folder.stamps.iter().copied());
     files.zip(contents).map(|(entry, (content, stamp))| (entry, content, stamp))
 }
 
-/// A part of a directory's files: which of those to make, and the files' places among its slots and in its listing.
+/// Some of a directory's files: its index among those to write, and the files' indexes among its slots and in its
+/// listing.
 type Unit = (usize, Vec<(usize, u32)>);
 
-/// Takes the content of all files that are wanted. Returns how many bytes of files the store got.
+/// Takes the content of all wanted files into the store. Returns how many bytes the store got.
 fn read_all(planned: &mut Planned, source: &Source<'_>, keeper: &Keeper<'_>, failures: &Failures) -> u64 {
     let units = units(planned, source.tree);
     let files: usize = units.iter().map(|(_, files)| files.len()).sum();
@@ -414,7 +413,7 @@ fn units(planned: &Planned, tree: &Tree) -> Vec<Unit> {
     units
 }
 
-/// Files that are being read by several threads.
+/// Files that several threads read.
 struct Reading<'a> {
     planned: &'a Planned,
     source: &'a Source<'a>,
@@ -478,7 +477,7 @@ impl Reading<'_> {
     }
 }
 
-/// Writes the directories that are not there, from the leaves to the root.
+/// Writes the new directories, from the leaves to the root.
 fn write_folders(mut planned: Planned, tree: &Tree, packing: &Packing<'_>) -> std::io::Result<FolderRef> {
     planned.making.sort_unstable_by_key(|making| std::cmp::Reverse(making.dir));
     let Planned { making, mut there, .. } = planned;
@@ -513,7 +512,8 @@ fn write_folder(
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })
 }
 
-/// Joins a listing with what was taken of its files. Where those have changed since the scan, the listing has what was taken.
+/// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data
+/// that was read.
 fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: Vec<Slot>) -> Folder {
     let listing = if is_as_listed(listing, &slots) { listing.clone() } else { relist(listing, &slots) };
     let mut folder = Folder { listing, children, ..Folder::default() };

@@ -1,7 +1,7 @@
-//! Which snapshots a policy keeps: a function of the list, the policy, the time and a time zone, and of nothing else.
+//! Decides which snapshots a policy keeps, from the list, the policy, the time and a time zone only.
 //!
-//! The rules are restic's. A snapshot is kept when one rule keeps it. Each rule for a natural period keeps the last snapshot of each of the newest periods that have any; the oldest
-//! snapshot of all is kept, too, as long as the rule has periods left.
+//! The rules are restic's. A snapshot is kept when one rule keeps it. A rule for a period keeps the last snapshot of
+//! each of the newest periods that have any, and also the oldest snapshot of all as long as it has periods left.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,26 +14,27 @@ use thiserror::Error;
 use super::{id::SnapshotId, roots::Snapshot};
 use crate::entry::Time;
 
-/// Which snapshots to keep.
+/// The rules that keep snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// So many of the newest.
+    /// The newest ones, this many.
     pub last: u32,
-    /// The last one of so many hours.
+    /// The last one of each of this many hours.
     pub hourly: u32,
-    /// The last one of so many days.
+    /// The last one of each of this many days.
     pub daily: u32,
-    /// The last one of so many weeks, which begin on Monday.
+    /// The last one of each of this many weeks, which begin on Monday.
     pub weekly: u32,
-    /// The last one of so many months.
+    /// The last one of each of this many months.
     pub monthly: u32,
-    /// The last one of so many years.
+    /// The last one of each of this many years.
     pub yearly: u32,
-    /// All that were taken so many seconds before the newest, or later.
+    /// All that were taken at most this many seconds before the newest.
     pub within_seconds: Option<u64>,
     /// All that have one of these tags.
     pub tags: BTreeSet<String>,
-    /// Of what the rules keep, or of all where there is no other rule: the newest that take so many bytes together.
+    /// Of the snapshots that the rules keep, or of all if there is no other rule: the newest that take at most this
+    /// many bytes together.
     pub max_bytes: Option<u64>,
 }
 
@@ -49,7 +50,7 @@ impl Policy {
         ]
     }
 
-    /// Says whether there is a rule beside the limit of bytes.
+    /// Whether there is a rule other than the limit of bytes.
     fn has_rule(&self) -> bool {
         self.counts().iter().any(|(_, count)| *count > 0)
             || self.within_seconds.is_some()
@@ -65,21 +66,21 @@ pub struct EmptyPolicy;
 /// A natural period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
-    /// Each snapshot is one.
+    /// Each snapshot is its own period.
     Snapshot,
-    /// Of the clock.
+    /// An hour of the clock.
     Hour,
-    /// Of the calendar.
+    /// A day of the calendar.
     Day,
-    /// From Monday on.
+    /// A week from Monday on.
     Week,
-    /// Of the calendar.
+    /// A month of the calendar.
     Month,
-    /// Of the calendar.
+    /// A year of the calendar.
     Year,
 }
 
-/// Why a snapshot is kept.
+/// Says why a snapshot is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// It is pinned.
@@ -92,11 +93,11 @@ pub enum Reason {
     Oldest(Period),
     /// It was taken shortly before the newest one.
     Within,
-    /// It is of a time that has not come: a clock was wrong, and nobody knows which.
+    /// Its time is in the future: a clock was wrong, and nobody knows which.
     Future,
     /// It is the newest one that has every entry.
     NewestWhole,
-    /// No rule but the limit of bytes was given, and it is within that.
+    /// The limit of bytes is the only rule, and it is within that.
     Room,
 }
 
@@ -123,26 +124,25 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a policy says of a snapshot.
+/// The policy's verdict on a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The snapshot.
     pub id: SnapshotId,
-    /// Why it is kept; nothing where it goes.
+    /// The reasons to keep it; none if it goes.
     pub reasons: Vec<Reason>,
 }
 
 impl Verdict {
-    /// Says whether the snapshot is kept.
+    /// Whether the snapshot is kept.
     pub fn is_kept(&self) -> bool {
         !self.reasons.is_empty()
     }
 }
 
-/// Judges snapshots, those of each SyncJob by themselves. The verdicts are in the order of the snapshots.
+/// Judges snapshots, those of each SyncJob separately. The verdicts are in the order of the snapshots.
 ///
-/// # Errors
-/// [`EmptyPolicy`], since a policy without rules would remove everything.
+/// # Errors [`EmptyPolicy`], because a policy without rules would remove everything.
 pub fn judge(
     snapshots: &[&Snapshot],
     policy: &Policy,
@@ -199,7 +199,7 @@ fn judge_job(
     newest_first.iter().map(|snapshot| snapshot.id).zip(reasons).collect()
 }
 
-/// The reasons that need no other snapshot.
+/// Returns the reasons that depend on no other snapshot.
 fn protections(snapshot: &Snapshot, policy: &Policy, now: Time) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if snapshot.pinned {
@@ -219,7 +219,8 @@ fn is_within(taken: Time, newest: Option<Time>, within: Option<u64>) -> bool {
     taken >= since
 }
 
-/// Keeps the newest snapshot of each of the newest `count` periods that have any. Those of the future count for no period.
+/// Keeps the newest snapshot of each of the newest `count` periods that have any. Snapshots of the future count for no
+/// period.
 fn keep_last_of(
     period: Period,
     count: u32,
@@ -243,10 +244,10 @@ fn keep_last_of(
     }
 }
 
-/// What two snapshots of one period have in common.
+/// Returns a key that snapshots of one period share.
 fn key(period: Period, snapshot: &Snapshot, zone: &TimeZone) -> (i64, i64) {
     let Ok(timestamp) = Timestamp::from_second(snapshot.taken.seconds) else {
-        // Beyond the years that a calendar has, each second is a period.
+        // Beyond the years of the calendar, each second is a period.
         return (i64::MIN, snapshot.taken.seconds);
     };
     let zoned = timestamp.to_zoned(zone.clone());
@@ -254,7 +255,7 @@ fn key(period: Period, snapshot: &Snapshot, zone: &TimeZone) -> (i64, i64) {
     let day = (i64::from(date.year()), i64::from(date.day_of_year()));
     match period {
         Period::Snapshot => (0, snapshot.id.0 as i64),
-        // An hour that the clock has twice in autumn is two.
+        // An hour that occurs twice in autumn counts twice.
         Period::Hour => {
             let offset = i64::from(zoned.offset().seconds());
             (offset, (snapshot.taken.seconds + offset).div_euclid(3600))
@@ -269,7 +270,8 @@ fn key(period: Period, snapshot: &Snapshot, zone: &TimeZone) -> (i64, i64) {
     }
 }
 
-/// Removes the reasons of the oldest ones until what is left takes at most `max` bytes: the tree of the oldest one, and what each newer one added. Protected ones stay.
+/// Removes the reasons of the oldest snapshots until the rest takes at most `max` bytes: the tree of the oldest one,
+/// and what each newer one added. Protected ones stay.
 fn limit(max: u64, newest_first: &[&Snapshot], is_protected: &[bool], reasons: &mut [Vec<Reason>]) {
     let mut added: u64 = 0;
     let mut is_full = false;
@@ -433,7 +435,7 @@ mod tests {
                     prop_assert!(kept.contains(&newest.id.0));
                 }
             }
-            // What is kept once is kept again: the rest does not count.
+            // Judging the kept ones again keeps all of them.
             let rest: Vec<&Snapshot> = snapshots.iter().filter(|one| kept.contains(&one.id.0)).collect();
             if policy.max_bytes.is_none() {
                 let again = judge(&rest, &policy, NOW, &TimeZone::UTC).unwrap();

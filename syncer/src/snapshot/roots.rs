@@ -1,4 +1,4 @@
-//! The list of a volume's snapshots: the file `roots`, which each change replaces as a whole by one rename.
+//! The list of a volume's snapshots: the file `roots`, which each change replaces by one rename.
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
@@ -22,7 +22,7 @@ const MAGIC: &[u8; 8] = b"vfroots\0";
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The first bytes of each record, by which records are found again behind a damaged one.
+/// The first bytes of each record, by which a reader finds the next record after a damaged one.
 const RECORD: &[u8; 4] = b"snap";
 
 /// The first bytes of the end.
@@ -43,16 +43,16 @@ pub const MAX_NOTE_BYTES: usize = 4096;
 /// The longest name of a run, a SyncJob or a user, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
 
-/// How content got into the store.
+/// The way by which content got into the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// By clones of files, which share blocks with the live tree until that is written to.
+    /// Clones of files, which share blocks with the live tree until that is written to.
     Clone,
-    /// By copies of files.
+    /// Copies of files.
     Copy,
 }
 
-/// A snapshot as the list has it.
+/// A snapshot in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// Its name.
@@ -63,11 +63,11 @@ pub struct Snapshot {
     pub root_meta: Meta,
     /// The root directory's own extended attributes.
     pub root_attrs: AttrsBuf,
-    /// When it was begun: nothing that was changed before is missing.
+    /// When it was begun. It contains every change before that.
     pub began: Time,
     /// When it was published.
     pub taken: Time,
-    /// Entries of the tree, the root not among them.
+    /// Entries of the tree, without the root.
     pub entries: u64,
     /// Bytes of all files together.
     pub bytes: u64,
@@ -75,26 +75,26 @@ pub struct Snapshot {
     pub added_bytes: u64,
     /// Entries that could not be read and are missing.
     pub failed: u64,
-    /// How content got into the store.
+    /// The way by which content got into the store.
     pub engine: Engine,
     /// The run that took it; empty for none.
     pub run: String,
     /// The SyncJob that it belongs to; empty for none.
     pub job: String,
-    /// Who took it.
+    /// The user that took it.
     pub user: String,
-    /// What a user says about it.
+    /// The user's note.
     pub note: String,
     /// Labels that users find it by.
     pub tags: BTreeSet<String>,
-    /// Whether it is kept whatever a policy says.
+    /// Whether it is kept regardless of policies.
     pub pinned: bool,
-    /// When it was forgotten, if it was: it goes with the next collection.
+    /// When it was forgotten, if it was: the next collection removes it.
     pub forgotten: Option<Time>,
 }
 
 impl Snapshot {
-    /// The hash of the whole tree: of the root directory, its metadata, and everything below.
+    /// Returns the hash of the whole tree: of the root directory, its metadata, and everything below.
     pub fn digest(&self) -> blake3::Hash {
         let mut own = Vec::new();
         put_meta(&mut own, &self.root_meta);
@@ -103,7 +103,7 @@ impl Snapshot {
         hasher.update(&self.tree.id.0).update(&own).finalize()
     }
 
-    /// Says whether every entry of the tree is in it.
+    /// Whether every entry of the tree is in it.
     pub fn is_whole(&self) -> bool {
         self.failed == 0
     }
@@ -197,22 +197,22 @@ impl Snapshot {
 /// The list of a volume's snapshots, in the order of their publication.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Roots {
-    /// Those that can be read, forgotten ones among them.
+    /// The readable ones, including forgotten ones.
     pub snapshots: Vec<Snapshot>,
-    /// How many collections there have been.
+    /// The number of collections so far.
     pub collections: u64,
-    /// Records that cannot be read, byte for byte: each rewriting keeps them.
+    /// Unreadable records, byte for byte, so that each rewriting keeps them.
     pub damaged: Vec<Vec<u8>>,
     /// Whether the end is missing or wrong, so that whole records may be missing.
     pub is_cut: bool,
 }
 
-/// Reports a file that is no list of snapshots of a version that this program reads.
+/// Reports a file that is not a list of snapshots, or of another version.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotRoots {
-    /// The file begins otherwise.
+    /// The file begins with other bytes.
     Magic,
-    /// It is of this version.
+    /// It has this version.
     Version(u32),
 }
 
@@ -235,10 +235,9 @@ impl Roots {
         out
     }
 
-    /// Decodes the file. A damaged record costs no other one.
+    /// Decodes the file. A damaged record does not affect others.
     ///
-    /// # Errors
-    /// When the file is of another version, or no such file at all.
+    /// # Errors If the file has another version, or is no such file.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotRoots> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(NotRoots::Magic)?;
         let (version, mut rest) = rest.split_first_chunk().ok_or(NotRoots::Magic)?;
@@ -267,7 +266,7 @@ impl Roots {
         }
     }
 
-    /// Takes the record at the start of `bytes`, and returns its length.
+    /// Adds the record at the start of `bytes`, and returns its length.
     fn take(&mut self, bytes: &[u8]) -> Option<usize> {
         let (kind, body, len) = read_record(bytes)?;
         match kind {
@@ -283,33 +282,33 @@ impl Roots {
         Some(len)
     }
 
-    /// The newest snapshot by order of publication, forgotten or not.
+    /// Returns the last published snapshot, forgotten or not.
     pub fn last(&self) -> Option<&Snapshot> {
         self.snapshots.last()
     }
 
-    /// The snapshot with this id.
+    /// Returns the snapshot with this id.
     pub fn get(&self, id: SnapshotId) -> Option<&Snapshot> {
         self.snapshots.iter().find(|snapshot| snapshot.id == id)
     }
 
-    /// The snapshot with this id, to change it.
+    /// Returns the snapshot with this id, for changes.
     pub fn get_mut(&mut self, id: SnapshotId) -> Option<&mut Snapshot> {
         self.snapshots.iter_mut().find(|snapshot| snapshot.id == id)
     }
 
-    /// Those that are not forgotten.
+    /// Yields the snapshots that are not forgotten.
     pub fn kept(&self) -> impl Iterator<Item = &Snapshot> {
         self.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_none())
     }
 
-    /// How many places in the file cannot be read.
+    /// Returns how many places in the file are unreadable.
     pub fn damages(&self) -> usize {
         self.damaged.len() + usize::from(self.is_cut && self.damaged.is_empty())
     }
 }
 
-/// `kind` · length (u32) · body · checksum of all that.
+/// Appends a record: `kind` · length (u32) · body · checksum of all that.
 fn put_record(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
     let start = out.len();
     out.extend_from_slice(kind);

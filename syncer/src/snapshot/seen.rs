@@ -1,4 +1,5 @@
-//! What tells that no file of a directory has changed since it was looked at last: the stamps of all files in it and below, as one word.
+//! Proves that no file of a directory has changed since it was last looked at: the stamps of all files in it and below,
+//! as one word.
 
 use crate::{
     codec::{DecodeError, Reader},
@@ -10,12 +11,13 @@ use crate::{
 pub struct Seen([u8; 16]);
 
 impl Seen {
-    /// Stands for files of which at least one has no stamp.
+    /// Makes the word for files of which at least one has no stamp.
     pub fn unknown() -> Self {
         Self([0; 16])
     }
 
-    /// Hashes the stamps of a directory's files, one for each file that has content, and the words of its directories.
+    /// Combines the stamps of a directory's files, one for each file that has content, and the words of its
+    /// subdirectories.
     pub fn of(stamps: impl Iterator<Item = u64>, below: impl Iterator<Item = Self>) -> Self {
         let mut bytes = Vec::new();
         for stamp in stamps {
@@ -34,7 +36,7 @@ impl Seen {
         Self(digest(&[&bytes]))
     }
 
-    /// Says whether nothing has changed between the two: every file of both has a stamp, and all are equal.
+    /// Whether nothing has changed between the two: every file of both has a stamp, and all are equal.
     pub fn proves_same(self, other: Self) -> bool {
         self == other && self != Self::unknown()
     }

@@ -1,4 +1,4 @@
-//! What a user types → the snapshot that is meant.
+//! Finds the snapshot that a user's text means.
 
 use super::{
     error::SnapshotError,
@@ -10,10 +10,10 @@ use crate::entry::Time;
 /// The word for the newest snapshot.
 pub const LATEST: &str = "latest";
 
-/// Finds the snapshot that `text` means: an id or the beginning of one, a tag, of which the newest snapshot counts, or `latest`. Forgotten ones are found by their whole id alone.
+/// Finds the snapshot that `text` means: an id or the beginning of one, a tag, whose newest snapshot counts, or
+/// `latest`. Forgotten ones are only found by their whole id.
 ///
-/// # Errors
-/// When nothing fits, or several ids do.
+/// # Errors If no snapshot matches, or several do.
 pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
     if let Some(whole) = text.parse().ok().and_then(|id| roots.get(id)) {
         return Ok(whole);
@@ -38,8 +38,7 @@ pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotEr
 
 /// Finds the newest snapshot that was begun at this time or before.
 ///
-/// # Errors
-/// When there is none.
+/// # Errors If there is none.
 pub fn as_of(roots: &Roots, time: Time) -> Result<&Snapshot, SnapshotError> {
     let before = roots.kept().filter(|snapshot| snapshot.began <= time).max_by_key(|snapshot| snapshot.began);
     before.ok_or_else(|| SnapshotError::Unknown("as old as that".into()))

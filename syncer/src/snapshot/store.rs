@@ -1,7 +1,8 @@
-//! `.volferry/snapshots/` on a volume: the list of snapshots, packs and contents, and how a change of them becomes durable.
+//! `.volferry/snapshots/` on a volume: the list of snapshots, packs and contents, and the way in which a change becomes
+//! durable.
 //!
-//! The rename of `roots.new` to `roots` is the only commit point. What a publication adds waits in `new/ID/` until then; the next writer moves it to its place where `roots` has
-//! the snapshot, and removes it where not.
+//! The rename of `roots.new` to `roots` is the only commit point. Until then, the additions of a publication are in
+//! `new/ID/`. The next writer moves them to their places if `roots` has the snapshot, and removes them if not.
 
 use std::{
     collections::HashMap,
@@ -46,7 +47,7 @@ pub(super) const TRASH: &str = "trash";
 /// The name of a pack in the folder of its publication.
 pub(super) const PACK_NEW: &str = "pack";
 
-/// Ends the name of a file that is not complete.
+/// The ending of the name of an incomplete file.
 pub(super) const PART: &str = ".part";
 
 /// The first bytes of a pack: its name and its version.
@@ -55,7 +56,7 @@ pub(super) const PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
 /// Packs that are held open at once.
 const OPEN_PACKS: usize = 64;
 
-/// The snapshots of a volume, to be read.
+/// The snapshots of a volume, for reading.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -66,26 +67,25 @@ pub struct Store {
 /// Content that is open for reading.
 #[derive(Debug)]
 pub struct OpenContent {
-    /// The file that has it.
+    /// The file that contains it.
     pub file: Arc<OwnedFd>,
-    /// Its first byte there.
+    /// The offset of its first byte there.
     pub start: u64,
-    /// Whether the file has nothing else.
+    /// Whether the file contains nothing else.
     pub is_alone: bool,
 }
 
 impl OpenContent {
-    /// What is to be read.
+    /// Returns its bytes.
     pub fn slice(&self) -> Slice<'_> {
         Slice { fd: self.file.as_fd(), start: self.start }
     }
 }
 
 impl Store {
-    /// Opens the store of the volume at `root`; `None` where there is none. `path` is the volume's, for messages.
+    /// Opens the store of the volume at `root`; `None` if there is none. `path` is the volume's, for messages.
     ///
-    /// # Errors
-    /// When the folder cannot be opened.
+    /// # Errors If the folder cannot be opened.
     pub fn open(root: &Root, path: &Path) -> Result<Option<Self>, SnapshotError> {
         let path = path.join(".volferry/snapshots");
         let opened = open_child(root, OWN_DIR, OFlags::PATH)
@@ -97,7 +97,7 @@ impl Store {
         }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -108,8 +108,7 @@ impl Store {
 
     /// Reads the list of snapshots.
     ///
-    /// # Errors
-    /// When it cannot be read, or is of another version.
+    /// # Errors If it cannot be read, or has another version.
     pub fn roots(&self) -> Result<Roots, SnapshotError> {
         let path = || self.path.join(ROOTS);
         let file = match open_file(self.dir.as_fd(), ROOTS) {
@@ -130,16 +129,14 @@ impl Store {
 
     /// Reads the audit log.
     ///
-    /// # Errors
-    /// When it cannot be read.
+    /// # Errors If it cannot be read.
     pub fn audit(&self) -> Result<audit::Log, SnapshotError> {
         audit::read(self.dir()).map_err(io_error("read", self.path.join("audit")))
     }
 
-    /// Reads a directory and checks that it is the one that is meant.
+    /// Reads a directory and checks its id.
     ///
-    /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// # Errors If it cannot be read, or is damaged.
     pub fn folder(&self, folder: &FolderRef) -> Result<Folder, SnapshotError> {
         let what = || self.name_of_pack(folder.place.pack, folder.place.offset);
         let damaged = |source| SnapshotError::Damaged { what: what(), source };
@@ -159,7 +156,7 @@ impl Store {
         self.name_of_pack(folder.place.pack, folder.place.offset)
     }
 
-    /// The encoding of a directory that is whole.
+    /// Returns the encoding of an undamaged directory.
     pub(super) fn folder_bytes(&self, folder: &FolderRef) -> Result<Vec<u8>, SnapshotError> {
         self.folder(folder)?;
         self.read_pack(folder.place.pack, folder.place.offset, folder.place.len as usize)
@@ -199,10 +196,9 @@ impl Store {
         Ok(open)
     }
 
-    /// Opens content. Whether it is whole is for [`Self::check`] to say.
+    /// Opens content. [`Self::check`] checks whether it is undamaged.
     ///
-    /// # Errors
-    /// When it is not there.
+    /// # Errors If it is missing.
     pub fn content(&self, content: &Content) -> Result<OpenContent, SnapshotError> {
         match content.home {
             Home::Pack { pack, offset } => {
@@ -218,10 +214,9 @@ impl Store {
         }
     }
 
-    /// Reads content of `len` bytes that is in a pack and checks it.
+    /// Reads content of `len` bytes from a pack and checks it.
     ///
-    /// # Errors
-    /// When it cannot be read, or does not have its hash.
+    /// # Errors If it cannot be read, or does not have its hash.
     pub fn small(&self, content: &Content, len: u64) -> Result<Vec<u8>, SnapshotError> {
         let open = self.content(content)?;
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MAX_FOLDER_BYTES as usize)];
@@ -234,8 +229,7 @@ impl Store {
 
     /// Reads content of `len` bytes and checks it.
     ///
-    /// # Errors
-    /// When it cannot be read, has another length, or does not have its hash.
+    /// # Errors If it cannot be read, has another length, or does not have its hash.
     pub fn check(&self, content: &Content, len: u64) -> Result<(), SnapshotError> {
         let open = self.content(content)?;
         let failed = io_error("read", self.name_of(content));
@@ -266,8 +260,8 @@ impl Store {
         self.path.join(PACKS).join(SnapshotId(pack).to_string())
     }
 
-    /// Opens an object at its place, or in the folder of a publication that was not settled yet, where `name_there` gives its name. It may be moved meanwhile, so the first place
-    /// is looked at twice.
+    /// Opens an object at its place, or in the folder of an unsettled publication, under the name of `name_there`. It
+    /// may be moved meanwhile, so the first place is tried twice.
     fn at_home_or_new(&self, home: &str, name_there: impl Fn(&str) -> Option<String>) -> io::Result<OwnedFd> {
         let first = match open_file(self.dir.as_fd(), home) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => error,
@@ -283,22 +277,21 @@ impl Store {
     }
 }
 
-/// A store that this process may change: it holds the volume's lock.
+/// A store that this process may change, because it holds the volume's lock.
 #[derive(Debug)]
 pub struct Writer<'a> {
     /// Holds the lock.
     own: &'a OwnDir,
-    /// To read it.
+    /// The same store, for reading.
     pub store: Store,
-    /// The list as it is on the volume.
+    /// The list on the volume.
     pub roots: Roots,
 }
 
 impl<'a> Writer<'a> {
-    /// Makes what is missing of the store of the volume that `own` holds, and settles what earlier writers left.
+    /// Makes missing parts of the store of the volume that `own` holds, and settles what earlier writers left.
     ///
-    /// # Errors
-    /// When something cannot be made or read, or the store is of another version.
+    /// # Errors If something cannot be made or read, or the store has another version.
     pub fn open(own: &'a OwnDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
         let at = path.join(".volferry/snapshots");
         make_dir(own.dir(), "snapshots").map_err(io_error("make", &at))?;
@@ -313,18 +306,16 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// Asks whether the volume is still this process's.
+    /// Checks that this process still holds the volume.
     ///
-    /// # Errors
-    /// When another has taken it over.
+    /// # Errors If another process has taken it over.
     pub fn check(&self) -> Result<(), SnapshotError> {
         self.own.check().map_err(io_error("check the lock of", &self.store.path))
     }
 
-    /// The time by the clock of the volume's file system.
+    /// Returns the time by the clock of the volume's file system.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// # Errors If the system refuses.
     pub(super) fn now(&self) -> Result<Time, SnapshotError> {
         let now = || -> io::Result<Time> {
             let now = || rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -335,17 +326,16 @@ impl<'a> Writer<'a> {
         now().map_err(io_error("set the time of", &self.store.path))
     }
 
-    /// Makes the folder for what the publication of a snapshot adds.
+    /// Makes the folder for the additions of a snapshot's publication.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// # Errors If the system refuses.
     pub(super) fn make_new(&self, id: SnapshotId) -> io::Result<OwnedFd> {
         let name = format!("{NEW}/{id}");
         make_dir(self.store.dir(), &name)?;
         open_child(self.store.dir(), name.as_bytes(), OFlags::RDONLY)
     }
 
-    /// Removes what a publication that failed has added, unless the list on the volume has its snapshot all the same.
+    /// Removes the additions of a failed publication, unless the list on the volume has its snapshot all the same.
     pub(super) fn drop_new(&self, id: SnapshotId) {
         let may_be_there =
             self.store.roots().map_or(true, |roots| roots.get(id).is_some() || roots.damages() > 0);
@@ -357,10 +347,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Says in the audit log what is to be done, and publishes the list. A crash in between leaves a line for what did not happen, and never a change without a line.
+    /// Writes the change to the audit log, and publishes the list. A crash in between leaves a line without a change,
+    /// and never a change without a line.
     ///
-    /// # Errors
-    /// As [`Self::commit`].
+    /// # Errors As [`Self::commit`].
     pub fn commit_by(
         &mut self,
         roots: Roots,
@@ -374,8 +364,7 @@ impl<'a> Writer<'a> {
 
     /// Appends a line to the audit log.
     ///
-    /// # Errors
-    /// When it cannot be written to.
+    /// # Errors If it cannot be written to.
     pub fn log(&self, action: &str, by: &str, snapshots: &[SnapshotId]) -> Result<(), SnapshotError> {
         let event = Event {
             time: contract::timestamp(SystemTime::now()),
@@ -386,10 +375,9 @@ impl<'a> Writer<'a> {
         audit::append(self.store.dir(), &event).map_err(io_error("write to", self.store.path.join("audit")))
     }
 
-    /// Publishes a changed list: the only commit point. What it refers to has to be durable.
+    /// Publishes a changed list: the only commit point. The objects that it refers to must be durable.
     ///
-    /// # Errors
-    /// When the list cannot be written; the volume then still has the old one.
+    /// # Errors If the list cannot be written; the volume then still has the old one.
     pub fn commit(&mut self, roots: Roots) -> Result<(), SnapshotError> {
         self.check()?;
         let failed = io_error("write", self.store.path.join(ROOTS_NEW));
@@ -406,10 +394,9 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Moves what published snapshots added to its place, and removes what was never published.
+    /// Moves the additions of published snapshots to their places, and removes those of others.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// # Errors If the system refuses.
     pub fn settle(&self) -> Result<(), SnapshotError> {
         let path = self.store.path.join(NEW);
         for name in names(self.store.dir(), NEW).map_err(io_error("read", &path))? {
@@ -423,7 +410,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A list with damage may have had the snapshot.
+    /// A damaged list may have had the snapshot.
     fn may_be_published(&self, id: SnapshotId) -> bool {
         self.roots.get(id).is_some() || self.roots.damages() > 0
     }
@@ -447,13 +434,13 @@ impl<'a> Writer<'a> {
         Ok(rustix::fs::unlinkat(dir, from, AtFlags::REMOVEDIR)?)
     }
 
-    /// Says whether content has a file of its own already.
+    /// Whether content already has a file of its own.
     pub(super) fn has_own(&self, id: &ContentId) -> bool {
         rustix::fs::statat(self.store.dir(), own_name(id), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 }
 
-/// The name of content in a file of its own, below the store's folder.
+/// Returns the name of content in a file of its own, below the store's folder.
 pub(super) fn own_name(id: &ContentId) -> String {
     let name = id.to_string();
     format!("{CONTENT}/{}/{name}", &name[..2])
@@ -472,7 +459,7 @@ pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// The names in a folder.
+/// Returns the names in a folder.
 pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
     let mut names = Vec::new();
@@ -485,7 +472,7 @@ pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> 
     Ok(names)
 }
 
-/// Removes a folder that has files alone. One that is gone is no error.
+/// Removes a folder that contains only files. A missing folder is no error.
 pub(super) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     for inside in names(dir, name)? {
         rustix::fs::unlinkat(dir, format!("{name}/{inside}"), AtFlags::empty())?;
@@ -496,7 +483,7 @@ pub(super) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Writes all of `bytes` behind what a file has.
+/// Appends all of `bytes` to a file.
 pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(file, bytes) {

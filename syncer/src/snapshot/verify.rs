@@ -1,6 +1,7 @@
-//! Whether the objects of a store are what their names say, which files those are of that are not, and how they are put right.
+//! Checks the objects of a store against their ids, names the files that need damaged ones, and heals them.
 //!
-//! Damaged content is replaced by content that has the id: another copy in the store, or a file of the live tree. Where there is none it is left as it is.
+//! Damaged content is replaced by content with the same id: another copy in the store, or a file of the live tree.
+//! Without one it is left as it is.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,18 +27,18 @@ use super::{
 };
 use crate::{cores::cores, entry::Kind, path::RelPath, root::Root, slice::Slice};
 
-/// How many files of a damaged object are named.
+/// The most files of a damaged object that are named.
 const MAX_NAMED: usize = 20;
 
-/// Contents are checked by all cores, this many at a time.
+/// Contents that all cores check together.
 const BATCH: usize = 4096;
 
-/// A part of a store: the nth of so many, counted from 1. All parts together are everything.
+/// The nth of several parts of a store, counted from 1. All parts together cover everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Which.
+    /// The number of the part.
     pub nth: u64,
-    /// Of how many.
+    /// The number of parts.
     pub of: u64,
 }
 
@@ -57,15 +58,15 @@ impl Part {
 /// A damaged object.
 #[derive(Debug)]
 pub struct Damage {
-    /// The object, and where it is.
+    /// The object and its place.
     pub object: String,
-    /// What is wrong with it.
+    /// The error.
     pub error: String,
-    /// How many files and directories need it.
+    /// The number of files and directories that need it.
     pub count: u64,
     /// The first of them.
     pub files: Vec<(SnapshotId, RelPath)>,
-    /// What it was put right from.
+    /// The origin of the bytes that healed it.
     pub healed_from: Option<String>,
     what: Damaged,
 }
@@ -76,23 +77,23 @@ enum Damaged {
     Folder(FolderRef),
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// How many objects were checked.
+    /// The number of checked objects.
     pub objects: u64,
-    /// How many bytes were read.
+    /// The number of bytes read.
     pub bytes: u64,
-    /// The objects that are damaged.
+    /// The damaged objects.
     pub damaged: Vec<Damage>,
-    /// Places of the list of snapshots that cannot be read.
+    /// Unreadable places of the list of snapshots.
     pub damaged_records: u64,
-    /// The first line of the audit log that does not fit what is before it.
+    /// The first line of the audit log that does not continue its chain.
     pub audit_broken_at: Option<u64>,
 }
 
 impl Verified {
-    /// Says whether anything was found.
+    /// Whether any damage was found.
     pub fn is_damaged(&self) -> bool {
         !self.damaged.is_empty() || self.damaged_records > 0 || self.audit_broken_at.is_some()
     }
@@ -100,8 +101,7 @@ impl Verified {
 
 /// Checks every directory, and the contents of one part, of all snapshots. Changes nothing.
 ///
-/// # Errors
-/// When the audit log cannot be read. What is wrong with an object is in the result.
+/// # Errors If the audit log cannot be read. Damage of an object is in the result.
 pub fn verify(store: &Store, roots: &Roots, part: Part) -> Result<Verified, SnapshotError> {
     let log = store.audit()?;
     let mut verified = Verified {
@@ -189,7 +189,7 @@ impl Checks<'_> {
     }
 }
 
-/// Finds the files and directories that need the damaged objects.
+/// Names the files and directories that need the damaged objects.
 fn name_files(store: &Store, roots: &Roots, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
     if damaged.is_empty() {
         return Ok(());
@@ -226,10 +226,9 @@ impl Damage {
     }
 }
 
-/// Puts right what can be put right. Each damage says what from.
+/// Heals what it can. Each damage says from where.
 ///
-/// # Errors
-/// When the store cannot be written to.
+/// # Errors If the store cannot be written to.
 pub fn heal(writer: &Writer<'_>, live: &Root, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
     let copies = copies(writer, damaged)?;
     for damage in damaged {
@@ -242,7 +241,7 @@ pub fn heal(writer: &Writer<'_>, live: &Root, damaged: &mut [Damage]) -> Result<
     Ok(())
 }
 
-/// What else has the ids of damaged objects.
+/// Other copies of damaged objects.
 #[derive(Debug, Default)]
 struct Copies {
     contents: HashMap<ContentId, Vec<Content>>,
@@ -300,7 +299,7 @@ fn heal_content(
     Ok(None)
 }
 
-/// Replaces damaged content by that of a file, if it has the id. False where it has not.
+/// Replaces damaged content by that of a file, if it has the id. Otherwise returns false.
 fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (Content, u64)) -> io::Result<bool> {
     if !matches!(ContentId::of_file(from, len), Ok(id) if id == content.id) {
         return Ok(false);
@@ -318,7 +317,7 @@ fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (Content, u64))
     }
 }
 
-/// Writes a new file beside, checks what was written, and renames it over the damaged one.
+/// Writes a new file, checks it, and renames it over the damaged one.
 fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -> io::Result<bool> {
     let folder = SnapshotId::random()?;
     let dir = writer.make_new(folder)?;

@@ -1,4 +1,4 @@
-//! Every directory of several snapshots, each once.
+//! Visits every directory of several snapshots once.
 
 use std::collections::HashSet;
 
@@ -12,20 +12,20 @@ use crate::{entry::Kind, path::RelPath};
 
 /// A directory of a snapshot.
 pub(super) struct Visited<'a> {
-    /// Where it is.
+    /// Its path.
     pub path: &'a RelPath,
-    /// How the directory above refers to it.
+    /// The reference of its parent to it.
     pub folder: &'a FolderRef,
 }
 
-/// Takes a directory, or why it cannot be read.
+/// Receives a directory, or the reason why it cannot be read.
 pub(super) type Visit<'a> =
     dyn FnMut(&Visited<'_>, Result<&Folder, SnapshotError>) -> Result<(), SnapshotError> + 'a;
 
-/// Reads every directory of these snapshots. What several of them share is visited once, for the first of them.
+/// Reads every directory of these snapshots. A directory that several of them share is visited once, for the first of
+/// them.
 ///
-/// # Errors
-/// What `visit` returns.
+/// # Errors Any error of `visit`.
 pub(super) fn walk<'s>(
     store: &Store,
     snapshots: impl Iterator<Item = &'s Snapshot>,
