@@ -1,9 +1,21 @@
 //! Logs: what is logged, and in which form.
 
-use std::io::IsTerminal as _;
+use std::{
+    fmt::{self, Write as _},
+    io::IsTerminal as _,
+};
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use contract::Escaping;
+use tracing::field::Field;
+use tracing_subscriber::{
+    EnvFilter,
+    field::MakeExt as _,
+    fmt::{
+        FormatFields,
+        format::{Writer, debug_fn},
+    },
+};
 
 /// The form of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -27,9 +39,20 @@ pub fn init(format: LogFormat) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
-        LogFormat::Text => lines.with_target(false).init(),
+        LogFormat::Text => lines.with_target(false).fmt_fields(escaped_fields()).init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
     }
+}
+
+/// Writes a message and its fields on one line, whatever a pod or a peer has put into them.
+fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
+    debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
+        if field.name() != "message" {
+            write!(writer, "{}=", field.name())?;
+        }
+        write!(Escaping(writer), "{value:?}")
+    })
+    .delimited(" ")
 }
 
 /// An error and all its sources on one line. Sources that the error's own text already ends with are not
@@ -49,11 +72,49 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer: {0}")]
     struct Repeats(#[source] std::fmt::Error);
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_peer_forges_no_line_of_the_log() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .fmt_fields(escaped_fields())
+            .finish();
+        let evil = "a\r\nWARN forged\x1b[2J";
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info_span!("run", job = evil).in_scope(|| tracing::warn!(%evil, "it said: {evil}"));
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
+        assert_eq!(text.matches(r"a\r\nWARN forged\u{1b}[2J").count(), 3, "{text}");
+    }
 
     #[test]
     fn a_chain_says_each_thing_once() {

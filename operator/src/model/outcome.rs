@@ -18,6 +18,10 @@ use crate::{
 /// The reasons of a syncer that found the volume of an end in use by another, by that end.
 const IN_USE: [(&str, Side); 2] = [("SourceBusy", Side::Source), ("DestinationBusy", Side::Sink)];
 
+/// What is noted of a try whose sink was killed before it could report.
+const SINK_IS_SILENT: &str = "The sink of a try left no figures: what it created, updated and deleted is not counted. What was scanned and what crossed \
+     the network is counted by the source.";
+
 /// How one end of a try ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ending {
@@ -158,10 +162,19 @@ pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
     if sink.succeeded() && !refused(source) {
         return succeeded(source, sink);
     }
-    match source.weight() > sink.weight() {
+    let mut outcome = match source.weight() > sink.weight() {
         true => failed(Side::Source, source, sink.report.as_ref()),
         false => failed(Side::Sink, sink, source.report.as_ref()),
+    };
+    let did =
+        |end: &Ending| end.report.as_ref().map(|report| report.work).filter(|work| *work != Work::default());
+    if let Some(work) = did(sink) {
+        outcome.report.work = work;
+    } else if let Some(work) = did(source) {
+        outcome.report.work = work;
+        outcome.report.notes.push(SINK_IS_SILENT.into());
     }
+    outcome
 }
 
 fn succeeded(source: &Ending, sink: &Ending) -> Outcome {
@@ -191,10 +204,6 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
     } else if !has_own {
         report.reason = None;
         report.message = no_report(side, end);
-    }
-    // An end that was killed does not know what was done.
-    if let Some(other) = other.filter(|_| report.work == Work::default()) {
-        report.work = other.work;
     }
     if report.reason.as_deref() == Some(OTHER_DESTINATION) {
         report.message = format!("{} {REMEDY}", sentence(&report.message));
@@ -328,6 +337,21 @@ mod tests {
         let killed = Ending { report: killed, ..Ending::of(Fault::new("OutOfMemory", "raise the limit")) };
         let outcome = judge(&killed, &end(5, lost));
         assert_eq!((reason_of(&outcome), outcome.report.work), ("OutOfMemory", work));
+        assert!(outcome.report.notes.is_empty(), "the sink told all");
+    }
+
+    #[test]
+    fn of_a_sink_that_was_killed_the_source_tells_what_it_knows_and_the_rest_is_said_to_be_unknown() {
+        let work = Work { files_scanned: 7, bytes_on_wire: 9, ..Work::default() };
+        let lost = report(RunResult::Failed, Some("PeerLost")).map(|report| Report { work, ..report });
+        let killed = Ending::of(Fault::new("OutOfMemory", "raise the limit"));
+        let outcome = judge(&end(5, lost.clone()), &killed);
+        assert_eq!((reason_of(&outcome), outcome.report.work), ("OutOfMemory", work));
+        assert_eq!(outcome.report.notes, [SINK_IS_SILENT]);
+        let did = Work { files_created: 3, ..Work::default() };
+        let sink = report(RunResult::Failed, Some("PeerLost")).map(|report| Report { work: did, ..report });
+        let outcome = judge(&end(1, lost), &end(5, sink));
+        assert_eq!((outcome.report.work, outcome.report.notes.len()), (did, 0), "the sink knows best");
     }
 
     #[test]

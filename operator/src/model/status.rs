@@ -485,7 +485,7 @@ fn other_owners(count: u64) -> String {
     }
     let entries = if count == 1 { "1 entry does".into() } else { format!("{count} entries do") };
     format!(
-        " {entries} not have the owner that the source says: to keep owners, annotate the namespace with \
+        " At least {entries} not have the owner that the source says: to keep owners, annotate the namespace with \
          `{}: \"true\"`; to do without, set spec.files.preserve.ownership to Never.",
         names::ANNOTATION_PRIVILEGED
     )

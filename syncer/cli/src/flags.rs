@@ -232,11 +232,14 @@ pub(super) struct SendFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct SyncFlags {
-    /// The folder that has the files; or a block device or an image
+    /// The folder that has the files, or a single file; or a block device or an image
     #[arg(value_name = "SRC")]
     pub(super) source: PathBuf,
 
     /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
+    ///
+    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST, and a file
+    /// that is there is replaced, as by `cp`.
     #[arg(value_name = "DST")]
     pub(super) destination: PathBuf,
 

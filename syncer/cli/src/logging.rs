@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use contract::Escaping;
 use tracing::{field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer,
@@ -53,18 +54,6 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
         write!(Escaping(writer), "{value:?}")
     })
     .delimited(" ")
-}
-
-/// Escapes control characters, so that nobody forges lines of the log or moves the cursor.
-struct Escaping<'a, 'w>(&'a mut Writer<'w>);
-
-impl fmt::Write for Escaping<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|c| match c.is_control() {
-            true => write!(self.0, "{}", c.escape_default()),
-            false => self.0.write_char(c),
-        })
-    }
 }
 
 /// Chooses what is logged, by the crate that says it.

@@ -4,6 +4,7 @@
 //! The operator never links the engine. It renders a [`RunParams`] into a command line with
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
 
+mod escape;
 mod exit;
 mod identity;
 mod params;
@@ -11,6 +12,7 @@ pub mod regression;
 mod report;
 mod volume;
 
+pub use escape::Escaping;
 pub use exit::ExitCode;
 pub use identity::{Fingerprint, Identity, IdentityError, IdentityPair};
 pub use params::{

@@ -110,7 +110,8 @@ pub struct Work {
     pub files_failed: u64,
     /// Entries of kinds that are never synced (sockets).
     pub files_skipped: u64,
-    /// Entries whose copies have another owner or group than the source says, because the sink may not set it.
+    /// Entries, at least, whose copies have another owner or group than the source says, because the sink may not set
+    /// it. They are counted by how many entries of each owner both ends have.
     pub owners_not_kept: u64,
     /// Sum of the sizes of the source's files.
     pub bytes_total: u64,

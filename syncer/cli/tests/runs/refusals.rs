@@ -5,9 +5,10 @@ use std::{fs, path::PathBuf};
 use contract::ExitCode;
 
 use crate::common::{
+    disk::Mount,
     oracle::{Snapshot, UNTOUCHED},
     pair::{Pair, Way, text},
-    tree,
+    scratch, tree,
 };
 
 fn in_step(way: Way) -> Pair {
@@ -85,6 +86,34 @@ fn a_tree_is_not_synced_onto_itself_nor_into_itself() {
         Snapshot::of(&source).assert_like(&before, UNTOUCHED, "a tree that was to be synced onto itself");
         assert!(!to.join(".volferry").exists());
     }
+}
+
+#[test]
+fn a_tree_is_not_synced_into_itself_through_a_bind_mount() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root can mount");
+        return;
+    }
+    let mut pair = in_step(Way::Local);
+    let tree = pair.source.clone();
+    fs::create_dir_all(tree.join("below/deep")).unwrap();
+    let seen = scratch::dir(pair.dir(), "seen");
+    let _mount = Mount::bind(&tree.join("below"), &seen);
+    let before = Snapshot::of(&tree);
+    for (from, to) in
+        [(&tree, &seen), (&seen, &tree), (&tree, &seen.join("deep")), (&tree, &seen.join("new"))]
+    {
+        (pair.source, pair.destination) = (from.clone(), to.clone());
+        for flags in [&["--force"][..], &["--dry-run"]] {
+            let run = pair.run(flags);
+            run.assert_exit(ExitCode::Failed);
+            assert!(run.ends().all(|end| end.reason() == "SameTree"), "{from:?} {to:?}: {run:?}");
+            Snapshot::of(&tree).assert_like(&before, UNTOUCHED, "a tree that was to be synced into itself");
+        }
+    }
+    let beside = scratch::dir(pair.dir(), "beside");
+    (pair.source, pair.destination) = (seen, beside);
+    pair.sync("a bind mount onto another folder");
 }
 
 #[test]

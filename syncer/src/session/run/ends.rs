@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use contract::{Demands, Identity, Report, RunParams, Side};
+use contract::{Demands, Identity, Report, RunParams, Side, Work};
 
 use crate::{
     monitor::Monitor,
@@ -56,6 +56,8 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
             peer.use_connections(params.connections);
             let result = serve::run(&source, &peer, params, &mut clock.watch);
             let result = result.map_err(|error| error.or_stopped(monitor));
+            let bytes_on_wire = connection.bytes_on_wire();
+            clock.watch.did(Work { bytes_on_wire, ..clock.watch.work() });
             let exchange = finish(connection, &peer, &result, false);
             result.map_err(|error| error.or_cause(exchange.1))
         });

@@ -6,6 +6,7 @@ use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
 
 use crate::{
     filter::Filter,
+    locate::{locate, nonce},
     plan::Step,
     report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
@@ -236,8 +237,15 @@ fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> 
         () if from == to => overlap("is"),
         () if to.starts_with(&from) => overlap("lies in"),
         () if from.starts_with(&to) => overlap("contains"),
+        () if show_the_same(source, sink) => overlap("shows, through a mount, folders of"),
         () => Ok(()),
     }
+}
+
+/// Whether two trees contain one another although their paths do not say so, as those of bind mounts do not.
+fn show_the_same(source: &Subject, sink: &Subject) -> bool {
+    let nonce = nonce();
+    locate(&source.place, nonce).overlaps(&locate(&sink.place, nonce))
 }
 
 #[cfg(test)]

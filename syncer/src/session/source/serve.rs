@@ -9,7 +9,7 @@ use crate::{
     attrs::Classes,
     device::{self, Opened},
     locate::{locate, nonce},
-    report::{Failures, Stopwatch},
+    report::{Counters, Failures, Stopwatch},
     root::{Place, Root},
     session::{
         plan::{
@@ -22,6 +22,7 @@ use crate::{
             source_file::Origin,
             tree_paths::{EntriesOf, Paths},
         },
+        run::make_report::work_of,
         session_error::SessionError,
         source::{
             feed::Feed,
@@ -70,6 +71,8 @@ pub(crate) fn run(
     let _reading = SourceLock::hold(&root, &subject.place)?;
     let tree = scan_tree(&subject, &root, params, Side::Source, None, &failures, watch.monitor())?;
     check_found(&subject, &place.path(), &tree)?;
+    // All that this end knows of the run if the sink is lost.
+    watch.did(work_of(&tree.totals, &Counters::default()));
     push(control, &tree)?;
     let head = TreeHead {
         root_meta: tree.root_meta,

@@ -1,0 +1,21 @@
+//! Text of other machines, made safe for a terminal and a log.
+
+use std::fmt::{self, Write};
+
+/// Escapes control characters on the way to a writer, so that nobody forges lines of a log or moves the cursor.
+pub struct Escaping<'a, W: ?Sized>(pub &'a mut W);
+
+impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| match c.is_control() {
+            true => write!(self.0, "{}", c.escape_default()),
+            false => self.0.write_char(c),
+        })
+    }
+}
+
+impl<W: ?Sized> fmt::Debug for Escaping<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Escaping")
+    }
+}
