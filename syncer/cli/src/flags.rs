@@ -101,8 +101,8 @@ pub(super) enum Command {
 
     /// Send a folder's files to a `volferry receive`: one run
     ///
-    /// SRC may also be one file, a block device, or with --image the image of a disk; of the last two, DST is one,
-    /// too. See `volferry help sync`.
+    /// SRC may also be one file, a block device, or with --image the image of a disk. If it is a device or an image,
+    /// DST must be one, too. See `volferry help sync`.
     #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
                                 (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
     #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -283,7 +283,7 @@ pub(super) struct LinkFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files")]
 pub(super) struct ParamFlags {
-    /// Say what would be done, a line an action on standard output, and change nothing
+    /// Print what would be done, one line for each action on standard output, and change nothing
     ///
     /// With --progress json the lines are JSON. The guards judge the run as they would judge a real one.
     #[arg(short = 'n', long)]
@@ -291,18 +291,18 @@ pub(super) struct ParamFlags {
 
     /// After the run, read the whole destination back and compare it with the source
     ///
-    /// What differs is counted and named as failed, and the exit code is 3. With --dry-run it is done instead
-    /// of a run. What the source changes meanwhile is left out.
+    /// Differences are counted and named as failed, and the exit code is 3. With --dry-run the comparison takes the
+    /// place of a run. Files that change at the source meanwhile are left out.
     #[arg(long)]
     verify: bool,
 
-    /// Take a regular file for the image of a disk, of which only what differs is written, in place
+    /// Take a regular file for the image of a disk, and write only differences, in place
     #[arg(long)]
     image: bool,
 
-    /// Remove what the source does not have: when all else is there, or `before`, which makes room
+    /// Remove entries that the source does not have, after all else has arrived, or `before`, to make room
     ///
-    /// A folder that something else replaces stays until that has arrived, in either case.
+    /// A folder that another entry replaces stays until that entry has arrived, in either case.
     #[arg(
         long,
         value_name = "before|after",
@@ -312,7 +312,7 @@ pub(super) struct ParamFlags {
     )]
     delete: Option<DeleteTiming>,
 
-    /// Remove it also after something could not be read, listed or written, which else keeps all deletes back
+    /// Delete also if something could not be read, listed or written, which otherwise keeps all deletes back
     #[arg(long, requires = "delete")]
     delete_anyway: bool,
 
@@ -328,19 +328,19 @@ pub(super) struct ParamFlags {
     #[arg(long)]
     force: bool,
 
-    /// Sync only what this gitignore pattern matches; may be repeated
+    /// Sync only matches of this gitignore pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
-    /// Neither send, change nor delete what this gitignore pattern matches; may be repeated
+    /// Neither send, change nor delete matches of this gitignore pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// Also leave out what the source's .gitignore and .volferryignore files say
+    /// Also leave out matches of the source's .gitignore and .volferryignore files
     ///
-    /// Each counts for the folder that it is in and all below, as in git; of the two in one folder
-    /// .volferryignore overrides. They are read at the source only. What they match at the destination is
-    /// neither changed nor deleted.
+    /// Each file counts for its folder and everything below, as in git; in one folder, .volferryignore overrides
+    /// .gitignore. They are read at the source only. Matching entries at the destination are neither changed nor
+    /// deleted.
     #[arg(long)]
     ignore_files: bool,
 
@@ -352,15 +352,15 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
     max_size: Option<u64>,
 
-    /// What decides that a file is the same: size and modification time, or its content's hash
+    /// Compare files by size and modification time, or by the hashes of their contents
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     compare: Compare,
 
-    /// Replace a file by renaming a new one over it, or write what changes into the old one (from 1 MiB on)
+    /// Replace a file by renaming a new one over it, or write changes into the old one (from 1 MiB on)
     #[arg(long, value_name = "atomic|in-place", default_value = "atomic")]
     write: WriteMode,
 
-    /// Keep owner and group: where this process may, always or else fail, or not at all
+    /// Keep owner and group: if this process may, always (or fail), or never
     #[arg(long, value_name = "auto|always|never", default_value = "auto", help_heading = "Attributes")]
     ownership: Ownership,
 
@@ -380,7 +380,7 @@ pub(super) struct ParamFlags {
     #[arg(long, help_heading = "Attributes")]
     no_acls: bool,
 
-    /// Copy each name of a hard-linked file by itself
+    /// Copy each name of a hard-linked file separately
     #[arg(long, help_heading = "Attributes")]
     no_hard_links: bool,
 
@@ -392,7 +392,7 @@ pub(super) struct ParamFlags {
     #[arg(long, help_heading = "Attributes")]
     no_specials: bool,
 
-    /// Sync one part of a tree that several pairs of processes share, counted from 0; all at once, with the same --run
+    /// Sync one of several shards of a tree, counted from 0; start all at once, with the same --run
     #[arg(long, value_name = "I/N", help_heading = "Transfer")]
     shard: Option<Shard>,
 
@@ -413,7 +413,8 @@ pub(super) struct WireFlags {
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
     bandwidth_limit: Option<u64>,
 
-    /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the end that dials, at most 4
+    /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the dialling end, at
+    /// most 4
     #[arg(
         long,
         value_name = "N",
@@ -435,7 +436,7 @@ impl WireFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Demands on every run, also on one with --force")]
 pub(super) struct DemandFlags {
-    /// Change nothing, and say what would be done, a line an action on standard output
+    /// Change nothing, and print what would be done, one line for each action on standard output
     #[arg(short = 'n', long)]
     dry_run: bool,
 
@@ -443,7 +444,7 @@ pub(super) struct DemandFlags {
     #[arg(long)]
     no_delete: bool,
 
-    /// Take DST, where it is a regular file or not there, for the image of a disk
+    /// Take DST for the image of a disk if it is a regular file or missing
     #[arg(long, help_heading = "Files")]
     image: bool,
 
@@ -451,15 +452,15 @@ pub(super) struct DemandFlags {
     #[arg(long, value_name = "PERCENT")]
     delete_limit: Option<DeleteLimit>,
 
-    /// Refuse every run where DST has not this id: the `volume` in an earlier run's report
+    /// Refuse every run unless DST has this id: the `volume` in an earlier run's report
     #[arg(long, value_name = "ID")]
     expect_volume: Option<VolumeId>,
 
-    /// Neither write nor delete what this gitignore pattern matches; may be repeated
+    /// Neither write nor delete matches of this gitignore pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// The run's name in the report of a run that fails before the sending end has said its name
+    /// The run's name in its report if it fails before the sending end has sent its name
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
     run: String,
 }
