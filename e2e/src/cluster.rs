@@ -20,7 +20,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::RwLock;
 
-use crate::{diagnosis, kubectl::Kubectl, syncjob, volume::Volume, wait};
+use crate::{diagnosis, kubectl::Kubectl, syncjob, tree, volume::Volume, wait};
 
 /// Where `e2e/run` installs the operator.
 pub const SYSTEM_NAMESPACE: &str = "volferry-system";
@@ -40,6 +40,8 @@ pub struct Sandbox {
     pub kubectl: Kubectl,
     /// The namespace's SyncJobs.
     pub jobs: Api<DynamicObject>,
+    /// The namespace's SyncRuns.
+    pub runs: Api<DynamicObject>,
     /// Its name.
     pub namespace: String,
     /// kubectl in the operator's namespace.
@@ -97,6 +99,7 @@ impl Sandbox {
             kubectl: Kubectl::new(&kubeconfig, &namespace)?,
             system: Kubectl::new(&kubeconfig, SYSTEM_NAMESPACE)?,
             jobs: syncjob::api(&client, &namespace),
+            runs: syncjob::runs(&client, &namespace),
             client,
             namespace,
             _operator: operator,
@@ -144,6 +147,12 @@ impl Sandbox {
         holds: impl Fn(&DynamicObject) -> bool,
     ) -> Result<DynamicObject> {
         wait::until(&self.jobs, name, what, PATIENCE, holds).await
+    }
+
+    /// Waits until a SyncRun has moved some of its data, and not all. Returns its SyncJob.
+    pub async fn until_data_moves(&self, job: &str, run: &str) -> Result<DynamicObject> {
+        wait::until(&self.runs, run, "data moves", PATIENCE, tree::data_moves).await?;
+        self.jobs.get(job).await.context("reading a SyncJob")
     }
 
     /// Asks for one more run of a SyncJob, and returns it when that run has succeeded.

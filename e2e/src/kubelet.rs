@@ -145,28 +145,33 @@ impl Kubelet {
     }
 
     /// Both ends end well, and their agents say so.
-    pub async fn succeed(&self, job: &str, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
-        self.succeed_one(job, Side::Source, source, report).await?;
-        self.succeed_one(job, Side::Sink, sink, report).await
+    pub async fn succeed(&self, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
+        self.succeed_one(Side::Source, source, report).await?;
+        self.succeed_one(Side::Sink, sink, report).await
     }
 
     /// One end ends well, and its agent says so.
-    pub async fn succeed_one(&self, job: &str, side: Side, pod: &Pod, report: &Report) -> Result<()> {
-        let reports = json!({side.to_string(): report});
-        let reports = match index_of(pod) {
-            Some(shard) => json!({"shards": {shard: reports}}),
-            None => reports,
+    pub async fn succeed_one(&self, side: Side, pod: &Pod, report: &Report) -> Result<()> {
+        let path = match index_of(pod) {
+            Some(shard) => format!("/ends/shards/{shard}/{side}"),
+            None => format!("/ends/{side}"),
         };
-        self.publish(pod, job, &json!({"reports": reports})).await?;
+        self.publish(pod, &path, &json!(report)).await?;
         self.end(pod, 0, &serde_json::to_string(report)?).await
     }
 
-    /// Patches the SyncJob's status as the agent in that pod would: with the rights of the pod's ServiceAccount, and no
-    /// others.
-    pub async fn publish(&self, pod: &Pod, job: &str, status: &Value) -> Result<()> {
-        let api = syncjob::api(&self.client_of(pod).await?, &self.namespace);
-        let patch = Patch::Merge(json!({"status": status}));
-        api.patch_status(job, &PatchParams::default(), &patch).await.context("publishing as the agent")?;
+    /// Writes a value below the SyncRun's status as the agent in that pod would: with the rights of the pod's ServiceAccount,
+    /// and no others.
+    pub async fn publish(&self, pod: &Pod, path: &str, value: &Value) -> Result<()> {
+        let api = syncjob::runs(&self.client_of(pod).await?, &self.namespace);
+        let operations = json!([
+            {"op": "test", "path": "/metadata/uid", "value": agent_arg(pod, "uid")},
+            {"op": "test", "path": "/status/try", "value": try_of(pod)},
+            {"op": "add", "path": format!("/status{path}"), "value": value},
+        ]);
+        let patch = Patch::Json::<()>(serde_json::from_value(operations)?);
+        let run = agent_arg(pod, "name");
+        api.patch_status(run, &PatchParams::default(), &patch).await.context("publishing as the agent")?;
         Ok(())
     }
 
@@ -201,7 +206,7 @@ impl Kubelet {
                 if first_fails && !run.contains(".retry") {
                     self.lose_peer(&source, &sink, &run).await?;
                 } else {
-                    self.succeed(job, &source, &sink, &good_report(&run)).await?;
+                    self.succeed(&source, &sink, &good_report(&run)).await?;
                 }
             }
         }
@@ -299,9 +304,13 @@ impl Kubelet {
 
 /// The name of the try that a pod is of, as its agent is told.
 pub fn try_of(pod: &Pod) -> String {
+    agent_arg(pod, "run").into()
+}
+
+fn agent_arg<'a>(pod: &'a Pod, name: &str) -> &'a str {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut args = containers.flat_map(|container| container.args.iter().flatten());
-    args.find_map(|arg| arg.strip_prefix("--run=")).unwrap_or_default().into()
+    args.find_map(|arg| arg.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
 /// The number of the shard that a pod has, of a run of several.

@@ -32,6 +32,8 @@ pub struct Stage {
     pub kubectl: Kubectl,
     /// The namespace's SyncJobs.
     pub jobs: Api<DynamicObject>,
+    /// The namespace's SyncRuns.
+    pub runs: Api<DynamicObject>,
     /// Plays the kubelet.
     pub kubelet: Kubelet,
     /// The namespace's name.
@@ -60,6 +62,7 @@ impl Stage {
         let stage = Self {
             kubectl: server.kubectl(&namespace)?,
             jobs: syncjob::api(&client, &namespace),
+            runs: syncjob::runs(&client, &namespace),
             kubelet: Kubelet::new(&client, &server.config(User::Admin).await?, &namespace),
             log: server.log(&namespace),
             server,
@@ -138,6 +141,16 @@ impl Stage {
         holds: impl Fn(&DynamicObject) -> bool,
     ) -> Result<DynamicObject> {
         wait::until(&self.jobs, name, what, PATIENCE, holds).await
+    }
+
+    /// The SyncRun once `holds` is true of it.
+    pub async fn run(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&DynamicObject) -> bool,
+    ) -> Result<DynamicObject> {
+        wait::until(&self.runs, name, what, PATIENCE, holds).await
     }
 
     /// The SyncJob once its condition of that kind is true.

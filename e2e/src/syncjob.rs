@@ -19,6 +19,18 @@ pub fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, "syncjobs"))
 }
 
+/// The SyncRuns of a namespace.
+pub fn runs(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncRun");
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&kind, "syncruns"))
+}
+
+/// A SyncRun that asks for a run of a SyncJob now.
+pub fn run_now(name: &str, job: &str) -> Value {
+    json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": name},
+        "spec": {"syncJob": {"name": job}}})
+}
+
 /// A manifest that copies one claim onto another, with the other fields of `spec` given.
 pub fn manifest(name: &str, source: &str, destination: &str, others: Value) -> Value {
     let mut spec = json!({

@@ -132,8 +132,8 @@ pub fn slowly() -> Value {
 }
 
 /// Whether the status shows a run that has moved some of its data, and not all.
-pub fn data_moves(job: &DynamicObject) -> bool {
-    let number = |name: &str| syncjob::status(job, "/progress")[name].as_u64().unwrap_or(0);
+pub fn data_moves(run: &DynamicObject) -> bool {
+    let number = |name: &str| syncjob::status(run, "/progress")[name].as_u64().unwrap_or(0);
     number("bytes") > 0 && number("bytes") < number("bytesTotal")
 }
 

@@ -43,10 +43,12 @@ const MAX_LABEL: usize = 63;
 /// Room for the readable part of a child's name; with the rest, and with what Kubernetes appends to a Job's
 /// name to name its pod, it stays below [`MAX_LABEL`].
 const MAX_SLUG: usize = 32;
+/// More tries than a run comes to in a month of waiting for a volume.
+const MAX_PAST_TRIES: i32 = 10_000;
 const HASH_DIGITS: usize = 10;
 
 /// The names of all that is made for one try of one run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TryNames {
     base: String,
 }
@@ -74,6 +76,13 @@ impl TryNames {
     /// The names that a child with this value of [`LABEL_TRY`] belongs to.
     pub fn from_label(label: &str) -> Self {
         Self { base: label.into() }
+    }
+
+    /// Whether these are the names of a try of the job with that name and UID: the hash in them tells.
+    pub fn is_of(&self, job: &str, uid: &str) -> bool {
+        let number = self.base.rsplit('-').nth(1).and_then(|number| number.parse().ok());
+        number
+            .is_some_and(|number| (0..=MAX_PAST_TRIES).any(|past| Self::new(job, uid, number, past) == *self))
     }
 
     /// The value of [`LABEL_TRY`].
@@ -198,6 +207,19 @@ mod tests {
         let (a, b) = (claim_label(&"x".repeat(253)), claim_label("data"));
         assert_ne!(a, b);
         assert!([a, b].iter().all(|key| key.strip_prefix("volferry.dev/").unwrap().len() <= MAX_LABEL));
+    }
+
+    #[test]
+    fn names_of_a_try_prove_whose_they_are() {
+        for (number, past) in [(1, 0), (12, 3), (7, 9_999)] {
+            let label = TryNames::new("web.assets", UID, number, past).label();
+            assert!(TryNames::from_label(&label).is_of("web.assets", UID), "{label}");
+            assert!(!TryNames::from_label(&label).is_of("web.assets", "another"), "{label}");
+            assert!(!TryNames::from_label(&label).is_of("other", UID), "{label}");
+        }
+        for label in ["database-credentials", "vf-web-1", ""] {
+            assert!(!TryNames::from_label(label).is_of("web", UID), "{label}");
+        }
     }
 
     #[test]

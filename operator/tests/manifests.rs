@@ -120,7 +120,17 @@ fn the_admin_of_a_namespace_may_edit_the_status_of_its_jobs() {
 #[test]
 fn the_operator_holds_what_it_grants_to_syncer_pods() {
     let own = rights(&chart_rules("operator"));
-    assert!(own.contains(&["volferry.dev", "syncjobs/status", "patch"].map(String::from)));
+    for [resource, verb] in [["syncruns", "get"], ["syncruns/status", "patch"]] {
+        assert!(own.contains(&["volferry.dev", resource, verb].map(String::from)), "{verb} {resource}");
+    }
+}
+
+/// The ends of a run learn from its status whom to trust.
+#[test]
+fn nobody_but_the_operator_and_a_runs_own_syncers_may_write_a_runs_status() {
+    for role in documents("config/rbac/users.yaml") {
+        assert!(!rights(&rules_of(&role)).iter().any(|[_, resource, _]| resource == "syncruns/status"));
+    }
 }
 
 #[test]

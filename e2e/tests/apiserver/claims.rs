@@ -106,7 +106,7 @@ async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     let volume = Some(contract::VolumeId::new([7; 16]));
     let report = contract::Report { volume, ..good_report("web-1") };
-    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
     lose(&stage, "to").await;
@@ -117,7 +117,7 @@ async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_
     let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     let volume = Some(contract::VolumeId::new([8; 16]));
     let report = contract::Report { volume, ..good_report("web-2") };
-    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/lastRun/id"), "web-2");
 
@@ -148,7 +148,7 @@ async fn a_destination_that_is_deleted_during_a_run_stops_it_and_stalls_the_job(
     stage.claim("to", "Bound").await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[&pods.0, &pods.1]).await.unwrap();
     let report = good_report(&e2e::kubelet::try_of(&sink));
-    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 }
 
@@ -159,7 +159,7 @@ async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_e
     let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
     claims.delete("from", &DeleteParams::default()).await.unwrap();
-    stage.kubelet.succeed("web", &source, &sink, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
     assert_eq!(syncjob::text(&stalled, "/lastRun/result"), "Succeeded");

@@ -38,7 +38,7 @@ async fn one_pod_does_all_of_a_run_and_is_tried_again() {
     assert_alone(&stage, &second).await;
     stage.kubelet.start(&second).await.unwrap();
     let report = good_report("web-1.retry1");
-    stage.kubelet.succeed_one("web", Side::Sink, &second, &report).await.unwrap();
+    stage.kubelet.succeed_one(Side::Sink, &second, &report).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(
         (syncjob::text(&done, "/lastRun/id"), syncjob::status(&done, "/lastRun/retries")),
@@ -65,6 +65,6 @@ async fn volumes_that_any_node_can_mount_meet_in_one_pod_unless_the_spec_says_ot
     stage.kubelet.finish_deletions().await.unwrap();
     let (source, sink) = stage.kubelet.start_both("web", &[&pod]).await.unwrap();
     assert!(args(&source).contains(" send /source ") && args(&sink).contains(" receive /destination "));
-    stage.kubelet.succeed("web", &source, &sink, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     stage.until_swept("web").await.unwrap();
 }

@@ -49,9 +49,9 @@ async fn a_claim_that_a_run_writes_is_not_read_before_that_run_is_over() {
     assert!(!syncjob::is(&waiting, "Ready") && syncjob::status(&waiting, "/activeRun/startTime").is_null());
     assert_eq!(launched(&stage), ["near"]);
 
-    stage.kubelet.succeed("near", &source, &sink, &good_report("near-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("near-1")).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("onward", &[]).await.unwrap();
-    stage.kubelet.succeed("onward", &source, &sink, &good_report("onward-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("onward-1")).await.unwrap();
     let done = stage.until_is("onward", "Ready").await.unwrap();
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
 }
@@ -72,7 +72,7 @@ async fn of_jobs_that_are_due_at_a_time_one_runs_after_the_other() {
         let run = e2e::kubelet::try_of(&sink);
         let job = sink.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"].clone();
         assert_eq!(launched(&stage), [job.as_str()], "all use the same claims");
-        stage.kubelet.succeed(&job, &source, &sink, &good_report(&run)).await.unwrap();
+        stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
         stage.until_is(&job, "Ready").await.unwrap();
         known.extend([source, sink]);
     }
@@ -97,7 +97,7 @@ async fn a_volume_that_another_syncer_uses_is_waited_for_without_a_retry() {
 
         let (source, sink) = stage.kubelet.start_both(name, &[&source, &sink]).await.unwrap();
         let report = good_report(&e2e::kubelet::try_of(&sink));
-        stage.kubelet.succeed(name, &source, &sink, &report).await.unwrap();
+        stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
         let done = stage.until_is(name, "Ready").await.unwrap();
         assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
     }
@@ -116,16 +116,16 @@ async fn a_run_that_waits_can_be_suspended_and_lets_others_by() {
 
     stage.sync("third", json!({})).await.unwrap();
     stage.until("third", "it waits", waits).await.unwrap();
-    stage.kubelet.succeed("first", &source, &sink, &good_report("first-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("first-1")).await.unwrap();
     let sink = stage.kubelet.new_pod("third", Side::Sink, &[]).await.unwrap();
     let source = stage.kubelet.new_pod("third", Side::Source, &[]).await.unwrap();
     stage.kubelet.start(&source).await.unwrap();
     stage.kubelet.start(&sink).await.unwrap();
-    stage.kubelet.succeed("third", &source, &sink, &good_report("third-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("third-1")).await.unwrap();
     stage.until_is("third", "Ready").await.unwrap();
 
     stage.patch("second", json!({"spec": {"suspend": false}})).await.unwrap();
     let (source, sink) = stage.kubelet.start_both("second", &[]).await.unwrap();
-    stage.kubelet.succeed("second", &source, &sink, &good_report("second-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("second-1")).await.unwrap();
     stage.until_is("second", "Ready").await.unwrap();
 }

@@ -8,7 +8,10 @@ use e2e::{
     syncjob,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{
+    ResourceExt,
+    api::{Api, ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -25,9 +28,11 @@ async fn a_run_goes_from_its_record_to_its_report() {
         Progress { phase: Phase::Transfer, files: 1, files_total: 2, bytes: 5, bytes_total: 10, rate: 5 };
     let mut progress = serde_json::to_value(now).unwrap();
     progress["run"] = json!("web-1");
-    stage.kubelet.publish(&sink, "web", &json!({"progress": progress})).await.unwrap();
+    stage.kubelet.publish(&sink, "/progress", &progress).await.unwrap();
+    let run = stage.run("web-1", "its stage is known", |run| syncjob::text(run, "/stage") == "Running").await;
+    assert_eq!(syncjob::status(&run.unwrap(), "/progress/files"), 1);
     let report = good_report("web-1");
-    stage.kubelet.succeed("web", &source, &sink, &report).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
 
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::part::<Work>(&done, "/lastRun/work").unwrap(), report.work);
@@ -37,14 +42,98 @@ async fn a_run_goes_from_its_record_to_its_report() {
     assert_eq!(syncjob::text(&done, "/phase"), "Succeeded");
     assert_eq!(syncjob::status(&done, "/observedGeneration").as_i64(), done.metadata.generation);
     assert_eq!(syncjob::status(&done, "/history/0/id"), "web-1");
-    for gone in ["/activeRun", "/progress", "/reports"] {
-        assert!(syncjob::status(&done, gone).is_null(), "{gone} in {done:#?}");
-    }
+    assert!(syncjob::status(&done, "/activeRun").is_null(), "{done:#?}");
     assert!(!syncjob::is(&done, "Reconciling") && !syncjob::is(&done, "Stalled"));
+
+    stage.kubelet.finish_deletions().await.unwrap();
+    let over = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done").await.unwrap();
+    assert_eq!(syncjob::part::<Work>(&over, "/report/work").unwrap(), report.work);
+    assert_eq!(over.data["spec"]["job"]["source"]["persistentVolumeClaim"]["claimName"], "from");
+    assert_eq!((&over.data["spec"]["cause"], &over.data["spec"]["number"]), (&json!("Spec"), &json!(1)));
+    assert!(syncjob::is(&over, "Ready"), "{over:#?}");
+    let late = stage.kubelet.publish(&sink, "/progress", &progress).await;
+    assert!(late.is_err(), "a late patch has an effect");
 }
 
 #[tokio::test]
-async fn an_agent_may_write_the_status_of_its_own_job_and_do_nothing_else() {
+async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends_its_run() {
+    let (stage, _controller) = Stage::with_controller("run-now").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+
+    syncjob::create(&stage.runs, syncjob::run_now("before-upgrade", "web")).await.unwrap();
+    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    let run = stage.runs.get("before-upgrade").await.unwrap();
+    assert_eq!((&run.data["spec"]["cause"], &run.data["spec"]["number"]), (&json!("Manual"), &json!(2)));
+    let changed = Patch::Merge(json!({"spec": {"number": 3}}));
+    let refused = stage.runs.patch("before-upgrade", &PatchParams::default(), &changed).await;
+    assert!(refused.unwrap_err().to_string().contains("cannot change"));
+
+    stage.runs.delete("before-upgrade", &Default::default()).await.unwrap();
+    let releasing = stage.kubelet.release("web");
+    let gone = async {
+        let over = stage.until_is("web", "Stalled").await?;
+        assert_eq!(syncjob::text(&over, "/lastRun/result"), "Canceled");
+        assert!(syncjob::has_reason(&over, "Stalled", "RunDeleted"), "{over:#?}");
+        for pod in [&second.0, &second.1] {
+            stage
+                .kubectl
+                .run_async(&["wait", "--for=delete", "pod", &pod.name_any(), "--timeout=60s"])
+                .await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        gone = gone => gone.unwrap(),
+        error = releasing => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_history_keeps_its_runs_and_the_pods_of_the_last_failed_one() {
+    let (stage, _controller) = Stage::with_controller("history").await.unwrap();
+    let limits = json!({"historyLimit": {"succeeded": 1, "failed": 1}, "limits": {"retries": 0}});
+    stage.sync("web", limits).await.unwrap();
+    let failed = stage.kubelet.start_both("web", &[]).await.unwrap();
+    end_both(&stage, (&failed.0, &failed.1), 1, &bad_report("web-1", "NoSpace", "no space left"))
+        .await
+        .unwrap();
+    stage.until_is("web", "Stalled").await.unwrap();
+    let over = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done").await.unwrap();
+    assert!(syncjob::is(&over, "Stalled"), "{over:#?}");
+
+    let playing = stage.kubelet.play("web", false);
+    let script = async {
+        for number in [2, 3] {
+            stage.patch("web", json!({"spec": {"trigger": number.to_string()}})).await?;
+            stage.until("web", "the next run is over", is_done(&format!("web-{number}"))).await?;
+        }
+        e2e::wait::until_gone(&stage.runs, "web-2", e2e::scripted::PATIENCE).await
+    };
+    tokio::select! {
+        done = script => done.unwrap(),
+        error = playing => panic!("{error:?}"),
+    }
+    let kept: Vec<String> = stage
+        .runs
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
+    assert_eq!(kept, ["web-1", "web-3"]);
+    for pod in [&failed.0, &failed.1] {
+        let kept = stage.kubelet.pod(&pod.name_any()).await.unwrap();
+        assert_eq!(kept.metadata.deletion_timestamp, None, "the logs of the last failed run are gone");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_may_read_its_own_run_and_write_its_status_and_do_nothing_else() {
     let (stage, _controller) = Stage::with_controller("rights").await.unwrap();
     stage.claim("other-to", "Bound").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
@@ -55,12 +144,18 @@ async fn an_agent_may_write_the_status_of_its_own_job_and_do_nothing_else() {
     let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
     let agent = stage.kubelet.client_of(&sink).await.unwrap();
     let jobs = syncjob::api(&agent, &stage.namespace);
+    let runs = syncjob::runs(&agent, &stage.namespace);
     let (params, patch) = (PatchParams::default(), Patch::Merge(json!({"status": {"progress": null}})));
 
-    jobs.patch_status("web", &params, &patch).await.unwrap();
+    runs.patch_status("web-1", &params, &patch).await.unwrap();
+    runs.get("web-1").await.unwrap();
     let spec = Patch::Merge(json!({"spec": {"trigger": "x"}}));
     let refused = [
-        jobs.patch_status("other", &params, &patch).await.err(),
+        runs.patch_status("other-1", &params, &patch).await.err(),
+        runs.get("other-1").await.err(),
+        runs.patch("web-1", &params, &spec).await.err(),
+        runs.list(&ListParams::default()).await.err(),
+        jobs.patch_status("web", &params, &patch).await.err(),
         jobs.patch("web", &params, &spec).await.err(),
         jobs.get("web").await.err(),
         jobs.list(&ListParams::default()).await.err(),
@@ -164,7 +259,7 @@ async fn the_destination_of_the_last_success_is_expected_until_a_person_forgets_
     assert_eq!([&first.0, &first.1].map(expected_volume), [None, None]);
     let volume = VolumeId::new([7; 16]);
     let report = Report { volume: Some(volume), ..good_report("web-1") };
-    stage.kubelet.succeed("web", &first.0, &first.1, &report).await.unwrap();
+    stage.kubelet.succeed(&first.0, &first.1, &report).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/destination/volume"), volume.to_string());
     assert_eq!(syncjob::text(&done, "/destination/claimName"), "to");
@@ -260,7 +355,7 @@ async fn a_pod_that_does_not_start_is_explained_and_waited_for() {
     stage.until("web", "the image that cannot be pulled is named", unpulled).await.unwrap();
 
     stage.kubelet.start(&source).await.unwrap();
-    stage.kubelet.succeed("web", &source, &sink, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 }
 
@@ -278,7 +373,7 @@ async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
     let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert_eq!(source.spec.as_ref().unwrap().node_selector, None);
     let run = e2e::kubelet::try_of(&sink);
-    stage.kubelet.succeed("web", &source, &sink, &good_report(&run)).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 }
 
@@ -419,7 +514,7 @@ async fn the_partner_of_a_pod_that_cannot_start_leaves_its_node_and_comes_back()
     stage.kubelet.start(&sink).await.unwrap();
     let again = stage.kubelet.new_pod("web", Side::Source, &[&source]).await.unwrap();
     stage.kubelet.start(&again).await.unwrap();
-    stage.kubelet.succeed("web", &again, &sink, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&again, &sink, &good_report("web-1")).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
 }

@@ -29,7 +29,7 @@ async fn samples_that_are_applied_together_do_not_disturb_each_other() {
     ends_well(&stage, "uploads").await;
     let pod = stage.kubelet.new_pod("local-copy", Side::Sink, &[]).await.unwrap();
     stage.kubelet.start(&pod).await.unwrap();
-    stage.kubelet.succeed_one("local-copy", Side::Sink, &pod, &good_report("local-copy-1")).await.unwrap();
+    stage.kubelet.succeed_one(Side::Sink, &pod, &good_report("local-copy-1")).await.unwrap();
     stage
         .until("local-copy", "its run succeeded", |job| syncjob::has_reason(job, "Ready", "Succeeded"))
         .await

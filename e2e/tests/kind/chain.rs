@@ -11,7 +11,7 @@ async fn a_copy_of_a_copy_waits_for_the_run_that_makes_it() {
     let last = sandbox.volume("far", 0).await.unwrap();
     first.shell_as_syncer(tree::SLOW).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
-    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    sandbox.until_data_moves("copy", "copy-1").await.unwrap();
 
     syncjob::create(&sandbox.jobs, syncjob::manifest("onward", "to", "far", json!({}))).await.unwrap();
     let waits = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForRun");

@@ -13,7 +13,7 @@ async fn nothing_is_left_in_the_cluster_of_a_deleted_job() {
     let to = sandbox.volume("to", 1).await.unwrap();
     from.shell_as_syncer(tree::SLOW).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
-    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     assert_ne!(left_over(&sandbox).unwrap(), "");
 
     sandbox.jobs.delete("copy", &DeleteParams::default()).await.unwrap();

@@ -13,7 +13,7 @@ async fn a_drained_sink_leaves_what_has_arrived_to_the_next_try() {
     let to = sandbox.volume("to", 1).await.unwrap();
     from.shell_as_syncer(LARGE).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
-    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     let pod = sandbox.running_pod("copy", "sink").await.unwrap();
     let pods = sandbox.api::<k8s_openapi::api::core::v1::Pod>();
     pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();

@@ -18,7 +18,7 @@ async fn a_run_outlives_the_operator() {
     let to = sandbox.volume("to", 1).await.unwrap();
     from.shell_as_syncer(tree::SLOW).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
-    let running = sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    let running = sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     let children = sandbox.children("copy").await.unwrap();
 
     let operators = sandbox.operator_pods();

@@ -43,7 +43,7 @@ async fn a_killed_shard_has_all_of_them_tried_again() {
     let mut others = tree::slowly();
     others["parallelism"] = json!(2);
     sandbox.sync("copy", others).await.unwrap();
-    sandbox.until("copy", "data moves", tree::data_moves).await.unwrap();
+    sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     sandbox.kill_syncer("copy", &to, "sink").await.unwrap();
 
     let retried = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");

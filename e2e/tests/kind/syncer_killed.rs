@@ -20,7 +20,7 @@ async fn killed_in_mid_run(sandbox: &Sandbox, side: &str) -> Result<()> {
     let to = sandbox.volume("to", 1).await?;
     from.shell_as_syncer(tree::SLOW)?;
     sandbox.sync("copy", tree::slowly()).await?;
-    let running = sandbox.until("copy", "data moves", tree::data_moves).await?;
+    let running = sandbox.until_data_moves("copy", "copy-1").await?;
     sandbox.kill_syncer("copy", if side == "sink" { &to } else { &from }, side).await?;
 
     let retried = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");

@@ -11,16 +11,16 @@ use crate::launch::{self, process::ProcessError};
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
-    /// The SyncJob's namespace.
+    /// The SyncRun's namespace.
     #[arg(long)]
     pub namespace: String,
-    /// The SyncJob's name.
+    /// The SyncRun's name.
     #[arg(long)]
     pub name: String,
-    /// The SyncJob's UID: a later job of the same name is left alone.
+    /// The SyncRun's UID: a later one of the same name is left alone.
     #[arg(long)]
     pub uid: String,
-    /// The run's name in reports.
+    /// The try's name in reports.
     #[arg(long)]
     pub run: String,
     /// Which end of the run this is.

@@ -1,6 +1,6 @@
 //! `volferry-operator agent`: PID 1 of a syncer pod.
 //!
-//! It starts `volferry`, hands its progress and its report to the SyncJob's status, and leaves the report in
+//! It starts `volferry`, hands its progress and its report to the SyncRun's status, and leaves the report in
 //! the termination message as well, so that a run loses nothing while the API server is out of reach. Every
 //! wait for the API server is bounded; the process's exit status is that of `volferry`.
 

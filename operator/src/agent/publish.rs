@@ -1,8 +1,7 @@
-//! Writing a run's progress and report into the SyncJob's status.
+//! Writing a run's progress and report into the SyncRun's status.
 //!
-//! The pod's role allows one thing: `patch` on the status of its own SyncJob. Each side writes under a field
-//! manager of its own, and names the job's UID, so that a job made anew under the same name refuses the
-//! patch.
+//! The pod's role allows to read its own SyncRun and to patch the status of that. A patch tests the SyncRun's UID and
+//! the try's name, so that one of an earlier try, or of a SyncRun that was deleted, has no effect.
 //!
 //! The shards of a run write under their numbers. Of their progress the first shard makes the sum: each patch is answered
 //! with the whole status, and so with what the others wrote.
@@ -14,7 +13,7 @@ use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -22,7 +21,7 @@ use tokio::{
 
 use super::{args::AgentArgs, termination};
 use crate::{
-    api::{RunProgress, ShardProgress, SyncJob, SyncJobStatus},
+    api::{RunProgress, ShardProgress, SyncRun, SyncRunStatus},
     model::status::summary_of_progress,
     telemetry::chain,
 };
@@ -37,9 +36,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// too.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Writes to the status of one SyncJob, if there is an API server to write to.
+/// Writes to the status of one SyncRun, if there is an API server to write to.
 pub(super) struct Publisher {
-    api: Option<Api<SyncJob>>,
+    api: Option<Api<SyncRun>>,
     name: String,
     uid: String,
     run: String,
@@ -90,24 +89,30 @@ impl Publisher {
         self.shard.map_or(PERIOD, |shard| (PERIOD * shard.count).min(LONGEST_PERIOD))
     }
 
-    /// What is written of the progress, given what other shards wrote last.
-    fn progress_status(&self, latest: Progress, others: &BTreeMap<String, ShardProgress>) -> Value {
+    /// What is written of the progress, given what other shards wrote last: values by their paths below the status.
+    fn progress_status(&self, latest: Progress, others: &BTreeMap<String, ShardProgress>) -> Vec<Written> {
         let run = self.run.clone();
         let Some(shard) = self.shard else {
             let progress = RunProgress { run, progress: latest, ..RunProgress::default() };
-            return json!({ "progress": progress, "summary": summary_of_progress(&latest) });
+            return vec![
+                ("/progress".into(), json!(progress)),
+                ("/summary".into(), json!(summary_of_progress(&latest))),
+            ];
         };
         let own = shard.index.to_string();
         let part = ShardProgress { run: run.clone(), progress: latest };
-        if shard.index != 0 {
-            return json!({ "progress": { "run": run, "shards": { own: part } } });
+        let mut written = vec![(format!("/progress/shards/{own}"), json!(part))];
+        if shard.index == 0 {
+            // What an earlier try has left is not of this one.
+            let others = others.iter().filter(|(index, other)| **index != own && other.run == run);
+            let all: Vec<Progress> = others.map(|(_, other)| other.progress).chain([latest]).collect();
+            let sum = Progress::of_shards(&all);
+            let fields = json!(sum);
+            let fields = fields.as_object().into_iter().flatten();
+            written.extend(fields.map(|(name, value)| (format!("/progress/{name}"), value.clone())));
+            written.push(("/summary".into(), json!(summary_of_progress(&sum))));
         }
-        // What an earlier try has left is not of this one.
-        let others = others.iter().filter(|(index, other)| **index != own && other.run == run);
-        let all: Vec<Progress> = others.map(|(_, other)| other.progress).chain([latest]).collect();
-        let sum = Progress::of_shards(&all);
-        let progress = RunProgress { run, progress: sum, shards: [(own, part)].into() };
-        json!({ "progress": progress, "summary": summary_of_progress(&sum) })
+        written
     }
 
     /// Writes this end's report; tries again for a while, unless the API server says that it does not want
@@ -127,24 +132,29 @@ impl Publisher {
     }
 
     /// Of many shards each has to be short, so that all fit into one status.
-    fn report_status(&self, report: &Report) -> Value {
-        let side = self.side.to_string();
+    fn report_status(&self, report: &Report) -> Vec<Written> {
+        let side = self.side;
         match self.shard {
-            None => json!({ "reports": { side: whole(report) } }),
+            None => vec![(format!("/ends/{side}"), json!(report))],
             Some(Shard { index, .. }) => {
-                let report = termination::fitted(report.clone());
-                json!({ "reports": { "shards": { index.to_string(): { side: whole(&report) } } } })
+                vec![(format!("/ends/shards/{index}/{side}"), json!(termination::fitted(report.clone())))]
             }
         }
     }
 
-    /// Returns the status as it is then.
-    async fn patch(&self, status: &Value) -> Result<Option<SyncJobStatus>, PublishError> {
+    /// Returns the status as it is then. It is written only while this SyncRun has this try.
+    async fn patch(&self, written: &[Written]) -> Result<Option<SyncRunStatus>, PublishError> {
         let Some(api) = &self.api else { return Ok(None) };
-        let patch = Patch::Merge(json!({ "metadata": { "uid": self.uid }, "status": status }));
+        let tests = [("/metadata/uid", &self.uid), ("/status/try", &self.run)]
+            .map(|(path, value)| json!({"op": "test", "path": path, "value": value}));
+        let values = written
+            .iter()
+            .map(|(path, value)| json!({"op": "add", "path": format!("/status{path}"), "value": value}));
+        let operations: Vec<Value> = tests.into_iter().chain(values).collect();
+        let patch = Patch::Json::<()>(serde_json::from_value(Value::Array(operations))?);
         let request = api.patch_status(&self.name, &self.params, &patch);
-        let job = timeout(REQUEST_TIMEOUT, request).await.map_err(|_| PublishError::Timeout)??;
-        Ok(job.status)
+        let run = timeout(REQUEST_TIMEOUT, request).await.map_err(|_| PublishError::Timeout)??;
+        Ok(run.status)
     }
 
     /// A publisher with no API server.
@@ -162,29 +172,21 @@ impl Publisher {
     }
 }
 
-/// Returns a report with null for every field that it leaves out, so that a merge patch removes what an earlier try's late report
-/// has there.
-fn whole(report: &Report) -> Value {
-    let schema = schemars::schema_for!(Report);
-    let fields = schema.get("properties").and_then(Value::as_object);
-    let mut all: Map<String, Value> =
-        fields.into_iter().flat_map(Map::keys).map(|field| (field.clone(), Value::Null)).collect();
-    if let Value::Object(there) = json!(report) {
-        all.extend(there);
-    }
-    Value::Object(all)
-}
-
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
     #[error("the API server does not answer")]
     Timeout,
+    #[error("the patch cannot be rendered")]
+    Render(#[from] serde_json::Error),
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
 
+/// A path below the status, and what is put there.
+type Written = (String, Value);
+
 impl PublishError {
-    /// The job is gone, is another one by now, or has no run that the report could be of.
+    /// The SyncRun is gone, is another one by now, or has another try.
     fn is_final(&self) -> bool {
         let Self::Api(kube::Error::Api(status)) = self else { return false };
         [404, 409, 422].contains(&status.code)
@@ -217,7 +219,10 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::api::Reports;
+    use crate::{
+        api::{Reports, Stage},
+        model::{record, status::new_run},
+    };
 
     /// What an API server answers, one after the other, the last one for ever; and how often it was asked.
     #[derive(Clone)]
@@ -230,7 +235,7 @@ mod tests {
         let at = answers.asked.fetch_add(1, Ordering::SeqCst).min(answers.codes.len() - 1);
         let code = StatusCode::from_u16(answers.codes[at]).unwrap();
         let body = if code.is_success() {
-            serde_json::to_value(SyncJob::new("web", crate::api::SyncJobSpec::default())).unwrap()
+            serde_json::to_value(SyncRun::new("web-1", crate::api::SyncRunSpec::default())).unwrap()
         } else {
             json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16()})
         };
@@ -306,17 +311,17 @@ mod tests {
 
     #[test]
     fn shards_write_under_their_numbers_and_the_first_the_sum_of_this_try() {
-        let mut status = json!({});
+        let mut status = begun();
         for (index, files) in [(1, 2), (2, 3)] {
             let written = of_shard(index).progress_status(moved(files), &BTreeMap::new());
-            assert!(written.get("summary").is_none() && written["progress"].get("files").is_none());
-            merge(&mut status, &written);
+            assert_eq!(written.len(), 1, "the sum is for the first");
+            apply(&mut status, &written);
         }
-        merge(&mut status, &json!({"progress": {"shards": {"7": {"run": "web-1", "files": 1000}}}}));
+        status["progress"]["shards"]["7"] = json!({"run": "web-1", "files": 1000});
         let others: RunProgress = serde_json::from_value(status["progress"].clone()).unwrap();
-        merge(&mut status, &of_shard(0).progress_status(moved(4), &others.shards));
+        apply(&mut status, &of_shard(0).progress_status(moved(4), &others.shards));
 
-        let all: SyncJobStatus = serde_json::from_value(status).unwrap();
+        let all: SyncRunStatus = serde_json::from_value(status).unwrap();
         let progress = all.progress.unwrap();
         let sum = Progress { phase: Phase::Transfer, files: 9, files_total: 30, ..Progress::default() };
         assert_eq!((progress.run.as_str(), progress.progress), ("web-1.retry1", sum));
@@ -326,7 +331,7 @@ mod tests {
 
     #[test]
     fn reports_of_shards_do_not_overwrite_each_other_and_fit_into_a_status_together() {
-        let mut status = json!({});
+        let mut status = begun();
         for index in 0..3 {
             for side in [Side::Source, Side::Sink] {
                 let report = Report {
@@ -334,37 +339,18 @@ mod tests {
                     message: "x".repeat(10_000),
                     ..Report::default()
                 };
-                merge(&mut status, &Publisher { side, ..of_shard(index) }.report_status(&report));
+                apply(&mut status, &Publisher { side, ..of_shard(index) }.report_status(&report));
             }
         }
-        assert!(status.to_string().len() < 6 * 4200, "{}", status.to_string().len());
-        let reports: Reports = serde_json::from_value(status["reports"].clone()).unwrap();
+        let ends = &status["ends"];
+        assert!(ends.to_string().len() < 6 * 4200, "{}", ends.to_string().len());
+        let reports: Reports = serde_json::from_value(ends.clone()).unwrap();
         for index in 0..3 {
             for side in [Side::Source, Side::Sink] {
                 assert_eq!(reports.of(Some(index), side).unwrap().run, format!("{side} {index}"));
             }
         }
         assert_eq!((reports.of(Some(3), Side::Sink), reports.of(None, Side::Sink)), (None, None));
-    }
-
-    #[test]
-    fn nothing_of_a_killed_pods_late_report_is_left_in_that_of_the_next_try() {
-        let killed = Report {
-            run: "web-1".into(),
-            reason: Some("SyncerKilled".into()),
-            message: "The sink was killed (SIGKILL).".into(),
-            notes: vec!["n".into()],
-            ..Report::default()
-        };
-        let good = Report { run: "web-1.retry1".into(), ..Report::default() };
-        for publisher in [Publisher::offline(), of_shard(1)] {
-            let mut status = json!({});
-            merge(&mut status, &publisher.report_status(&killed));
-            merge(&mut status, &publisher.report_status(&good));
-            let reports: Reports = serde_json::from_value(status["reports"].clone()).unwrap();
-            let shard = publisher.shard.map(|shard| shard.index);
-            assert_eq!(reports.of(shard, Side::Sink), Some(&good));
-        }
     }
 
     #[test]
@@ -376,18 +362,20 @@ mod tests {
         assert_eq!((Publisher::offline().period().as_secs(), seconds(3), seconds(64)), (1, 3, 10));
     }
 
-    /// What an API server makes of a merge patch.
-    fn merge(into: &mut Value, patch: &Value) {
-        match (into, patch) {
-            (Value::Object(into), Value::Object(patch)) => {
-                for (key, value) in patch {
-                    match value {
-                        Value::Null => drop(into.remove(key)),
-                        value => merge(into.entry(key).or_insert(json!({})), value),
-                    }
-                }
-            }
-            (into, value) => *into = value.clone(),
+    /// The status that the operator gives the SyncRun of a try with three shards.
+    fn begun() -> Value {
+        let mut run = new_run("web", 1, 1, None, jiff::Timestamp::UNIX_EPOCH);
+        (run.shards, run.retries) = (3, 1);
+        let none = SyncRunStatus::default();
+        json!(record::under_way(&none, &run, Stage::Starting, None, 1, jiff::Timestamp::UNIX_EPOCH))
+    }
+
+    /// What an API server makes of the patch: a value goes only where there is a place for it.
+    fn apply(into: &mut Value, written: &[Written]) {
+        for (path, value) in written {
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            let parent = into.pointer_mut(parent).and_then(Value::as_object_mut);
+            parent.unwrap_or_else(|| panic!("{path} has no parent")).insert(name.into(), value.clone());
         }
     }
 }

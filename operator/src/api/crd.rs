@@ -1,13 +1,27 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
 
-use super::{grant::SyncGrant, spec::SyncJob};
+use super::{grant::SyncGrant, run::SyncRun, spec::SyncJob};
 
 /// The CustomResourceDefinitions of this API, as they are written to `crds/`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [SyncJob::crd(), SyncGrant::crd()].map(adapted).into()
+    let mut run = SyncRun::crd();
+    bound_name(&mut run);
+    [SyncJob::crd(), run, SyncGrant::crd()].map(adapted).into()
+}
+
+/// Bounds the name of a SyncRun, which is a label of all that is made for it. Only a rule of the whole object sees the name.
+fn bound_name(crd: &mut CustomResourceDefinition) {
+    let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
+    for schema in schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut()) {
+        schema.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: "self.metadata.name.size() <= 63".into(),
+            message: Some("the name of a SyncRun has at most 63 characters".into()),
+            ..ValidationRule::default()
+        }]);
+    }
 }
 
 /// The files of `crds/`: the name of each, and its content.

@@ -1,4 +1,4 @@
-//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncGrant`] and what their statuses say.
+//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`], [`SyncGrant`] and what their statuses say.
 //!
 //! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde
 //! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by.
@@ -12,6 +12,7 @@ mod files;
 mod grant;
 mod pods;
 pub(crate) mod rules;
+mod run;
 mod spec;
 mod status;
 mod transfer;
@@ -24,18 +25,19 @@ pub use endpoint::{
 pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
 pub use pods::{PodSecurity, PodSettings};
+pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus};
 pub use spec::{
     ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,
     Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
     ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, MAX_PARALLELISM,
-    Reports, Run, RunFolder, RunProgress, ShardProgress, ShardReports, SnapshotStatus, Summary, SyncJobPhase,
-    SyncJobStatus,
+    Reports, Run, RunCause, RunFolder, RunProgress, ShardProgress, ShardReports, SnapshotStatus, Stage,
+    Summary, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 
-/// The API group of both kinds, and the prefix of Volferry's labels and annotations.
+/// The API group of all kinds, and the prefix of Volferry's labels and annotations.
 pub const GROUP: &str = "volferry.dev";
 
 /// The only version of the API.

@@ -308,6 +308,14 @@ pub(super) fn spec() -> [Rule; 2] {
     ]
 }
 
+/// What a SyncRun says stays as it is. Of one that a person made the operator fills in the rest, once.
+pub(super) fn run() -> [Rule; 1] {
+    [rule(
+        "has(oldSelf.number) ? self == oldSelf : self.syncJob.name == oldSelf.syncJob.name",
+        "the spec of a SyncRun cannot change: create another SyncRun to run again",
+    )]
+}
+
 /// Which of the two ways to the far end is taken.
 pub(super) fn remote() -> [Rule; 2] {
     [

@@ -27,19 +27,12 @@ pub struct SyncJobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// What the printer columns show of the last or the running run.
+    /// What the printer columns show of the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
     /// The run under way; absent between runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_run: Option<ActiveRun>,
-    /// How far the run under way is; written by its pods.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<RunProgress>,
-    /// What the ends of the run under way reported; written by its pods, and folded into `lastRun` by the
-    /// operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reports: Option<Reports>,
     /// The last run that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Run>,
@@ -126,6 +119,53 @@ pub struct Summary {
     pub duration: Option<String>,
 }
 
+/// How far a run is. Each stage is recorded before anything is done in it.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// It waits for its turn, for its claims, or while the SyncJob is suspended; nothing is made for it.
+    #[default]
+    Queued,
+    /// It has its turn: what is left of earlier tries is removed, and the time of the try is waited for.
+    Preparing,
+    /// Its pods are made and start.
+    Starting,
+    /// All its pods run.
+    Running,
+    /// It has ended, and what was made for it is removed.
+    Finishing,
+    /// It has ended, and nothing of it is left but its record and, of a failed run, its pods.
+    Done,
+}
+
+impl Stage {
+    /// The stage as the reason of a condition.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Preparing => "Preparing",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Finishing => "Finishing",
+            Self::Done => "Done",
+        }
+    }
+}
+
+/// Why a run was started.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunCause {
+    /// The SyncJob is new, or its spec changed in a way that matters.
+    Spec,
+    /// A time of the schedule came.
+    Schedule,
+    /// `spec.trigger` changed.
+    Trigger,
+    /// The destination's claim was made anew.
+    Destination,
+    /// A person made a SyncRun.
+    Manual,
+}
+
 /// A run that has been started and has not ended. It is written before anything is made for the run, so that an
 /// operator that starts anew goes on with the same run.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -135,6 +175,15 @@ pub struct ActiveRun {
     pub id: String,
     /// 1 for a job's first run.
     pub number: i64,
+    /// The UID of the run's SyncRun, once that is there. A run whose SyncRun somebody deletes is canceled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Why the run was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RunCause>,
+    /// How far the run is.
+    #[serde(default)]
+    pub stage: Stage,
     /// How many pairs of pods share the run, each with a shard of the tree.
     #[serde(default = "one")]
     pub shards: i32,
@@ -332,6 +381,9 @@ pub struct Run {
     /// no run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
+    /// Why the run was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RunCause>,
     /// How the run ended.
     pub result: RunResult,
     /// A word for programs when the result is not `Succeeded`.

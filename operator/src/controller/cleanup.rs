@@ -3,26 +3,25 @@
 //! The order makes it safe to be killed anywhere: a try's Secrets, which the operator may not list, are
 //! removed before its Services, by whose label they are found again.
 
+use std::sync::Arc;
+
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::{
-        batch::v1::Job,
-        core::v1::{Pod, Secret, Service},
-    },
+    api::core::v1::{Pod, Secret},
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, PropagationPolicy},
+    api::{DeleteParams, Preconditions, PropagationPolicy},
 };
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::{dereference, read::DereferenceError};
 use crate::{
-    api::SyncJob,
-    model::children::Children,
+    api::{SyncJob, SyncRun},
+    model::{children::Children, record},
     names::{self, TryNames},
 };
 
@@ -67,48 +66,69 @@ pub enum Removal {
 /// Removes what there is of these tries. Returns without waiting for pods to be gone.
 pub async fn sweep(
     client: &Client,
-    namespace: &str,
+    owner: &Owner,
     children: &Children,
     tries: &[TryNames],
 ) -> Result<(), CleanupError> {
+    let namespace = owner.namespace.as_str();
     for of in tries {
-        let label = of.label();
-        let ours = |labels: &std::collections::BTreeMap<String, String>| {
-            labels.get(names::LABEL_TRY) == Some(&label)
-        };
-        for job in children.jobs.iter().filter(|job| ours(job.labels())) {
-            delete::<Job>(client, namespace, &job.name_any()).await?;
+        for job in children.jobs.iter().filter(|job| is_of(*job, of) && owner.owns(*job)) {
+            // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend on it.
+            let pods = children.pods.iter().filter(|pod| record::is_of_job(pod, job));
+            delete_this(client, namespace, job).await?;
+            for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+                delete_this(client, namespace, pod).await?;
+            }
         }
-        // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend
-        // on it.
-        for pod in
-            children.pods.iter().filter(|pod| ours(pod.labels()) && pod.metadata.deletion_timestamp.is_none())
+        // Whoever labels a Service does not choose which Secrets are deleted: names of a try of this job prove themselves.
+        if of.is_of(&owner.name, &owner.uid) {
+            for side in [Side::Source, Side::Sink] {
+                delete::<Secret>(client, namespace, &of.secret(side)).await?;
+            }
+        }
+        for service in children.services.iter().filter(|service| is_of(*service, of) && owner.owns(*service))
         {
-            delete::<Pod>(client, namespace, &pod.name_any()).await?;
-        }
-        for side in [Side::Source, Side::Sink] {
-            delete::<Secret>(client, namespace, &of.secret(side)).await?;
-        }
-        for service in children.services.iter().filter(|service| ours(service.labels())) {
-            delete::<Service>(client, namespace, &service.name_any()).await?;
+            delete_this(client, namespace, service).await?;
         }
     }
     Ok(())
 }
 
+/// Whose children are removed: those of the SyncRuns of a SyncJob.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// The SyncJob's namespace.
+    pub namespace: String,
+    /// The SyncJob's name.
+    pub name: String,
+    /// The SyncJob's UID.
+    pub uid: String,
+    /// The UIDs of its SyncRuns.
+    pub runs: Vec<String>,
+}
+
+impl Owner {
+    fn owns(&self, child: &impl kube::ResourceExt) -> bool {
+        child.owner_references().iter().any(|owner| self.runs.contains(&owner.uid))
+    }
+}
+
+fn is_of(child: &impl kube::ResourceExt, of: &TryNames) -> bool {
+    child.labels().get(names::LABEL_TRY) == Some(&of.label())
+}
+
 /// Removes the Job and the pods of one end of a try, whose keys and address stay for the ones that follow.
 pub async fn dismiss(
     client: &Client,
-    namespace: &str,
+    owner: &Owner,
     children: &Children,
     names: &TryNames,
     side: Side,
 ) -> Result<(), CleanupError> {
-    if let Some(job) = children.job_of(names, side) {
-        delete::<Job>(client, namespace, &job.name_any()).await?;
-    }
-    for pod in children.pods_of(names, side) {
-        delete::<Pod>(client, namespace, &pod.name_any()).await?;
+    let Some(job) = children.job_of(names, side).filter(|job| owner.owns(*job)) else { return Ok(()) };
+    delete_this(client, &owner.namespace, job).await?;
+    for pod in children.pods_of(names, side).into_iter().filter(|pod| record::is_of_job(pod, job)) {
+        delete_this(client, &owner.namespace, pod).await?;
     }
     Ok(())
 }
@@ -155,12 +175,23 @@ fn remedy(pod: &Pod) -> String {
 }
 
 /// Removes all that a job that is being deleted has made, and says how far that is.
-pub async fn remove_all(client: &Client, job: &SyncJob, now: Timestamp) -> Result<Removal, CleanupError> {
-    let namespace = job.namespace().unwrap_or_default();
+pub async fn remove_all(
+    client: &Client,
+    job: &SyncJob,
+    runs: &[Arc<SyncRun>],
+    now: Timestamp,
+) -> Result<Removal, CleanupError> {
     let children = dereference::children(client, job).await?;
-    let mut tries = children.leftovers(None);
+    let active = job.status.as_ref().and_then(|status| status.active_run.as_ref()?.uid.clone());
+    let owner = Owner {
+        namespace: job.namespace().unwrap_or_default(),
+        name: job.name_any(),
+        uid: job.uid().unwrap_or_default(),
+        runs: runs.iter().filter_map(|run| run.uid()).chain(active).collect(),
+    };
+    let mut tries = children.leftovers(None, &owner.name, &owner.uid);
     tries.extend(active_try(job));
-    sweep(client, &namespace, &children, &tries).await?;
+    sweep(client, &owner, &children, &tries).await?;
     Ok(removal(&children, job, now))
 }
 
@@ -178,6 +209,18 @@ fn removal(children: &Children, job: &SyncJob, now: Timestamp) -> Removal {
     if now.duration_since(deleted) < PATIENCE { Removal::Waiting } else { Removal::GivenUp }
 }
 
+/// Deletes this very object, and no other that has come to have its name.
+async fn delete_this<K>(client: &Client, namespace: &str, object: &K) -> Result<(), CleanupError>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let preconditions = Preconditions { uid: object.meta().uid.clone(), ..Preconditions::default() };
+    delete_if::<K>(client, namespace, &object.name_any(), Some(preconditions)).await
+}
+
 /// Deletes an object. One that is not there is fine.
 pub(super) async fn delete<K>(client: &Client, namespace: &str, name: &str) -> Result<(), CleanupError>
 where
@@ -186,11 +229,29 @@ where
         + DeserializeOwned
         + std::fmt::Debug,
 {
-    let params =
-        DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
+    delete_if::<K>(client, namespace, name, None).await
+}
+
+async fn delete_if<K>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    preconditions: Option<Preconditions>,
+) -> Result<(), CleanupError>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions,
+        ..DeleteParams::default()
+    };
     match Api::<K>::namespaced(client.clone(), namespace).delete(name, &params).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         Err(source) => {
             Err(CleanupError::Delete { kind: K::kind(&()).into_owned(), name: name.into(), source })
         }

@@ -1,5 +1,7 @@
 //! The first step: read the job anew, and all that it refers to and has made.
 
+use std::sync::Arc;
+
 use contract::Side;
 use futures::{future::try_join_all, try_join};
 use k8s_openapi::api::{
@@ -7,19 +9,20 @@ use k8s_openapi::api::{
     core::v1::{Namespace, PersistentVolumeClaim, Pod, Service},
     storage::v1::StorageClass,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams, runtime::reflector::Store};
 
 use super::{
     read::{Guarded, Result, api, is_forbidden, reading},
     warnings::warnings,
 };
 use crate::{
-    api::{ActiveRun, ClaimReference, SyncJob},
+    api::{ActiveRun, ClaimReference, SyncJob, SyncRun},
     fault::Fault,
     model::{
         children::Children,
         claims::{self, Claim, Class},
         placement::{self, Placements},
+        record::{self, Record},
         rivals::Rivals,
         security,
         warnings::Warnings,
@@ -42,6 +45,14 @@ pub struct Found {
     pub placements: Placements,
     /// The other users of the namespace's claims; read only while the run under way has no pods.
     pub rivals: Option<Rivals>,
+    /// The job's SyncRuns, as far as they have been heard of.
+    pub runs: Vec<Arc<SyncRun>>,
+    /// The SyncRun of the run under way, as it is now.
+    pub run: Option<SyncRun>,
+    /// Where that one is.
+    pub record: Record,
+    /// The SyncRun by which a person asks for a run; looked for only between runs.
+    pub asked: Option<SyncRun>,
 }
 
 impl Found {
@@ -76,10 +87,18 @@ pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
 }
 
 /// Reads what `job` refers to and has made.
-pub async fn dereference(client: &Client, job: &SyncJob) -> Result<Found> {
-    let (claims, consent, children) =
-        try_join!(claims(client, job), consent(client, job), children(client, job))?;
-    let mut found = Found { claims, consent, children, ..Found::default() };
+pub async fn dereference(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result<Found> {
+    let (claims, consent, children, run) =
+        try_join!(claims(client, job), consent(client, job), children(client, job), own_run(client, job))?;
+    let runs = runs_of(known, job);
+    let mut found = Found { claims, consent, children, runs, run, ..Found::default() };
+    let status = job.status.as_ref();
+    if let Some(failed) = status.and_then(record::last_failed) {
+        found.children.leave_to_readers(failed);
+    }
+    if status.is_none_or(|status| status.active_run.is_none()) {
+        found.asked = asked(client, known, job).await?;
+    }
     if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
         found.warnings = warnings(client, job, run, &found.children).await?;
         if run.pods_ready_time.is_none() {
@@ -92,6 +111,34 @@ pub async fn dereference(client: &Client, job: &SyncJob) -> Result<Found> {
         }
     }
     Ok(found)
+}
+
+/// The SyncRuns that a job owns, as far as they have been heard of.
+pub fn runs_of(known: &Store<SyncRun>, job: &SyncJob) -> Vec<Arc<SyncRun>> {
+    let uid = job.uid().unwrap_or_default();
+    let mut runs = known.state();
+    runs.retain(|run| run.metadata.namespace == job.metadata.namespace && run.is_of(&uid));
+    runs
+}
+
+async fn own_run(client: &Client, job: &SyncJob) -> Result<Option<SyncRun>> {
+    let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let Some(run) = active else { return Ok(None) };
+    api::<SyncRun>(client, job).get_opt(&run.id).await.map_err(reading("SyncRun"))
+}
+
+/// The first SyncRun by which a person asks for a run. One that was heard of is read anew, or it would be run twice.
+async fn asked(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
+    let is_for = |run: &SyncRun| {
+        run.metadata.namespace == job.metadata.namespace
+            && run.spec.sync_job.name == job.name_any()
+            && run.is_asked_for()
+    };
+    let mut heard_of: Vec<_> = known.state().into_iter().filter(|run| is_for(run)).collect();
+    heard_of.sort_by_key(|run| (run.created(), run.name_any()));
+    let Some(first) = heard_of.first() else { return Ok(None) };
+    let now = api::<SyncRun>(client, job).get_opt(&first.name_any()).await.map_err(reading("SyncRun"))?;
+    Ok(now.filter(is_for))
 }
 
 /// Reads the jobs of the namespace and its syncer pods, from the API server and not from a watch: two runs that are recorded at a

@@ -11,6 +11,7 @@ pub mod cleanup;
 pub mod dereference;
 pub mod plan;
 pub mod read;
+pub mod record;
 pub mod serve;
 mod view;
 mod warnings;
@@ -26,6 +27,7 @@ use kube::{
     runtime::{
         controller::Action,
         finalizer::{self, Event, finalizer},
+        reflector::Store,
     },
 };
 use thiserror::Error;
@@ -37,16 +39,19 @@ use self::{
     dereference::Found,
     plan::Step,
     read::{DereferenceError, Guarded},
+    record::RecordError,
     view::View,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, conditions},
+    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
     metrics::{JobLabels, Standing},
     model::{
-        destination, kinds, locality, security, status,
+        self, destination, kinds, locality,
+        record::Record,
+        security, status,
         validate::{self, ValidatedSyncJob},
     },
     names::{FIELD_MANAGER, FINALIZER},
@@ -74,6 +79,8 @@ pub struct Context {
     pub events: Events,
     /// Where metrics go.
     pub health: Arc<Health>,
+    /// The SyncRuns that have been heard of.
+    pub runs: Store<SyncRun>,
 }
 
 /// Why a reconciliation was broken off. It is tried again.
@@ -88,6 +95,12 @@ pub enum Error {
     /// Something cannot be removed.
     #[error(transparent)]
     Cleanup(#[from] CleanupError),
+    /// A run cannot be recorded.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The operator has not heard of any SyncRuns yet.
+    #[error("the watch of SyncRuns has ended")]
+    Unwatched,
     /// The status cannot be written.
     #[error("cannot write the status")]
     Status(#[source] kube::Error),
@@ -175,18 +188,24 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
 
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Dereference.
-    let found = dereference::dereference(&context.client, job).await?;
+    context.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
+    let mut found = dereference::dereference(&context.client, &context.runs, job).await?;
     // 2. Validate.
     let valid = validated(job, &found);
-    // 3. Plan.
+    // 3. Plan, for a run that is an object before anything else is made of it.
     let old = job.status.clone().unwrap_or_default();
+    if let (Some(run), Ok(_)) = (&old.active_run, &valid) {
+        (found.record, found.run) = keep(context, job, run, found.run.take()).await?;
+    }
+    let found = found;
     let view = View::new(job, &old, &found, &context.settings);
     let now = Timestamp::now();
     let situation = view.situation(&valid, now);
     let (step, again) = plan::next(&situation);
     let next_run = plan::next_run(&situation, &step);
     let step = advised(step, &valid, &found);
-    // 4. Build and apply; remove what is over.
+    // 4. Record the stage; build and apply; remove what is over.
+    tell_run(context, &view, &step, now).await?;
     view.sweep(&context.client, &step).await?;
     let refused = match (&step, &valid) {
         (Step::Launch, Ok(valid)) => launch(job, context, &view, valid).await?,
@@ -197,9 +216,84 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let mut new = old.clone();
     new.next_run_time = next_run.map(Time);
     turn(&mut new, &step, &valid, &found, view.generation, now);
+    note_run(&mut new, &step, &found);
     write_status(context, job, &old, &new).await?;
     tell(context, job, &old, &new).await;
+    settle_runs(context, &view, &new, now).await?;
     Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
+}
+
+/// Makes the run's SyncRun, if it is not there. A SyncRun that the API server refuses is said, as any other child is.
+async fn keep(
+    context: &Context,
+    job: &SyncJob,
+    run: &ActiveRun,
+    found: Option<SyncRun>,
+) -> Result<(Record, Option<SyncRun>), Error> {
+    match record::keep(&context.client, job, run, found).await {
+        Ok(kept) => Ok(kept),
+        Err(error) => match error.refusal() {
+            Some(fault) => Ok((Record::Taken(fault), None)),
+            None => Err(error.into()),
+        },
+    }
+}
+
+/// Writes into the SyncRun which stage the run comes to, before anything is done in it.
+async fn tell_run(
+    context: &Context,
+    view: &View<'_>,
+    step: &Step,
+    now: Timestamp,
+) -> Result<(), RecordError> {
+    let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
+    if view.found.record != Record::Kept || matches!(step, Step::Begin(_)) {
+        return Ok(());
+    }
+    let old = kept.status.clone().unwrap_or_default();
+    let new =
+        model::record::under_way(&old, run, step.stage(run.stage), step.obstacle(), generation(kept), now);
+    record::write(&context.client, kept, &new).await
+}
+
+/// Notes in the status which SyncRun the run under way has, and its stage.
+fn note_run(status: &mut SyncJobStatus, step: &Step, found: &Found) {
+    let Some(run) = &mut status.active_run else { return };
+    run.stage = step.stage(run.stage);
+    if found.record == Record::Kept && !matches!(step, Step::Begin(_)) {
+        run.uid = found.run.as_ref().and_then(ResourceExt::uid);
+    }
+}
+
+/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep.
+async fn settle_runs(
+    context: &Context,
+    view: &View<'_>,
+    status: &SyncJobStatus,
+    now: Timestamp,
+) -> Result<(), RecordError> {
+    let runs = view.found.runs.iter().map(|run| &**run);
+    let ended = status.last_run.as_ref().filter(|_| status.active_run.is_none());
+    if let Some(last) = ended
+        && let Some(run) = runs.clone().find(|run| run.name_any() == last.id)
+    {
+        let old = run.status.clone().unwrap_or_default();
+        let is_swept = view.status.active_run.is_none() && view.leftovers().is_empty();
+        record::write(
+            &context.client,
+            run,
+            &model::record::ended(&old, last, is_swept, generation(run), now),
+        )
+        .await?;
+    }
+    for run in model::record::forgotten(status, runs) {
+        record::delete(&context.client, run).await?;
+    }
+    Ok(())
+}
+
+fn generation(run: &SyncRun) -> i64 {
+    run.metadata.generation.unwrap_or(1)
 }
 
 /// Makes what there is not yet of the run under way. Returns what the API server has against it, if it refuses
@@ -211,11 +305,13 @@ async fn launch(
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, Error> {
     let Some((run, names)) = view.active() else { return Ok(None) };
+    let Some(run_uid) = view.found.run.as_ref().and_then(ResourceExt::uid) else { return Ok(None) };
+    let run_uid = &run_uid;
     let (settings, found) = (&context.settings, view.found);
     let uid = &job.uid().unwrap_or_default();
     let (privileged, placements) = (found.privileged(), &found.placements);
     let expect_volume = destination::expected(view.status, valid, found.destination_uid());
-    let of = Try { job: valid, uid, run, names, settings, privileged, placements, expect_volume };
+    let of = Try { job: valid, uid, run, run_uid, names, settings, privileged, placements, expect_volume };
     match apply::launch(&context.client, &of, &found.children).await {
         Ok(()) => Ok(None),
         Err(error) => error.refusal().map(Some).ok_or_else(|| error.into()),
@@ -287,11 +383,6 @@ fn turn(
             }
         }
     }
-    if status.active_run.is_none() {
-        // A patch that was still on its way when its pod was told to stop.
-        status.progress = None;
-        status.reports = None;
-    }
 }
 
 async fn write_status(
@@ -341,7 +432,8 @@ fn standing(status: &SyncJobStatus) -> Standing {
 }
 
 async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    match cleanup::remove_all(&context.client, job, Timestamp::now()).await? {
+    let runs = dereference::runs_of(&context.runs, job);
+    match cleanup::remove_all(&context.client, job, &runs, Timestamp::now()).await? {
         Removal::Waiting => return Err(Error::PodsRemain),
         Removal::GivenUp => give_up(job, context).await,
         Removal::Done => {}
@@ -366,7 +458,7 @@ async fn give_up(job: &SyncJob, context: &Context) {
 
 fn is_conflict(error: &Error) -> bool {
     let source = match error {
-        Error::Status(source) => source,
+        Error::Status(source) | Error::Record(RecordError { source, .. }) => source,
         Error::Finalizer(error) => match &**error {
             finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error) => {
                 return is_conflict(error);

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::{
-    api::{ActiveRun, RunFolder, SyncJobStatus, conditions::reason},
+    api::{ActiveRun, RunCause, RunFolder, RunProgress, Stage, SyncJobStatus, SyncRun, conditions::reason},
     fault::Fault,
     human,
     model::{
@@ -18,6 +18,7 @@ use crate::{
         observe::EndState,
         outcome::{self, Outcome},
         pairs::{self, Pair, Stand},
+        record::Record,
         retry, status,
         validate::{ValidatedSyncJob, VolumeFolder},
     },
@@ -32,6 +33,8 @@ const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 const PARTNER_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 /// How often to look again at what is not watched: storage classes and namespaces.
 const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+/// How soon to look again for a SyncRun that is on its way out.
+const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 /// How often to look whether a run has fallen due, at least: somebody may set the clock.
 const CLOCK_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 
@@ -103,6 +106,12 @@ pub struct Situation<'a> {
     pub turn: Turn,
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
+    /// Where the SyncRun of the run under way is.
+    pub record: Record,
+    /// The SyncRun by which a person asks for a run now.
+    pub asked: Option<&'a SyncRun>,
+    /// How far the try under way is, as far as its pods have said.
+    pub progress: Option<&'a RunProgress>,
     /// There are children that do not belong to the try under way; with what is said of them.
     pub leftovers: Option<String>,
     /// The try under way has a Job that was made from another generation than the run's, or with another
@@ -167,6 +176,32 @@ pub enum Step {
     Finish(Outcome),
 }
 
+impl Step {
+    /// The stage that a run is in with this step, which was in another before.
+    pub fn stage(&self, before: Stage) -> Stage {
+        match self {
+            Self::Rest | Self::Suspend | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => Stage::Queued,
+            Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
+            Self::Admit | Self::Retry(..) | Self::Postpone(..) => Stage::Preparing,
+            Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
+            Self::Run => Stage::Running,
+            Self::Finish(_) => Stage::Finishing,
+            Self::Await | Self::Linger => before,
+        }
+    }
+
+    /// What is in the way of a run with this step.
+    pub fn obstacle(&self) -> Option<&Fault> {
+        match self {
+            Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Refuse(fault) => Some(fault),
+            Self::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))
+            | Self::Halt(Blocked::Waiting(fault) | Blocked::Stalled(fault)) => Some(fault),
+            Self::Start(fault) => fault.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// What to do next, and when to look again if nothing happens until then.
 pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
     match (&situation.status.active_run, &situation.demand) {
@@ -180,27 +215,31 @@ fn idle(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>)
     if demand.suspend {
         return (Step::Suspend, None);
     }
-    if !is_due(situation, demand) {
+    let asked = situation.asked.map(|asked| (RunCause::Manual, asked.metadata.name.clone()));
+    let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
         let tick = after(situation, CLOCK_PERIOD);
         let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
         return match &situation.lost {
             Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), again),
             None => (Step::Rest, again),
         };
-    }
+    };
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
     let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
-    let run = ActiveRun { spec_hash: Some(situation.spec_hash.into()), ..run };
+    let id = id.unwrap_or_else(|| run.id.clone());
+    let run = ActiveRun { id, cause: Some(cause), spec_hash: Some(situation.spec_hash.into()), ..run };
     (Step::Begin(demanded(demand, run, situation.now)), None)
 }
 
 /// The run as the spec demands it, with a place among the others and nothing made of it yet.
 fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> ActiveRun {
     ActiveRun {
+        uid: None,
+        stage: Stage::Queued,
         shards: shards(demand),
         local: demand.is_local,
         source: Some(demand.source.clone()),
@@ -214,19 +253,21 @@ fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> ActiveRun {
 
 /// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its times;
 /// without one, for each change of the spec that matters to a run.
-fn is_due(situation: &Situation<'_>, demand: &Demand) -> bool {
+fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
     if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
-        return true;
+        return Some(RunCause::Trigger);
     }
     let succeeded = situation.status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Succeeded);
     if succeeded && situation.is_new_destination {
-        return true;
+        return Some(RunCause::Destination);
     }
     if demand.schedule.is_some() {
-        return due_time(situation, demand).is_some_and(|due| due <= situation.now);
+        return due_time(situation, demand).filter(|due| *due <= situation.now).map(|_| RunCause::Schedule);
     }
-    let Some(last) = &situation.status.last_run else { return true };
-    last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash)
+    let Some(last) = &situation.status.last_run else { return Some(RunCause::Spec) };
+    let is_new =
+        last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash);
+    is_new.then_some(RunCause::Spec)
 }
 
 /// When the next run falls due by the schedule, or fell due.
@@ -281,6 +322,9 @@ fn waiting(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestam
 }
 
 fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if situation.record == Record::Deleted {
+        return (Step::Finish(Outcome::canceled(deleted(run))), None);
+    }
     if !run.is_started() {
         return waiting(situation, run);
     }
@@ -339,16 +383,16 @@ fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
             let status = || status::obstacle(situation.status).map(Into::into);
             situation.leftovers.clone().or_else(status)
         }
-        Stand::Running => (!have_met(situation.status)).then(not_met),
+        Stand::Running => (!have_met(situation)).then(not_met),
         _ => None,
     };
     known.map(|message| format!(" {message}")).unwrap_or_default()
 }
 
 /// Whether the ends of the run under way got beyond connecting, all of them, as far as they have said; one pod has nobody to meet.
-fn have_met(status: &SyncJobStatus) -> bool {
-    let is_local = status.active_run.as_ref().is_some_and(|run| run.local);
-    is_local || status.progress.as_ref().is_some_and(|it| it.progress.phase != Phase::Connect)
+fn have_met(situation: &Situation<'_>) -> bool {
+    let is_local = situation.status.active_run.as_ref().is_some_and(|run| run.local);
+    is_local || situation.progress.is_some_and(|it| it.progress.phase != Phase::Connect)
 }
 
 fn not_met() -> String {
@@ -375,7 +419,11 @@ fn launch(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     match &situation.turn {
         // Of two runs that were started at a time, one gives way before anything is made of it.
         Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
-        Turn::Free | Turn::Unknown => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+        Turn::Free | Turn::Unknown => match &situation.record {
+            Record::Kept => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+            Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
+            _ => (Step::Linger, after(situation, RECORD_PERIOD)),
+        },
     }
 }
 
@@ -398,6 +446,14 @@ fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>
         return (Step::Begin(demanded(demand, run, situation.now)), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
+}
+
+fn deleted(run: &ActiveRun) -> Fault {
+    let message = format!(
+        "The SyncRun {} was deleted, which ends the run. Change spec.trigger, or create a SyncRun, to run again.",
+        run.id
+    );
+    Fault::new("RunDeleted", message)
 }
 
 fn is_bare(situation: &Situation<'_>) -> bool {

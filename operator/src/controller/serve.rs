@@ -1,6 +1,6 @@
 //! `volferry-operator controller`: watches, leader election, probes, until told to stop.
 
-use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use clap::Args;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, channel::mpsc::UnboundedSender};
@@ -16,15 +16,16 @@ use kube::{
     api::ListParams,
     runtime::{
         Config, Controller, WatchStreamExt as _,
-        reflector::{self, ObjectRef, Store},
+        reflector::{self, ObjectRef, Store, store::Writer},
         watcher,
     },
 };
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::{Context, read::Guarded};
 use crate::{
-    api::{ActiveRun, SyncJob},
+    api::{ActiveRun, SyncJob, SyncRun},
     events::Events,
     health::{self, Health},
     lease::{Election, LeaseError},
@@ -109,9 +110,9 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
         () = await_api(&client, args.watch_namespace.as_deref()) => health.set_ready(),
         () = &mut stop => return Ok(()),
     }
-    let context = context(&args, log_format, &client, &identity, health);
+    let (context, runs) = context(&args, log_format, &client, &identity, health);
     if !args.leader_elect {
-        return work(context, args.watch_namespace, stop).await;
+        return work(context, runs, args.watch_namespace, stop).await;
     }
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
     let election = Election::new(client, &namespace, &args.lease_name, &identity);
@@ -123,7 +124,7 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
     let ended = tokio::select! {
         // A lost lease ends the process at once: another replica may be at work.
         lost = leadership.hold() => return Err(lost.into()),
-        ended = work(context, args.watch_namespace, stop) => ended,
+        ended = work(context, runs, args.watch_namespace, stop) => ended,
     };
     leadership.release().await;
     ended
@@ -135,25 +136,37 @@ fn context(
     client: &Client,
     identity: &str,
     health: Arc<Health>,
-) -> Arc<Context> {
+) -> (Arc<Context>, Writer<SyncRun>) {
+    let (runs, writer) = reflector::store();
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
-    Arc::new(Context {
+    let context = Context {
         settings: Settings { image, log_format },
         events: Events::new(client.clone(), identity),
         client: client.clone(),
         health,
-    })
+        runs,
+    };
+    (Arc::new(context), writer)
 }
 
-/// Waits until the API server answers and knows SyncJobs.
+/// Waits until the API server answers and knows SyncJobs and SyncRuns.
 async fn await_api(client: &Client, namespace: Option<&str>) {
-    let api = scoped::<SyncJob>(client, namespace);
+    await_kind::<SyncJob>(client, namespace).await;
+    await_kind::<SyncRun>(client, namespace).await;
+}
+
+async fn await_kind<K>(client: &Client, namespace: Option<&str>)
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api = scoped::<K>(client, namespace);
     while let Err(error) = api.list_metadata(&ListParams::default().limit(1)).await {
         let hint = match &error {
             kube::Error::Api(status) if status.is_not_found() => "; install the CRDs: kubectl apply -f crds/",
             _ => "",
         };
-        tracing::warn!(error = chain(&error), "SyncJobs cannot be listed yet{hint}");
+        let kind = K::plural(&());
+        tracing::warn!(error = chain(&error), "{kind} cannot be listed yet{hint}");
         tokio::time::sleep(STARTUP_PERIOD).await;
     }
 }
@@ -161,12 +174,13 @@ async fn await_api(client: &Client, namespace: Option<&str>) {
 /// Reconciles until `stop`, and then ends what is under way.
 async fn work(
     context: Arc<Context>,
+    runs: Writer<SyncRun>,
     namespace: Option<String>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
     let mut reconciling = pin!(
-        controller(&context.client, namespace.as_deref(), async {
+        controller(&context.client, runs, namespace.as_deref(), async {
             let _ = stopping.await;
         })
         .run(super::reconcile, super::on_error, context.clone())
@@ -184,6 +198,7 @@ async fn work(
 
 fn controller(
     client: &Client,
+    runs: Writer<SyncRun>,
     namespace: Option<&str>,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Controller<Guarded> {
@@ -195,8 +210,9 @@ fn controller(
     let (referring, waiting) = (store.clone(), store.clone());
     Controller::for_stream(jobs, store)
         .with_config(Config::default().concurrency(CONCURRENCY))
-        .owns(scoped::<Job>(client, namespace), ours.clone())
-        .watches(scoped::<Pod>(client, namespace), ours, |pod| job_of_pod(&pod))
+        .watches(scoped::<Job>(client, namespace), ours.clone(), |job| job_of_child(&job))
+        .watches(scoped::<Pod>(client, namespace), ours, |pod| job_of_child(&pod))
+        .watches_stream(syncruns(client, namespace, runs), |run| job_of_run(&run))
         .watches(claims, watcher::Config::default(), move |claim| jobs_of_claim(&referring, &claim))
         .watches_stream(freed.map(Ok), move |job| jobs_waiting_for(&waiting, &job))
         .graceful_shutdown_on(stop)
@@ -224,7 +240,34 @@ fn syncjobs(
     (store, jobs)
 }
 
-/// A hash of all of a job but its progress, which its pods write every second.
+/// The SyncRuns that changed in a way that is of interest.
+fn syncruns(
+    client: &Client,
+    namespace: Option<&str>,
+    writer: Writer<SyncRun>,
+) -> impl Stream<Item = Result<SyncRun, watcher::Error>> + Send + 'static {
+    watcher(scoped::<SyncRun>(client, namespace), watcher::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .touched_objects()
+        .predicate_filter(interest_in_run, Default::default())
+}
+
+/// A hash of all of a SyncRun but its progress, which its pods write every second.
+fn interest_in_run(run: &SyncRun) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    run.metadata.uid.hash(&mut hasher);
+    run.metadata.generation.hash(&mut hasher);
+    run.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    let mut status = run.status.clone().unwrap_or_default();
+    status.progress = None;
+    status.summary = None;
+    serde_json::to_string(&status).ok()?.hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+/// A hash of all of a job that is of interest.
 fn interest(job: &Guarded) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -234,17 +277,18 @@ fn interest(job: &Guarded) -> Option<u64> {
     metadata.deletion_timestamp.is_some().hash(&mut hasher);
     metadata.finalizers.hash(&mut hasher);
     if let Ok(job) = &job.0 {
-        let mut status = job.status.clone().unwrap_or_default();
-        status.progress = None;
-        status.summary = None;
-        serde_json::to_string(&status).ok()?.hash(&mut hasher);
+        serde_json::to_string(&job.status).ok()?.hash(&mut hasher);
     }
     Some(hasher.finish())
 }
 
-fn job_of_pod(pod: &Pod) -> Option<ObjectRef<Guarded>> {
-    let name = pod.annotations().get(names::ANNOTATION_SYNCJOB)?;
-    Some(ObjectRef::new(name).within(&pod.namespace()?))
+fn job_of_child(child: &impl kube::ResourceExt) -> Option<ObjectRef<Guarded>> {
+    let name = child.annotations().get(names::ANNOTATION_SYNCJOB)?;
+    Some(ObjectRef::new(name).within(&child.namespace()?))
+}
+
+fn job_of_run(run: &SyncRun) -> Option<ObjectRef<Guarded>> {
+    Some(ObjectRef::new(&run.spec.sync_job.name).within(&run.namespace()?))
 }
 
 fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<ObjectRef<Guarded>> {
@@ -304,7 +348,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
     use super::*;
-    use crate::api::{ClaimReference, RunFolder, SyncJobSpec};
+    use crate::api::{ClaimReference, RunFolder, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus};
 
     fn job(claim: &str) -> SyncJob {
         let mut spec = SyncJobSpec::default();
@@ -335,25 +379,28 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_of_no_interest_and_all_else_is() {
+    fn the_progress_of_a_run_is_of_no_interest_and_all_else_is() {
+        let run = || SyncRun::new("web-1", SyncRunSpec::default());
+        let plain = interest_in_run(&run());
+        let changed = |change: fn(&mut SyncRunStatus)| {
+            let mut run = run();
+            change(run.status.get_or_insert_default());
+            interest_in_run(&run)
+        };
+        assert_eq!(plain, changed(|status| status.progress = Some(Default::default())));
+        assert_eq!(plain, changed(|status| status.summary = Some(Default::default())));
+        assert_ne!(plain, changed(|status| status.ends = Some(Default::default())));
+        assert_ne!(plain, changed(|status| status.stage = Some(Stage::Running)));
+    }
+
+    #[test]
+    fn what_changes_of_a_job_is_of_interest() {
         let plain = interest(&DeserializeGuard(Ok(job("a"))));
         let changed = |change: fn(&mut SyncJob)| {
             let mut job = job("a");
             change(&mut job);
             interest(&DeserializeGuard(Ok(job)))
         };
-        assert_eq!(
-            plain,
-            changed(|job| job.status.get_or_insert_default().progress = Some(Default::default()))
-        );
-        assert_eq!(
-            plain,
-            changed(|job| job.status.get_or_insert_default().summary = Some(Default::default()))
-        );
-        assert_ne!(
-            plain,
-            changed(|job| job.status.get_or_insert_default().reports = Some(Default::default()))
-        );
         assert_ne!(plain, changed(|job| job.metadata.generation = Some(2)));
         assert_ne!(plain, changed(|job| job.metadata.finalizers = Some(vec!["f".into()])));
         assert_ne!(plain, changed(|job| job.metadata.uid = Some("other".into())));

@@ -2,15 +2,15 @@
 
 use contract::Side;
 use jiff::Timestamp;
-use kube::{Client, ResourceExt as _};
+use kube::{Client, ResourceExt};
 
 use super::{
-    cleanup::{self, CleanupError},
+    cleanup::{self, CleanupError, Owner},
     dereference::Found,
     plan::{Situation, Step, Turn},
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobStatus},
+    api::{ActiveRun, SyncJob, SyncJobStatus, SyncRunStatus},
     fault::Fault,
     model::{
         children::Seen,
@@ -64,8 +64,9 @@ impl<'a> View<'a> {
         Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
     }
 
-    fn leftovers(&self) -> Vec<TryNames> {
-        self.found.children.leftovers(self.active_names.as_ref())
+    /// The tries that are over, and of which something is left.
+    pub(super) fn leftovers(&self) -> Vec<TryNames> {
+        self.found.children.leftovers(self.active_names.as_ref(), &self.name, &self.uid)
     }
 
     /// What is said of what is left of earlier tries, if anything is.
@@ -77,6 +78,11 @@ impl<'a> View<'a> {
         (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
     }
 
+    /// What the SyncRun of the run under way says.
+    fn run_status(&self) -> Option<&SyncRunStatus> {
+        self.found.run.as_ref()?.status.as_ref()
+    }
+
     fn is_outdated(&self) -> bool {
         let is = |(run, names): (&ActiveRun, &TryNames)| {
             let placements = &self.found.placements;
@@ -86,6 +92,18 @@ impl<'a> View<'a> {
         self.active().is_some_and(is)
     }
 
+    /// Whose children may be removed.
+    fn owner(&self) -> Owner {
+        let runs = self.found.runs.iter().filter_map(|run| run.uid());
+        let active = self.found.run.as_ref().and_then(ResourceExt::uid);
+        Owner {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            runs: runs.chain(active).collect(),
+        }
+    }
+
     /// Removes children of tries that are over, and of the one that a step withdraws.
     pub(super) async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
         let mut tries = self.leftovers();
@@ -93,9 +111,9 @@ impl<'a> View<'a> {
             tries.extend(self.active_names.clone());
         }
         if let (Step::Dismiss(side, _), Some(names)) = (step, &self.active_names) {
-            cleanup::dismiss(client, &self.namespace, &self.found.children, names, *side).await?;
+            cleanup::dismiss(client, &self.owner(), &self.found.children, names, *side).await?;
         }
-        cleanup::sweep(client, &self.namespace, &self.found.children, &tries).await
+        cleanup::sweep(client, &self.owner(), &self.found.children, &tries).await
     }
 
     /// What the plan is made from.
@@ -115,6 +133,9 @@ impl<'a> View<'a> {
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
             turn: self.turn(),
+            record: self.found.record.clone(),
+            asked: self.found.asked.as_ref(),
+            progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
             leftovers: self.farewell(now),
             outdated: self.is_outdated(),
@@ -145,7 +166,10 @@ impl<'a> View<'a> {
     fn pairs(&self) -> Vec<Pair> {
         let Some((run, names)) = self.active() else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());
-        let seen = Seen { reports: self.status.reports.as_ref(), warnings: &self.found.warnings };
+        let seen = Seen {
+            reports: self.run_status().and_then(|status| status.ends.as_ref()),
+            warnings: &self.found.warnings,
+        };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
         let pair = |shard| {
             let sink = end(Side::Sink, shard);

@@ -1,5 +1,7 @@
 //! What there is of a job's runs in the cluster, and what it says of a try. Pure.
 
+use std::collections::BTreeMap;
+
 use contract::Side;
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -10,6 +12,7 @@ use kube::ResourceExt;
 use super::{
     observe::{self, EndState},
     placement::Placements,
+    record,
     warnings::Warnings,
 };
 use crate::{
@@ -37,17 +40,26 @@ pub enum Stuck {
 }
 
 impl Children {
-    /// The names of the tries that these children belong to, apart from `current`.
-    pub fn leftovers(&self, current: Option<&TryNames>) -> Vec<TryNames> {
-        let jobs = self.jobs.iter().map(ResourceExt::labels);
-        let others =
-            self.pods.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
-        let current = current.map(TryNames::label);
-        let labels = jobs.chain(others).filter_map(|labels| labels.get(names::LABEL_TRY));
-        let mut labels: Vec<&String> = labels.filter(|label| Some(*label) != current.as_ref()).collect();
-        labels.sort_unstable();
-        labels.dedup();
-        labels.into_iter().map(|label| TryNames::from_label(label)).collect()
+    /// The names of the tries that these children belong to, apart from `current`, of the job with that name and UID. A pod
+    /// counts whatever its label is, since it may write to the volume.
+    pub fn leftovers(&self, current: Option<&TryNames>, job: &str, uid: &str) -> Vec<TryNames> {
+        let made =
+            self.jobs.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
+        let made = tries(made).filter(|names| names.is_of(job, uid));
+        let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
+        let mut others: Vec<TryNames> = others.filter(|names| Some(names) != current).collect();
+        others.sort_unstable();
+        others.dedup();
+        others
+    }
+
+    /// Leaves out the Jobs of a failed run that stay for the logs of their pods, and these pods.
+    pub fn leave_to_readers(&mut self, failed: &str) {
+        let (kept, jobs) = std::mem::take(&mut self.jobs)
+            .into_iter()
+            .partition::<Vec<Job>, _>(|job| record::stays_for_logs(job, &self.pods, failed));
+        self.jobs = jobs;
+        self.pods.retain(|pod| !kept.iter().any(|job| record::is_of_job(pod, job)));
     }
 
     /// Whether a try has a Job that was made from another generation of the spec, with another image, or for another
@@ -124,6 +136,10 @@ impl Children {
     }
 }
 
+fn tries<'a>(labels: impl Iterator<Item = &'a BTreeMap<String, String>>) -> impl Iterator<Item = TryNames> {
+    labels.filter_map(|labels| labels.get(names::LABEL_TRY)).map(|label| TryNames::from_label(label))
+}
+
 /// What is known of an end besides its children.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
@@ -185,8 +201,8 @@ mod tests {
             pods: vec![labelled(&names(2))],
             services: vec![labelled(&names(2))],
         };
-        assert_eq!(children.leftovers(Some(&names(2))), []);
-        assert_eq!(children.leftovers(None), [names(2)]);
+        assert_eq!(children.leftovers(Some(&names(2)), "web", "u"), []);
+        assert_eq!(children.leftovers(None, "web", "u"), [names(2)]);
     }
 
     #[test]
@@ -195,7 +211,7 @@ mod tests {
         let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
         let by_service = Children { services: vec![labelled(&names(1))], ..Children::default() };
         for children in [by_job, by_pod, by_service] {
-            assert_eq!(children.leftovers(Some(&names(2))), [names(1)]);
+            assert_eq!(children.leftovers(Some(&names(2)), "web", "u"), [names(1)]);
         }
     }
 

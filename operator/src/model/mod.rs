@@ -9,6 +9,7 @@ pub mod observe;
 pub mod outcome;
 pub mod pairs;
 pub mod placement;
+pub mod record;
 pub mod retry;
 pub mod rivals;
 pub mod security;

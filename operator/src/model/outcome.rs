@@ -94,6 +94,13 @@ impl Outcome {
         Self { report, may_retry: false, exit: ExitCode::Failed }
     }
 
+    /// A run that a person ended.
+    pub fn canceled(fault: Fault) -> Self {
+        let mut outcome = Self::stopped(fault);
+        outcome.report.result = RunResult::Canceled;
+        outcome
+    }
+
     /// The same with what to do about it where files could not be read or set for lack of root.
     #[must_use]
     pub fn without_root(mut self) -> Self {

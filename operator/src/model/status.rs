@@ -4,12 +4,13 @@
 use contract::{Progress, Rates, Report, RunResult, Timings, Work};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{claims::Blocked, outcome::Outcome, validate::KeptRuns};
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HistoryEntry, Run, Summary, SyncJobPhase, SyncJobStatus,
+        ActiveRun, EarlierTries, HistoryEntry, Run, Stage, Summary, SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
@@ -35,6 +36,9 @@ pub fn new_run(
     ActiveRun {
         id: names::run_id(job, number),
         number,
+        uid: None,
+        cause: None,
+        stage: Stage::Queued,
         shards: 1,
         local: false,
         retries: 0,
@@ -56,9 +60,6 @@ pub fn new_run(
 pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.observed_generation = Some(run.generation);
     status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
-    status.progress = None;
-    status.summary = None;
-    status.reports = None;
     status.phase = Some(SyncJobPhase::Preparing);
     let message = format!("Run {} begins.", run.id);
     let cause = Cause { reason: reason::PREPARING, message: &message, generation: run.generation };
@@ -144,8 +145,6 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
     let cause = Cause { reason: reason::RETRYING, message: &message, generation: run.generation };
     conditions::reconciling(&mut status.conditions, cause, now);
     status.phase = Some(SyncJobPhase::Preparing);
-    status.progress = None;
-    status.reports = None;
 }
 
 /// A try found a volume in use, and the next one starts `at`. The run's time does not go on until then. `suspects` is a
@@ -172,8 +171,6 @@ pub fn postpone(
         human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
         whole_seconds(at)
     );
-    status.progress = None;
-    status.reports = None;
     preparing(status, Some(&Fault::new(reason::WAITING_FOR_RUN, message)), now);
 }
 
@@ -182,8 +179,6 @@ pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     another_try(run, None);
     let generation = run.generation;
-    status.progress = None;
-    status.reports = None;
     blocked(status, why, generation, now);
 }
 
@@ -210,8 +205,6 @@ pub fn finish(
 ) {
     let Some(active) = status.active_run.take() else { return };
     let mut run = finished_run(&active, outcome, now);
-    status.progress = None;
-    status.reports = None;
     status.summary = Some(summary_of(&run));
     if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
         left_out(&mut status.conditions, &run, now);
@@ -357,8 +350,25 @@ pub fn patch(
     new: &SyncJobStatus,
     resource_version: &str,
 ) -> serde_json::Result<Option<Value>> {
-    let difference = merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(new)?);
+    let difference = difference(old, new)?;
     Ok(difference.map(|status| json!({"metadata": {"resourceVersion": resource_version}, "status": status})))
+}
+
+/// The JSON merge patch that makes `new` of `old`. `None`: they are the same.
+pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<Value>> {
+    Ok(merge_patch(&serde_json::to_value(old)?, &serde_json::to_value(new)?))
+}
+
+/// What is said of a run in that stage, where nothing is in its way.
+pub fn stage_message(run: &ActiveRun, stage: Stage) -> String {
+    let id = &run.id;
+    match stage {
+        Stage::Queued => format!("Run {id} waits for its turn."),
+        Stage::Preparing => format!("Run {id} has its turn, and waits for its next try."),
+        Stage::Starting => format!("The pods of run {id} start."),
+        Stage::Running => format!("Run {id} is under way."),
+        Stage::Finishing | Stage::Done => format!("Run {id} has ended."),
+    }
 }
 
 fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
@@ -391,6 +401,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         number: active.number,
         generation: active.generation,
         spec_hash: active.spec_hash.clone(),
+        cause: active.cause,
         result: report.result,
         reason: report.reason.as_deref().map(reason_word),
         message: some_text(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
@@ -446,7 +457,8 @@ fn rates(work: Work, timings: Timings) -> Rates {
     report.rates
 }
 
-fn summary_of(run: &Run) -> Summary {
+/// What the printer columns show of a run that ended.
+pub fn summary_of(run: &Run) -> Summary {
     Summary {
         files: format!("{}/{}", changed(run), run.work.files_scanned),
         transferred: human::bytes(run.work.bytes_changed),
@@ -454,7 +466,8 @@ fn summary_of(run: &Run) -> Summary {
     }
 }
 
-fn standing_message(run: &Run) -> String {
+/// How a run ended, for people.
+pub fn standing_message(run: &Run) -> String {
     let what =
         run.message.as_deref().map(|message| format!(" {}", human::sentence(message))).unwrap_or_default();
     let what = what + &other_owners(run.work.owners_not_kept);
@@ -471,7 +484,8 @@ fn standing_message(run: &Run) -> String {
     format!("Run {} did not succeed{tries}.{what}", run.id)
 }
 
-fn standing_reason(run: &Run) -> &str {
+/// How a run ended, as the reason of a condition.
+pub fn standing_reason(run: &Run) -> &str {
     match run.result {
         RunResult::Succeeded => reason::SUCCEEDED,
         _ => run.reason.as_deref().unwrap_or(reason::FAILED),

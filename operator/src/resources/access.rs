@@ -1,4 +1,4 @@
-//! What a syncer pod may ask of the API server: to patch the status of its own SyncJob.
+//! What a syncer pod may ask of the API server: to read its own SyncRun, and to patch the status of that.
 
 use k8s_openapi::api::{
     core::v1::ServiceAccount,
@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 use kube::Resource as _;
 
 use super::Try;
-use crate::{api::SyncJob, names};
+use crate::{api::SyncRun, names};
 
 /// The pods' ServiceAccount; `None` where the spec names one.
 pub fn service_account(of: &Try<'_>) -> Option<ServiceAccount> {
@@ -23,16 +23,18 @@ pub fn service_account_name(of: &Try<'_>) -> String {
     of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of))
 }
 
-/// `patch` on the status of this SyncJob, by name.
+/// `get` on the SyncRun of this run and `patch` on its status, by name. The next run takes the rights on this one away.
 pub fn role(of: &Try<'_>) -> Role {
-    let rule = PolicyRule {
-        api_groups: Some(vec![SyncJob::group(&()).into_owned()]),
-        resources: Some(vec![format!("{}/status", SyncJob::plural(&()))]),
-        resource_names: Some(vec![of.job.name.clone()]),
-        verbs: vec!["patch".into()],
+    let rule = |resource: String, verb: &str| PolicyRule {
+        api_groups: Some(vec![SyncRun::group(&()).into_owned()]),
+        resources: Some(vec![resource]),
+        resource_names: Some(vec![of.run.id.clone()]),
+        verbs: vec![verb.into()],
         ..PolicyRule::default()
     };
-    Role { metadata: of.job_metadata(own_name(of)), rules: Some(vec![rule]) }
+    let plural = SyncRun::plural(&());
+    let rules = vec![rule(plural.to_string(), "get"), rule(format!("{plural}/status"), "patch")];
+    Role { metadata: of.job_metadata(own_name(of)), rules: Some(rules) }
 }
 
 /// Gives the role to the pods' ServiceAccount.

@@ -235,8 +235,8 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
     args.push("agent".into());
     args.extend([
         format!("--namespace={}", of.job.namespace),
-        format!("--name={}", of.job.name),
-        format!("--uid={}", of.uid),
+        format!("--name={}", of.run.id),
+        format!("--uid={}", of.run_uid),
         format!("--run={}", names::try_id(&of.run.id, of.run.past_tries())),
         format!("--side={side}"),
         format!("--report={REPORT}"),

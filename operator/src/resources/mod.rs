@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource as _;
 
 use crate::{
-    api::{ActiveRun, SyncJob},
+    api::{ActiveRun, SyncJob, SyncRun},
     model::{placement::Placements, validate::ValidatedSyncJob},
     names::{self, TryNames},
     telemetry::LogFormat,
@@ -46,6 +46,8 @@ pub struct Try<'a> {
     pub uid: &'a str,
     /// The run.
     pub run: &'a ActiveRun,
+    /// The UID of the run's SyncRun, which owns what is made for the run.
+    pub run_uid: &'a str,
     /// The children's names.
     pub names: &'a TryNames,
     /// The operator's settings.
@@ -65,6 +67,7 @@ impl Try<'_> {
         let labels = metadata.labels.get_or_insert_default();
         labels.insert(names::LABEL_RUN.into(), self.run.id.clone());
         labels.insert(names::LABEL_TRY.into(), self.names.label());
+        metadata.owner_references = Some(vec![SyncRun::owner(&self.run.id, self.run_uid)]);
         metadata
     }
 

@@ -11,6 +11,7 @@ use crate::{
 };
 
 const UID: &str = "b6f2a4de-0000-4000-8000-000000000001";
+const RUN_UID: &str = "b6f2a4de-0000-4000-8000-000000000002";
 
 fn job(more: Value) -> ValidatedSyncJob {
     let mut spec = json!({
@@ -46,6 +47,7 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
         job,
         uid: UID,
         run: &run,
+        run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged,
@@ -119,7 +121,7 @@ fn a_run_with_every_pod_setting_in_a_privileged_namespace_is_as_recorded() {
 }
 
 #[test]
-fn every_child_is_owned_by_the_job_and_says_whose_it_is() {
+fn every_child_is_owned_by_its_run_and_what_outlives_that_by_the_job() {
     let job = job(json!({}));
     let ground = with_try(&job, false, build::groundwork);
     let secrets = with_try(&job, false, build::secrets).unwrap();
@@ -134,9 +136,11 @@ fn every_child_is_owned_by_the_job_and_says_whose_it_is() {
         &ends.sink.metadata,
         &ends.source.metadata,
     ];
-    for metadata in metadata {
+    for (at, metadata) in metadata.into_iter().enumerate() {
         let owner = &metadata.owner_references.as_ref().unwrap()[0];
-        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("SyncJob", UID, Some(true)));
+        let expected = if (1..4).contains(&at) { ("SyncJob", UID) } else { ("SyncRun", RUN_UID) };
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), expected);
+        assert_eq!(owner.controller, Some(true));
         let labels = metadata.labels.as_ref().unwrap();
         assert_eq!(labels[names::LABEL_SYNCJOB], "web-assets");
         assert_eq!(labels[names::LABEL_MANAGED_BY], names::FIELD_MANAGER);
@@ -167,6 +171,7 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         job: &job,
         uid: UID,
         run: &run,
+        run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged: false,
@@ -213,6 +218,7 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         job: &job,
         uid: UID,
         run: &run,
+        run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged: false,
@@ -246,6 +252,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         job: &job,
         uid: UID,
         run: &run,
+        run_uid: RUN_UID,
         names: &names,
         settings: &settings,
         privileged: false,

@@ -43,6 +43,9 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         lost: None,
         is_new_destination: false,
         turn: Turn::Free,
+        record: Record::Kept,
+        asked: None,
+        progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
         leftovers: None,
         outdated: false,
@@ -359,18 +362,57 @@ fn a_run_that_was_never_launched_says_at_its_timeout_what_the_status_said() {
 
 #[test]
 fn ends_that_ran_and_never_met_are_said_to_at_the_timeout() {
-    let at_timeout = |status: &SyncJobStatus| {
+    let at_timeout = |status: &SyncJobStatus, progress: Option<&RunProgress>| {
         let pairs = pair(EndState::Running, EndState::Running);
-        finished(step(&Situation { pairs, now: at(600), ..situation(status) })).message
+        finished(step(&Situation { pairs, progress, now: at(600), ..situation(status) })).message
     };
     let mut status = running_since(1);
-    assert!(at_timeout(&status).contains("UDP port 8900"), "{}", at_timeout(&status));
+    for said in [None, Some(&RunProgress::default())] {
+        assert!(at_timeout(&status, said).contains("UDP port 8900"), "{}", at_timeout(&status, said));
+    }
     let progress = Progress { phase: Phase::Scan, ..Progress::default() };
-    status.progress = Some(RunProgress { progress, ..RunProgress::default() });
-    assert!(!at_timeout(&status).contains("8900"), "{}", at_timeout(&status));
-    status.progress = None;
+    let progress = RunProgress { progress, ..RunProgress::default() };
+    assert!(!at_timeout(&status, Some(&progress)).contains("8900"));
     status.active_run.as_mut().unwrap().local = true;
-    assert!(!at_timeout(&status).contains("8900"), "{}", at_timeout(&status));
+    assert!(!at_timeout(&status, None).contains("8900"));
+}
+
+#[test]
+fn a_run_whose_record_somebody_deletes_is_canceled_in_any_stage() {
+    let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
+    let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
+    for (status, state) in
+        [(waiting, EndState::Absent), (with_run(), EndState::Absent), (running_since(1), EndState::Running)]
+    {
+        let deleted =
+            Situation { record: Record::Deleted, pairs: pair(state.clone(), state), ..situation(&status) };
+        let report = finished(step(&deleted));
+        assert_eq!((report.result, report.reason.as_deref()), (RunResult::Canceled, Some("RunDeleted")));
+    }
+}
+
+#[test]
+fn nothing_is_made_of_a_run_before_its_record_is_there() {
+    let status = with_run();
+    for (record, expected) in [
+        (Record::Missing, Step::Linger),
+        (Record::Leaving, Step::Linger),
+        (Record::Taken(Fault::new("r", "m")), Step::Start(Some(Fault::new("r", "m")))),
+        (Record::Kept, Step::Launch),
+    ] {
+        assert_eq!(step(&Situation { record, ..situation(&status) }), expected);
+    }
+}
+
+#[test]
+fn a_person_asks_for_a_run_under_a_name_of_their_own() {
+    let status = after_run(GENERATION);
+    let asked = SyncRun::new("before-the-upgrade", crate::api::SyncRunSpec::default());
+    let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
+    assert_eq!((run.id.as_str(), run.number, run.cause), ("before-the-upgrade", 8, Some(RunCause::Manual)));
+    let suspended = Ok(Demand { suspend: true, ..demand() });
+    let suspended = Situation { asked: Some(&asked), demand: suspended, ..situation(&status) };
+    assert_eq!(step(&suspended), Step::Suspend);
 }
 
 #[test]

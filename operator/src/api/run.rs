@@ -1,0 +1,161 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use kube::{CustomResource, Resource as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    rules,
+    spec::{SyncJob, SyncJobSpec},
+    status::{Reports, Run, RunCause, RunFolder, RunProgress, Stage, Summary},
+};
+
+/// One run of a SyncJob: what was asked for at its start. Nothing in here changes afterwards.
+#[allow(clippy::duplicated_attributes)] // taken for attributes: the arguments that printer columns have in common
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "volferry.dev",
+    version = "v1alpha1",
+    kind = "SyncRun",
+    plural = "syncruns",
+    namespaced,
+    status = "SyncRunStatus",
+    shortname = "sr",
+    category = "volferry",
+    derive = "PartialEq",
+    doc = "One run of a SyncJob. The operator makes one for each run that falls due; one that a person makes asks for a run now.",
+    printcolumn(name = "SyncJob", type_ = "string", json_path = ".spec.syncJob.name"),
+    printcolumn(name = "Cause", type_ = "string", json_path = ".spec.cause"),
+    printcolumn(name = "Stage", type_ = "string", json_path = ".status.stage"),
+    printcolumn(name = "Result", type_ = "string", json_path = ".status.report.result"),
+    printcolumn(
+        name = "Files",
+        type_ = "string",
+        json_path = ".status.summary.files",
+        description = "Entries changed, of entries at the source"
+    ),
+    printcolumn(
+        name = "Transferred",
+        type_ = "string",
+        json_path = ".status.summary.transferred",
+        description = "Bytes of changed files"
+    ),
+    printcolumn(
+        name = "Duration",
+        type_ = "string",
+        json_path = ".status.summary.duration",
+        description = "How long both ends ran"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rules::run()))]
+pub struct SyncRunSpec {
+    /// The SyncJob that this is a run of, in the same namespace. All that a person writes.
+    pub sync_job: SyncJobReference,
+    /// Why the run was started; filled in by the operator, as is all that follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RunCause>,
+    /// 1 for a job's first run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<i64>,
+    /// The SyncJob's spec at the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<SyncJobSpec>,
+    /// The folder that the run reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<RunFolder>,
+    /// The folder that the run writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<RunFolder>,
+    /// Whether one pod has both volumes, so that there is no network between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<bool>,
+}
+
+/// A SyncJob of the same namespace.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncJobReference {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub name: String,
+    /// Its UID; filled in by the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub uid: Option<String>,
+    /// The `metadata.generation` that the run is of; filled in by the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+}
+
+/// What has become of a SyncRun. `progress`, `summary` and `ends` are written by the run's pods, and nothing is decided by
+/// them but how the run's own try ended; all else is the operator's.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncRunStatus {
+    /// How far the run is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
+    /// Ready, Reconciling and Stalled, by the rules of kstatus.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The name of the try under way, which the run's pods name in what they write, so that those of an earlier try write
+    /// nothing.
+    #[serde(rename = "try", skip_serializing_if = "Option::is_none")]
+    pub try_id: Option<String>,
+    /// The number of tries that failed.
+    #[serde(default)]
+    pub retries: i32,
+    /// How far the try under way is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<RunProgress>,
+    /// What the printer columns show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// What the ends of the try under way reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Reports>,
+    /// The run as it ended, as `lastRun` of the SyncJob had it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Run>,
+}
+
+impl SyncRun {
+    /// The reference that makes a SyncRun the owner of what is made for it.
+    pub fn owner(name: &str, uid: &str) -> OwnerReference {
+        OwnerReference {
+            api_version: Self::api_version(&()).into_owned(),
+            kind: Self::kind(&()).into_owned(),
+            name: name.into(),
+            uid: uid.into(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
+    }
+
+    /// Whether a SyncJob of that UID owns this.
+    pub fn is_of(&self, job_uid: &str) -> bool {
+        let owners = self.metadata.owner_references.iter().flatten();
+        owners.filter(|owner| owner.kind == SyncJob::kind(&())).any(|owner| owner.uid == job_uid)
+    }
+
+    /// Whether a person made this, and no run has begun for it.
+    pub fn is_asked_for(&self) -> bool {
+        self.metadata.owner_references.iter().flatten().next().is_none()
+            && self.spec.number.is_none()
+            && self.metadata.deletion_timestamp.is_none()
+    }
+
+    /// When this was made.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+}
