@@ -8,7 +8,7 @@ use crate::kubectl::Kubectl;
 pub fn print(kubectl: &Kubectl, namespace: &str) {
     let commands: [&[&str]; 5] = [
         &["get", "syncjobs", "-o", "yaml"],
-        &["get", "jobs,pods,services,secrets,pvc", "-o", "wide"],
+        &["get", "syncruns,jobs,pods,services,secrets,pvc", "-o", "wide"],
         &["events"],
         &["describe", "pods"],
         &["logs", "--selector", "volferry.dev/syncjob", "--all-containers", "--prefix", "--tail=200"],

@@ -15,4 +15,5 @@ pub mod names;
 pub mod resources;
 pub mod schedule;
 pub mod signals;
+pub mod stages;
 pub mod telemetry;

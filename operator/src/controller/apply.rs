@@ -23,7 +23,6 @@ use thiserror::Error;
 use super::{
     build::{self, Groundwork},
     cleanup::{self, CleanupError},
-    plan::Step,
 };
 use crate::{
     api::conditions::reason,
@@ -32,6 +31,7 @@ use crate::{
     model::{children::Children, outcome::Outcome},
     names::FIELD_MANAGER,
     resources::Try,
+    stages::situation::Step,
 };
 
 /// What the API server answers to an object that it does not take as it is: bad request, forbidden, invalid.

@@ -9,7 +9,6 @@ pub mod apply;
 pub mod build;
 pub mod cleanup;
 pub mod dereference;
-pub mod plan;
 pub mod read;
 pub mod record;
 pub mod serve;
@@ -37,7 +36,6 @@ use self::{
     apply::{ApplyError, Refusal},
     cleanup::{CleanupError, Removal},
     dereference::Found,
-    plan::Step,
     read::{DereferenceError, Guarded},
     record::RecordError,
     view::View,
@@ -56,6 +54,7 @@ use crate::{
     },
     names::{FIELD_MANAGER, FINALIZER},
     resources::{Settings, Try},
+    stages::{plan, situation::Step},
     telemetry::chain,
 };
 
@@ -273,12 +272,12 @@ async fn settle_runs(
     now: Timestamp,
 ) -> Result<(), RecordError> {
     let runs = view.found.runs.iter().map(|run| &**run);
-    let ended = status.last_run.as_ref().filter(|_| status.active_run.is_none());
-    if let Some(last) = ended
-        && let Some(run) = runs.clone().find(|run| run.name_any() == last.id)
+    if let Some(last) = &status.last_run
+        && let Some(run) = runs.clone().find(|run| run.spec.number == Some(last.number))
     {
         let old = run.status.clone().unwrap_or_default();
-        let is_swept = view.status.active_run.is_none() && view.leftovers().is_empty();
+        let is_over = view.status.last_run.as_ref().is_some_and(|known| known.number == last.number);
+        let is_swept = is_over && view.leftovers().is_empty();
         record::write(
             &context.client,
             run,
@@ -432,6 +431,7 @@ fn standing(status: &SyncJobStatus) -> Standing {
 }
 
 async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
+    context.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
     let runs = dereference::runs_of(&context.runs, job);
     match cleanup::remove_all(&context.client, job, &runs, Timestamp::now()).await? {
         Removal::Waiting => return Err(Error::PodsRemain),

@@ -7,7 +7,6 @@ use kube::{Client, ResourceExt};
 use super::{
     cleanup::{self, CleanupError, Owner},
     dereference::Found,
-    plan::{Situation, Step, Turn},
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus, SyncRunStatus},
@@ -22,6 +21,7 @@ use crate::{
     },
     names::{self, TryNames},
     resources::Settings,
+    stages::situation::{Situation, Step, Turn},
 };
 
 /// A job as one reconciliation sees it.

@@ -1,10 +1,25 @@
-use contract::{Progress, Report, RunResult};
+use std::time::Duration;
+
+use contract::{Phase, Progress, Report, RunResult, Side};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
-use super::*;
+use super::{
+    super::situation::{Demand, Situation, Step, Turn},
+    next, next_run,
+};
 use crate::{
-    api::{self, Run, RunProgress},
-    model::{observe::EndState, outcome::Ending},
+    api::{self, ActiveRun, Run, RunCause, RunFolder, RunProgress, SyncJobStatus, SyncRun},
+    fault::Fault,
+    model::{
+        claims::Blocked,
+        observe::EndState,
+        outcome::{Ending, Outcome},
+        pairs::Pair,
+        record::Record,
+        status,
+    },
+    schedule::Schedule,
 };
 
 const GENERATION: i64 = 5;
@@ -407,7 +422,7 @@ fn nothing_is_made_of_a_run_before_its_record_is_there() {
 #[test]
 fn a_person_asks_for_a_run_under_a_name_of_their_own() {
     let status = after_run(GENERATION);
-    let asked = SyncRun::new("before-the-upgrade", crate::api::SyncRunSpec::default());
+    let asked = SyncRun::new("before-the-upgrade", api::SyncRunSpec::default());
     let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
     assert_eq!((run.id.as_str(), run.number, run.cause), ("before-the-upgrade", 8, Some(RunCause::Manual)));
     let suspended = Ok(Demand { suspend: true, ..demand() });

@@ -1,0 +1,88 @@
+//! Done: no run is under way, and the next one falls due. Pure.
+
+use contract::RunResult;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    queued,
+    situation::{Demand, SLOW_PERIOD, Situation, Step, after},
+};
+use crate::{
+    api::{ActiveRun, RunCause},
+    model::{claims::Blocked, status},
+    schedule::Past,
+};
+
+/// How often to look whether a run has fallen due, at least: somebody may set the clock.
+const CLOCK_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+
+pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<Timestamp>) {
+    if demand.suspend {
+        return (Step::Suspend, None);
+    }
+    let asked = situation.asked.map(|asked| (RunCause::Manual, asked.metadata.name.clone()));
+    let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
+        let tick = after(situation, CLOCK_PERIOD);
+        let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
+        return match &situation.lost {
+            Some((_, fault)) => (Step::Block(Blocked::Stalled(fault.clone())), again),
+            None => (Step::Rest, again),
+        };
+    };
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
+    let (generation, trigger) = (situation.generation, demand.trigger.clone());
+    let run = status::new_run(situation.job, number, generation, trigger, situation.now);
+    let id = id.unwrap_or_else(|| run.id.clone());
+    let run = ActiveRun { id, cause: Some(cause), spec_hash: Some(situation.spec_hash.into()), ..run };
+    (Step::Begin(queued::demanded(demand, run, situation.now)), None)
+}
+
+/// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its times;
+/// without one, for each change of the spec that matters to a run.
+fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
+    if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
+        return Some(RunCause::Trigger);
+    }
+    let succeeded = situation.status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Succeeded);
+    if succeeded && situation.is_new_destination {
+        return Some(RunCause::Destination);
+    }
+    if demand.schedule.is_some() {
+        return due_time(situation, demand).filter(|due| *due <= situation.now).map(|_| RunCause::Schedule);
+    }
+    let Some(last) = &situation.status.last_run else { return Some(RunCause::Spec) };
+    let is_new =
+        last.generation != situation.generation && last.spec_hash.as_deref() != Some(situation.spec_hash);
+    is_new.then_some(RunCause::Spec)
+}
+
+/// When the next run falls due by the schedule, or fell due.
+fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
+    let status = situation.status;
+    let last = status.last_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let active = status.active_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let past = Past {
+        recorded: status.next_run_time.as_ref().map(|time| time.0),
+        is_of_this_spec: status.observed_generation == Some(situation.generation),
+        last_start: active.or(last),
+    };
+    demand.schedule.as_ref()?.due(situation.uid, past, situation.now)
+}
+
+/// What `status.nextRunTime` is after a step. While suspended, and while the spec cannot be run, no run is ahead, and what
+/// falls due then is not made up.
+pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
+    let is_active = situation.status.active_run.is_some();
+    match &situation.demand {
+        Err(_) if is_active => situation.status.next_run_time.as_ref().map(|time| time.0),
+        Err(_) => None,
+        Ok(demand) if demand.suspend => None,
+        Ok(demand) => match step {
+            Step::Begin(_) if !is_active => demand.schedule.as_ref()?.after(situation.uid, situation.now),
+            _ => due_time(situation, demand),
+        },
+    }
+}

@@ -1,0 +1,73 @@
+//! What to do next with a job: the state machine of a run. Pure: all that is known comes in, time too.
+//!
+//! `operator/doc/design.md` draws it. What is decided here is written into the status before anything is made
+//! for it, so an operator that is killed anywhere decides the same again.
+
+use std::time::Duration;
+
+use contract::Side;
+use jiff::Timestamp;
+
+pub use super::done::next_run;
+use super::{
+    done, finishing, preparing, queued, running,
+    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, deadline, is_behind},
+    starting,
+};
+use crate::{
+    api::ActiveRun,
+    model::{
+        claims::Blocked,
+        outcome::{self, Outcome},
+        pairs::{self, Pair, Stand},
+        record::Record,
+    },
+};
+
+/// What to do next, and when to look again if nothing happens until then.
+pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
+    match (&situation.status.active_run, &situation.demand) {
+        (Some(run), _) => active(situation, run),
+        (None, Err(fault)) => (Step::Refuse(fault.clone()), after(situation, SLOW_PERIOD)),
+        (None, Ok(demand)) => done::next(situation, demand),
+    }
+}
+
+fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if situation.record == Record::Deleted {
+        return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
+    }
+    if !run.is_started() {
+        return queued::next(situation, run);
+    }
+    let deadline = deadline(situation, run);
+    let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
+    let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
+    let stand = pairs::stand(&pairs, situation.now);
+    let (step, again) = match stand {
+        Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
+        stand if situation.now >= deadline => {
+            let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+            let obstacle = running::obstacle(situation, &stand);
+            return (Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))), None);
+        }
+        // What is written to a claim that is about to go is lost with it, and the claim goes only when no pod uses it.
+        _ if let Some((Side::Sink, fault)) = &situation.lost => {
+            return (Step::Halt(Blocked::Stalled(fault.clone())), None);
+        }
+        _ if situation.now < try_time => return (Step::Await, Some(try_time)),
+        Stand::Ending(until) => return (Step::Linger, Some(until)),
+        // Before anything is made beside it: what is on its way out may take the keys of a launch with it.
+        Stand::Stopping => (Step::Linger, None),
+        Stand::Absent => return preparing::next(situation, run),
+        Stand::Running => (Step::Run, None),
+        Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
+        Stand::Starting(fault) => {
+            (starting::next(&pairs, fault, try_time, situation.now), after(situation, WARNINGS_PERIOD))
+        }
+    };
+    (step, Some(again.map_or(deadline, |again| again.min(deadline))))
+}
+
+#[cfg(test)]
+mod tests;

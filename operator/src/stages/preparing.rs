@@ -1,0 +1,41 @@
+//! Preparing: a run has its turn. What is left of earlier tries goes, and its record is there, before its pods are made. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    queued,
+    situation::{SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_behind},
+};
+use crate::{
+    api::{ActiveRun, conditions::reason},
+    fault::Fault,
+    model::{outcome::Outcome, record::Record},
+};
+
+/// How soon to look again for a SyncRun that is on its way out.
+const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
+
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Err(fault) = &situation.demand {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
+    if let Some(leftovers) = &situation.leftovers {
+        let fault = Fault::new(reason::PREPARING, leftovers);
+        return (Step::Start(Some(fault)), after(situation, WARNINGS_PERIOD));
+    }
+    if is_behind(situation, run) {
+        return queued::renew(situation, run);
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    match &situation.turn {
+        // Of two runs that were started at a time, one gives way before anything is made of it.
+        Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
+        Turn::Free | Turn::Unknown => match &situation.record {
+            Record::Kept => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+            Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
+            _ => (Step::Linger, after(situation, RECORD_PERIOD)),
+        },
+    }
+}

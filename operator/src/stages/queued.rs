@@ -1,0 +1,69 @@
+//! Queued: a run waits for its turn, and nothing is made for it. It begins anew with each newer spec. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::situation::{Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare};
+use crate::{
+    api::{ActiveRun, Stage},
+    model::outcome::Outcome,
+};
+
+/// A run that has no turn yet. It has no children: what there is of it was made from an older spec, and is removed.
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    let demand = match &situation.demand {
+        Ok(demand) => demand,
+        Err(fault) => return (Step::Finish(Outcome::stopped(fault.clone())), None),
+    };
+    if demand.suspend {
+        return (Step::Suspend, None);
+    }
+    if !is_bare(situation) || run.generation != situation.generation {
+        return renew(situation, run);
+    }
+    if let Err(blocked) = &situation.claims {
+        return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
+    }
+    match &situation.turn {
+        _ if run.queue_time.is_none() => (Step::Queue, None),
+        Turn::Free => (Step::Admit, None),
+        Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
+        Turn::Unknown => (Step::Linger, after(situation, WARNINGS_PERIOD)),
+    }
+}
+
+/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First what was made from
+/// an older one is removed, since the newer one may name other claims.
+pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Ok(demand) = &situation.demand
+        && run.generation != situation.generation
+        && is_bare(situation)
+    {
+        let (generation, trigger) = (situation.generation, demand.trigger.clone());
+        let spec_hash = Some(situation.spec_hash.into());
+        let run = ActiveRun { generation, spec_hash, trigger, ..run.clone() };
+        return (Step::Begin(demanded(demand, run, situation.now)), None);
+    }
+    (Step::Withdraw, after(situation, WARNINGS_PERIOD))
+}
+
+/// The run as the spec demands it, with a place among the others and nothing made of it yet.
+pub(super) fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> ActiveRun {
+    ActiveRun {
+        uid: None,
+        stage: Stage::Queued,
+        shards: shards(demand),
+        local: demand.is_local,
+        source: Some(demand.source.clone()),
+        destination: Some(demand.destination.clone()),
+        queue_time: Some(MicroTime(now)),
+        start_time: None,
+        try_time: None,
+        ..run
+    }
+}
+
+/// As the status has it.
+fn shards(demand: &Demand) -> i32 {
+    i32::try_from(demand.shards).unwrap_or(1)
+}

@@ -1,0 +1,37 @@
+//! Running: what holds up a run whose time is over. Pure.
+
+use contract::Phase;
+
+use super::situation::Situation;
+use crate::{
+    model::{pairs::Stand, status},
+    names::LABEL_SIDE,
+    resources::service::PORT,
+};
+
+/// What held up a run that took too long, as a sentence after another; empty if nothing is known.
+pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
+    let known = match stand {
+        Stand::Starting(Some(fault)) => Some(fault.message.clone()),
+        Stand::Absent => {
+            let status = || status::obstacle(situation.status).map(Into::into);
+            situation.leftovers.clone().or_else(status)
+        }
+        Stand::Running => (!have_met(situation)).then(not_met),
+        _ => None,
+    };
+    known.map(|message| format!(" {message}")).unwrap_or_default()
+}
+
+/// Whether the ends of the run under way got beyond connecting, all of them, as far as they have said; one pod has nobody to meet.
+fn have_met(situation: &Situation<'_>) -> bool {
+    let is_local = situation.status.active_run.as_ref().is_some_and(|run| run.local);
+    is_local || situation.progress.is_some_and(|it| it.progress.phase != Phase::Connect)
+}
+
+fn not_met() -> String {
+    format!(
+        "Source and sink run, and have not said that they met: a NetworkPolicy may keep the pods labelled {LABEL_SIDE}=source \
+         from UDP port {PORT} of those labelled {LABEL_SIDE}=sink; config/samples/networkpolicy.yaml is one that lets them."
+    )
+}

@@ -1,0 +1,211 @@
+//! What the stages decide by, and what they decide. Pure.
+
+use std::time::Duration;
+
+use contract::Side;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    api::{ActiveRun, RunFolder, RunProgress, Stage, SyncJobStatus, SyncRun},
+    fault::Fault,
+    model::{
+        claims::Blocked,
+        outcome::Outcome,
+        pairs::Pair,
+        record::Record,
+        validate::{ValidatedSyncJob, VolumeFolder},
+    },
+    schedule::Schedule,
+};
+
+/// How often to look for warnings while pods do not start: events do not wake the controller.
+pub(super) const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
+
+/// How often to look again at what is not watched: storage classes and namespaces.
+pub(super) const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
+/// What a spec demands, as far as it decides about runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// Start no run.
+    pub suspend: bool,
+    /// When runs fall due.
+    pub schedule: Option<Schedule>,
+    /// `spec.trigger`.
+    pub trigger: Option<String>,
+    /// The longest that a run may take, retries included.
+    pub timeout: Duration,
+    /// How often a failed run is tried again.
+    pub retries: u32,
+    /// How many shards the tree is dealt into.
+    pub shards: u32,
+    /// One pod has both volumes.
+    pub is_local: bool,
+    /// What is read.
+    pub source: RunFolder,
+    /// What is written.
+    pub destination: RunFolder,
+}
+
+impl From<&ValidatedSyncJob> for Demand {
+    fn from(job: &ValidatedSyncJob) -> Self {
+        Self {
+            suspend: job.suspend,
+            schedule: job.schedule.clone(),
+            trigger: job.trigger.clone(),
+            timeout: job.timeout,
+            retries: job.retries,
+            shards: job.parallelism,
+            is_local: job.is_local,
+            source: folder(&job.source),
+            destination: folder(&job.destination),
+        }
+    }
+}
+
+fn folder(volume: &VolumeFolder) -> RunFolder {
+    RunFolder { claim_name: volume.claim.name.clone(), path: volume.folder.as_str().into() }
+}
+
+/// All that the decision depends on.
+#[derive(Debug, Clone)]
+pub struct Situation<'a> {
+    /// The job's name.
+    pub job: &'a str,
+    /// The job's UID.
+    pub uid: &'a str,
+    /// The spec's generation.
+    pub generation: i64,
+    /// What [`spec_hash`](crate::model::spec_hash) makes of the spec.
+    pub spec_hash: &'a str,
+    /// The job's status.
+    pub status: &'a SyncJobStatus,
+    /// What the spec demands, or why it cannot be run.
+    pub demand: Result<Demand, Fault>,
+    /// Whether both claims can be mounted.
+    pub claims: Result<(), Blocked>,
+    /// What became of a claim that cannot be used again: it is gone, about to go, or lost its volume; with whose it is.
+    pub lost: Option<(Side, Fault)>,
+    /// The destination's claim is not the one that the last successful run wrote to.
+    pub is_new_destination: bool,
+    /// Whether the run under way may use its claims now, as far as other runs go.
+    pub turn: Turn,
+    /// The two ends of each shard of the run under way.
+    pub pairs: Vec<Pair>,
+    /// Where the SyncRun of the run under way is.
+    pub record: Record,
+    /// The SyncRun by which a person asks for a run now.
+    pub asked: Option<&'a SyncRun>,
+    /// How far the try under way is, as far as its pods have said.
+    pub progress: Option<&'a RunProgress>,
+    /// There are children that do not belong to the try under way; with what is said of them.
+    pub leftovers: Option<String>,
+    /// The try under way has a Job that was made from another generation than the run's, or with another
+    /// image than the operator's.
+    pub outdated: bool,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+/// Whether the other runs that use its claims leave a run its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turn {
+    /// Nobody looked, because the run under way has pods.
+    Unknown,
+    /// It has.
+    Free,
+    /// It waits for others.
+    Taken(Fault),
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing is due.
+    Rest,
+    /// Nothing is started, on request.
+    Suspend,
+    /// The spec cannot be run.
+    Refuse(Fault),
+    /// What is due cannot begin.
+    Block(Blocked),
+    /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer
+    /// spec.
+    Begin(ActiveRun),
+    /// Take a place among the runs that use the same claims.
+    Queue,
+    /// Wait for other runs, with nothing made; a run that was started and has not made anything is no longer.
+    Wait(Fault),
+    /// It is the run's turn: record that before anything is made for it.
+    Admit,
+    /// Make the children of the run under way that are not there.
+    Launch,
+    /// Remove the children of the run under way, none of which has done anything yet, to make them anew.
+    Withdraw,
+    /// Wait for pods that start.
+    Start(Option<Fault>),
+    /// Wait for the ends, both of which run.
+    Run,
+    /// Wait for the time of the next try.
+    Await,
+    /// Remove the end that runs, since the other cannot start; it is made again when that can.
+    Dismiss(Side, Fault),
+    /// Stop the run under way, which cannot go on before a person has acted; then it begins again.
+    Halt(Blocked),
+    /// Wait for one end, the other being over; the status stays as it is.
+    Linger,
+    /// The try failed, and there will be another.
+    Retry(Outcome, Timestamp),
+    /// The try found a volume in use, and there will be another that costs neither a retry nor time.
+    Postpone(Outcome, Timestamp),
+    /// The run is over.
+    Finish(Outcome),
+}
+
+impl Step {
+    /// The stage that a run is in with this step, which was in another before.
+    pub fn stage(&self, before: Stage) -> Stage {
+        match self {
+            Self::Rest | Self::Suspend | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => Stage::Queued,
+            Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
+            Self::Admit | Self::Retry(..) | Self::Postpone(..) => Stage::Preparing,
+            Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
+            Self::Run => Stage::Running,
+            Self::Finish(_) => Stage::Finishing,
+            Self::Await | Self::Linger => before,
+        }
+    }
+
+    /// What is in the way of a run with this step.
+    pub fn obstacle(&self) -> Option<&Fault> {
+        match self {
+            Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Refuse(fault) => Some(fault),
+            Self::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))
+            | Self::Halt(Blocked::Waiting(fault) | Blocked::Stalled(fault)) => Some(fault),
+            Self::Start(fault) => fault.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {
+    situation.now.checked_add(period).ok()
+}
+
+/// When the run is given up. A spec that cannot be read any more sets no new deadline; the Jobs have their
+/// own.
+pub(super) fn deadline(situation: &Situation<'_>, run: &ActiveRun) -> Timestamp {
+    let started = run.start_time.as_ref().map_or(situation.now, |time| time.0);
+    let timeout = situation.demand.as_ref().map(|demand| demand.timeout);
+    timeout.ok().and_then(|timeout| started.checked_add(timeout).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// Whether the children of a try that has not come to run are to be others by now: the spec was corrected, or
+/// the operator has another image.
+pub(super) fn is_behind(situation: &Situation<'_>, run: &ActiveRun) -> bool {
+    situation.demand.is_ok() && (run.generation != situation.generation || situation.outdated)
+}
+
+pub(super) fn is_bare(situation: &Situation<'_>) -> bool {
+    situation.pairs.iter().all(Pair::is_absent)
+}

@@ -1,0 +1,34 @@
+//! Starting: the pods of a try are there, and do not all run. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::situation::Step;
+use crate::{
+    fault::Fault,
+    human,
+    model::{
+        observe::EndState,
+        pairs::{self, Pair},
+    },
+};
+
+/// How long an end waits on its node for a partner that cannot start.
+const PARTNER_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+/// An end that cannot start is left to Kubernetes, and its partner does not wait for it on a node.
+pub(super) fn next(pairs: &[Pair], fault: Option<Fault>, try_time: Timestamp, now: Timestamp) -> Step {
+    let (Some(side), Some(fault)) = (pairs::partner_of_stuck(pairs), fault.clone()) else {
+        return Step::Start(fault);
+    };
+    let is_there = pairs.iter().any(|pair| *pair.end(side) != EndState::Absent);
+    if is_there && now.duration_since(try_time) < PARTNER_PATIENCE {
+        return Step::Start(Some(fault));
+    }
+    let other = pairs::other(side);
+    let message = format!(
+        "{} Until the {other} runs there is no {side} pod, which would hold room on its node for nothing.",
+        human::sentence(&fault.message)
+    );
+    let fault = Fault::new(fault.reason, message);
+    if is_there { Step::Dismiss(side, fault) } else { Step::Start(Some(fault)) }
+}
