@@ -8,8 +8,10 @@
 //! - [`source`]: the end that answers: serves listings, reads and sends files.
 //! - [`sink`]: the end that plans: carries a plan out, and asks a [`plan::need::Fetch`] for the content of files.
 //! - [`local`]: a source in the same process.
+//! - [`device`]: a destination that is a device.
 //! - [`run`]: the runs, from their first step to their report.
 
+mod device;
 mod local;
 mod plan;
 mod reading;

@@ -80,10 +80,15 @@ struct StoredFile {
 }
 
 impl<'a> StoredTree<'a> {
-    pub(crate) fn new(restore: &'a Restore<'a>, sink: &Tree) -> Self {
+    pub(crate) fn new(restore: &'a Restore<'a>) -> Self {
         let root = StoredDir { folder: restore.snapshot.tree, path: RelPath::root(), read: None };
         let state = StoredState { dirs: vec![root], asked: VecDeque::new() };
-        Self { restore, way_there: way_there(sink, &restore.path), state: Mutex::new(state) }
+        Self { restore, way_there: Vec::new(), state: Mutex::new(state) }
+    }
+
+    /// Remembers what the folders on the way to the path look like in the sink's tree.
+    pub(crate) fn go_to(&mut self, sink: &Tree) {
+        self.way_there = way_there(sink, &self.restore.path);
     }
 
     /// The name in this folder that leads to the path that is restored; `None` in the path itself, and below it.

@@ -16,7 +16,7 @@ use crate::{
         Tree,
         dir::{Dir, DirId},
     },
-    wire::MAX_PACKED_BYTES,
+    wire::{MAX_PACKED_BYTES, TreeHead},
 };
 
 /// What is done with an entry in the place of a directory.
@@ -226,6 +226,10 @@ pub(crate) fn to_transfer(dir: &PlannedDir) -> (u64, u64) {
 
 /// How a plan may go ahead once the trees were compared.
 pub(crate) struct Planned {
+    /// What is known of the source's root.
+    pub head: TreeHead,
     pub compared: Compared,
     pub sink: Tree,
+    /// How many files changed at the source while contents were compared.
+    pub changed: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use contract::{Compare, RunParams};
+use contract::{Compare, RunParams, Work};
 
 use crate::{
     apply::Settings,
@@ -10,7 +10,7 @@ use crate::{
     filter::{Filter, FilterError, SizeLimits},
     plan::{Content, Policy},
     report::Counters,
-    tree::Tree,
+    tree::{Tree, dir::Totals},
     wire::TreeHead,
 };
 
@@ -73,4 +73,14 @@ pub(crate) fn same_meta(wanted: &Meta, have: &Meta, settings: Settings) -> bool 
     let same_owner = wanted.owner == have.owner || !settings.owners;
     let same_mtime = wanted.mtime == have.mtime || !settings.times;
     wanted.mode == have.mode && same_mtime && same_owner
+}
+
+/// What the source's tree holds, and what has been done so far.
+pub(crate) fn work_of(source: &Totals, counters: &Counters) -> Work {
+    Work {
+        files_scanned: source.entries,
+        files_skipped: source.skipped,
+        bytes_total: source.bytes,
+        ..counters.work()
+    }
 }

@@ -147,6 +147,11 @@ impl<T> Named<T> {
     pub(crate) fn new(tree: T, subject: &Subject) -> Self {
         Self { tree, name: subject.only.clone() }
     }
+
+    /// The tree with its own names.
+    pub(crate) fn inner(&mut self) -> &mut T {
+        &mut self.tree
+    }
 }
 
 impl<T: SourceTree> SourceTree for Named<T> {

@@ -1,45 +1,24 @@
-//! Both trees in one process: the same plan and apply, and content copied from the source's files.
+//! Runs with both ends in one process.
 
-use std::{collections::VecDeque, io};
-
-use contract::{Phase, Report, RunParams, Side, Usage, VolumeId};
+use contract::{Phase, Report, RunParams};
 
 use crate::{
-    filter::Filter,
+    apply::Settings,
+    device::{Found, Opened},
     locate::{locate, nonce},
-    plan::Step,
-    report::{Counters, Failures, Stopwatch},
+    report::Stopwatch,
     root::{Place, Root},
     session::{
-        local::{
-            copy::copy_all,
-            local_tree::{LocalHashes, LocalTree},
-        },
+        local::local_source::{LocalDevice, LocalSource},
         plan::{
-            compare::compare,
-            contents, kinds,
-            planned::{Compared, Planned},
-            policy,
-            room::Room,
-            source_tree::SourceTree,
-            subject::{self, Named, Subject, last_name, scan_tree},
+            kinds,
+            subject::{Subject, last_name},
         },
-        reading::source_file::Origin,
-        run::{
-            applying::Applying,
-            device_run,
-            make_report::{self, make_report},
-        },
+        run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
-        sink::{context::Context, dry_run::DryRun, open::Target, read_back::Verifier, shards::ShardRun},
-        source::{source_lock::SourceLock, tree_head::last_run},
+        sink::ends::Run,
+        source::source_lock::SourceLock,
     },
-    transport::TransportError,
-    tree::{
-        Tree,
-        dir::{ROOT, Totals},
-    },
-    wire::{SourceDone, TreeHead},
 };
 
 /// Syncs `from` onto `to`.
@@ -51,169 +30,42 @@ pub(crate) fn run(
 ) -> Result<Report, SessionError> {
     let found = kinds::look(from, "--source-path", params.image)?;
     if found.is_device() {
-        return device_run::sync(from, to, params, watch);
+        return sync_device(from, to, params, watch);
     }
     kinds::refuse_image(from, found, params)?;
-    let from_path = from.path();
     let source = Subject::of_source(from, found, params)?;
     let there = kinds::look(to, "--destination-path", params.image)?;
     if !source.is_file() {
-        kinds::refuse_tree(to, there, &format!("the source {}", from_path.display()))?;
+        kinds::refuse_tree(to, there, &format!("the source {}", from.path().display()))?;
     }
-    let sink_subject = Subject::of_destination(to, source.is_file().then(|| last_name(from)))?;
-    sink_subject.find_folder(to)?;
+    let sink = Subject::of_destination(to, source.is_file().then(|| last_name(from)))?;
+    sink.find_folder(to)?;
     watch.enter(Phase::Scan);
-    let monitor = watch.monitor();
-    let (from, to) = (&source.place, &sink_subject.place);
-    let unreadable = |source| SessionError::Scan { path: from_path.clone(), source };
-    let root = Root::enter(from).map_err(SessionError::Source)?;
-    refuse_overlap(&source, &sink_subject)?;
-    let reading = SourceLock::hold(&root, from)?;
-    let (destination, mut notes) = Target::open(to, params, Some(&root))?;
-    notes.extend(reading.note.clone());
-    let doubt = destination.doubtful_since();
-    let failures = Failures::default();
-    let (tree, sink) = std::thread::scope(|scope| {
-        let scanned =
-            scope.spawn(|| scan_tree(&source, &root, params, Side::Source, None, &failures, monitor));
-        let sink = match destination.root() {
-            Some(root) => scan_tree(&sink_subject, root, params, Side::Sink, doubt, &failures, monitor),
-            None => Ok(Tree::empty()),
-        };
-        let scanned = scanned.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
-        Ok::<_, SessionError>((scanned?, sink?))
-    })?;
-    subject::check_found(&source, &from_path, &tree)?;
-    let head = TreeHead {
-        root_meta: tree.root_meta,
-        root_attrs: tree.root_attrs.clone(),
-        digest: tree.dirs[ROOT as usize].digest,
-        totals: tree.totals,
-        owners: tree.owners.most_frequent(),
-        last_run: last_run(&root),
-        source: SourceDone::default(),
-    };
-    let tree = LocalTree { tree, asked: VecDeque::new(), keep: params.verify };
-    let head = if source.is_file() { policy::of_same_root(head, &sink) } else { head };
-    let origin = match &source.only {
-        Some(name) => Origin::File(&root, name),
-        None => Origin::Tree(&root),
-    };
-    let source = AtHand { tree: Named::new(tree, &sink_subject), head, origin, ready: &|_, _| Ok(None) };
-    bring(
-        source,
-        Found { target: destination, sink, subject: &sink_subject, notes },
-        params,
-        &failures,
-        watch,
-    )
+    let root = Root::enter(&source.place).map_err(SessionError::Source)?;
+    refuse_overlap(&source, &sink)?;
+    let mut lock = SourceLock::hold(&root, &source.place)?;
+    let run = Run::new(params, watch.monitor());
+    let settings = Settings::resolve(&params.preserve)?;
+    let source = LocalSource::new((from, &source, &root), &sink, &run);
+    run.note(lock.note.take());
+    onto_tree(source, (&sink, settings), None, &run, watch)
 }
 
-/// A source at hand: its tree, and the way to the content of its files.
-pub(crate) struct AtHand<'a, T> {
-    pub tree: T,
-    pub head: TreeHead,
-    pub origin: Origin<'a>,
-    /// Looks at what is to be changed before anything is; may return a note for the report.
-    pub ready: &'a Ready<'a>,
-}
-
-/// Takes what is to be changed, and the destination's root if it is there.
-pub(crate) type Ready<'a> = dyn Fn(&Compared, Option<&Root>) -> Result<Option<String>, SessionError> + 'a;
-
-/// A destination, and what was found there.
-pub(crate) struct Found<'a> {
-    pub target: Target,
-    pub sink: Tree,
-    pub subject: &'a Subject,
-    pub notes: Vec<String>,
-}
-
-/// Brings a destination in step with a source at hand.
-pub(crate) fn bring<T: SourceTree>(
-    source: AtHand<'_, T>,
-    found: Found<'_>,
+/// Syncs the device at `from` onto what is at `to`.
+fn sync_device(
+    from: &Place,
+    to: &Place,
     params: &RunParams,
-    failures: &Failures,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
-    let AtHand { tree: mut source, head, origin, ready } = source;
-    let Found { target: destination, sink, subject, mut notes } = found;
-    let keeps_root = subject.is_file();
-    let monitor = watch.monitor();
-    watch.enter(Phase::Plan);
-    let (policy, may_move) = (policy::policy(params, destination.settings()), policy::may_move(params));
-    let mut compared = compare(&mut source, &head, &sink, policy, may_move, &Filter::default(), monitor)?;
-    watch.enter(Phase::Delta);
-    let mut hashes = LocalHashes { origin, monitor };
-    let changed = match destination.root() {
-        Some(to) => {
-            let checker = contents::checker(Origin::Tree(to), failures, monitor);
-            checker.check(&mut compared.dirs, &mut hashes, Some(Step::Update))?
-        }
-        None => 0,
-    };
-    compared.settle(&sink, policy, monitor)?;
-    notes.extend(ready(&compared, destination.root())?);
-    let plan = Planned { compared, sink };
-    let counters = Counters::default();
-    let destination = match destination {
-        Target::Change(destination) => destination,
-        Target::Look(looked) => {
-            let (looked, counters) = (&looked, &counters);
-            let rehearsal = DryRun { params, head: &head, destination: looked, failures, counters, monitor };
-            notes.extend(rehearsal.tell(&plan, changed, &mut |actions| {
-                actions.iter().for_each(|action| monitor.planned(action));
-                monitor.check().map_err(|_| TransportError::Canceled)
-            })?);
-            return Ok(report(params, watch, &rehearsal.totals(), counters, failures, looked.volume, notes));
-        }
-    };
-    if plan.sink.has_attrs() {
-        destination.found_attrs();
-    }
-    let context = Context { destination: &destination, failures, counters: &counters, monitor };
-    let shards = ShardRun::new(&destination, monitor, None);
-    let room = origin.root().ok().and_then(|source| Room::of(destination.root(), Some(source)));
-    let shards = shards.as_ref();
-    let room = room.as_ref();
-    let applying = Applying { context, params, head: &head, plan: &plan, shards, room, keeps_root };
-    let applied = applying.apply(watch, &mut |executor| {
-        copy_all(context.into(), origin, |fetch| executor.transfer(&plan.compared.dirs, fetch))
-    });
-    let totals = make_report::own_totals(&destination, &head);
-    watch.did(make_report::work_of(&totals, &counters));
-    notes.extend(applied?);
-    if params.verify {
-        watch.enter(Phase::Plan);
-        let verifier = Verifier {
-            params,
-            settings: destination.settings(),
-            root: destination.root(),
-            subject,
-            failures,
-            monitor,
-        };
-        notes.extend(verifier.verify(&mut source, &mut hashes, &head)?);
-    }
-    let report = report(params, watch, &totals, &counters, failures, Some(destination.own().volume()), notes);
-    destination.close();
-    Ok(report)
-}
-
-fn report(
-    params: &RunParams,
-    watch: &Stopwatch<'_>,
-    totals: &Totals,
-    counters: &Counters,
-    failures: &Failures,
-    volume: Option<VolumeId>,
-    notes: Vec<String>,
-) -> Report {
-    let mut report = make_report(params, watch, totals, counters, failures, volume, notes);
-    report.usage = watch.sink_usage(Usage::default());
-    report.fill_rates();
-    report
+    watch.enter(Phase::Scan);
+    let found = kinds::look(to, "--destination-path", params.image)?;
+    kinds::refuse_folder(to, found, &format!("the source {}", from.path().display()), params.image)?;
+    kinds::check_params(params)?;
+    let opened = Opened::to_read(from).map_err(SessionError::SourceDevice)?;
+    refuse_itself(&opened, from, to, found)?;
+    let run = Run::new(params, watch.monitor());
+    onto_device(LocalDevice::new(&opened, &run), (to, opened.len()), &run, watch)
 }
 
 /// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet. Two files of one folder are
@@ -246,6 +98,18 @@ fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> 
 fn show_the_same(source: &Subject, sink: &Subject) -> bool {
     let nonce = nonce();
     locate(&source.place, nonce).overlaps(&locate(&sink.place, nonce))
+}
+
+fn refuse_itself(opened: &Opened, from: &Place, to: &Place, found: Found) -> Result<(), SessionError> {
+    let is_same = found.is_device() && Opened::look(to).is_ok_and(|there| there.is_same(opened));
+    match is_same {
+        true => Err(SessionError::SameTree(format!(
+            "the destination {} is the source {}: name another destination",
+            to.path().display(),
+            from.path().display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

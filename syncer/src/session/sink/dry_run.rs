@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, io, sync::atomic::Ordering::Relaxed};
 
-use contract::{Action, DeleteTiming, EntryKind, PlannedAction, RunParams, VolumeId};
+use contract::{Action, DeleteTiming, EntryKind, PlannedAction, Report, RunParams, Side, VolumeId};
 use rustix::io::Errno;
 
 use crate::{
@@ -15,16 +15,23 @@ use crate::{
     root::{Place, Root},
     session::{
         plan::{
+            contents::SourceHashes,
             guard,
             planned::{
                 Compared, MovedDir, Planned, PlannedDir, below_replaced, deletes_in, entries_below,
                 is_emptied, path_in,
             },
-            policy::{count_owners, same_meta},
+            policy::{count_owners, of_same_root, same_meta},
             room::Room,
+            source_tree::SourceTree,
+            subject::{Subject, scan_tree},
         },
         session_error::SessionError,
-        sink::read_back,
+        sink::{
+            ends::{NoChanges, Run, SinkEnd, SourceEnd},
+            read_back,
+            tree_sink::{compare_tree_contents, compare_trees},
+        },
     },
     transport::TransportError,
     tree::{
@@ -42,8 +49,8 @@ pub(crate) struct DryDestination {
     candidate: Option<Candidate>,
     /// What would be set. Whether the file system takes extended attributes is not tried.
     pub settings: Settings,
-    /// What is known of the file system, also of one where the destination would be made.
-    pub room: Option<Room>,
+    /// The folder that the destination would be made in.
+    above: Option<Root>,
     /// What the destination is known by.
     pub volume: Option<VolumeId>,
 }
@@ -54,7 +61,6 @@ impl DryDestination {
         place: &Place,
         params: &RunParams,
         mut settings: Settings,
-        source: Option<&Root>,
     ) -> Result<(Self, Vec<String>), SessionError> {
         let candidate = Candidate::look(place)?;
         let volume = match &candidate {
@@ -62,15 +68,15 @@ impl DryDestination {
             None => None,
         };
         let notes = guard::check_volume(params, &place.path(), volume)?;
-        let room = match &candidate {
+        let above = match &candidate {
             Some(candidate) => {
                 candidate.check_writable()?;
-                Room::of(candidate.root(), source)
+                None
             }
-            None => Room::of(&Root::above_missing(place).map_err(ApplyError::Open)?, source),
+            None => Some(Root::above_missing(place).map_err(ApplyError::Open)?),
         };
         settings.attrs = settings.attrs.and(visible_attrs());
-        Ok((Self { candidate, settings, room, volume }, notes))
+        Ok((Self { candidate, settings, above, volume }, notes))
     }
 
     /// For scanning.
@@ -82,8 +88,8 @@ impl DryDestination {
 /// A dry run whose trees were compared.
 pub(crate) struct DryRun<'a> {
     pub params: &'a RunParams,
-    pub head: &'a TreeHead,
     pub destination: &'a DryDestination,
+    pub room: Option<Room>,
     pub failures: &'a Failures,
     pub counters: &'a Counters,
     pub monitor: &'a Monitor,
@@ -91,23 +97,22 @@ pub(crate) struct DryRun<'a> {
 
 impl DryRun<'_> {
     /// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged, and takes what differs as failures where the run is to verify.
-    /// `changed` files of the source are not as they were listed. Returns notes for the report.
+    /// Returns notes for the report.
     pub(crate) fn tell(
         &self,
         plan: &Planned,
-        changed: u64,
         tell: &mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
     ) -> Result<Vec<String>, SessionError> {
-        let Planned { compared, sink } = plan;
+        let Planned { head, compared, sink, changed } = plan;
         if !self.tells() {
             self.failures.forget();
             return self.judge(plan, 0);
         }
-        count_owners(self.destination.settings, self.head, sink, self.counters);
+        count_owners(self.destination.settings, head, sink, self.counters);
         let mut teller = Teller { counters: self.counters, told: Vec::new(), tell };
         if self.destination.candidate.is_none() {
             teller.push(Action::Create, EntryKind::Folder, &RelPath::root(), 0)?;
-        } else if !same_root(self.head, sink, self.destination.settings) {
+        } else if !same_root(head, sink, self.destination.settings) {
             teller.push(Action::SetMetadata, EntryKind::Folder, &RelPath::root(), 0)?;
         }
         let known = self.failures.count();
@@ -133,26 +138,19 @@ impl DryRun<'_> {
         let mut notes = self.judge(plan, known)?;
         if self.params.verify {
             let differences = read_back::report(compared, sink, self.failures);
-            notes.extend(read_back::notes(None, self.head.totals.entries, differences, changed));
+            notes.extend(read_back::notes(None, head.totals.entries, differences, *changed));
         }
         Ok(notes)
     }
 
     /// Has the guards judge the plan, with so many entries that could not be listed or read.
-    fn judge(&self, Planned { compared, sink }: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
-        guard::check(
-            self.params,
-            self.head,
-            sink,
-            compared,
-            self.destination.room.as_ref(),
-            known,
-            self.monitor,
-        )
+    fn judge(&self, plan: &Planned, known: u64) -> Result<Vec<String>, SessionError> {
+        let Planned { head, compared, sink, .. } = plan;
+        guard::check(self.params, head, sink, compared, self.room.as_ref(), known, self.monitor)
     }
 
     /// Takes as failures the folders that something else cannot replace, because not all in them may be deleted.
-    fn fail_replaced(&self, Planned { compared, sink }: &Planned) {
+    fn fail_replaced(&self, Planned { compared, sink, .. }: &Planned) {
         for dir in &compared.dirs {
             for (name, id) in dir.replaced_in(sink) {
                 if !is_emptied(sink, &compared.kept, id, self.params.delete) {
@@ -167,7 +165,7 @@ impl DryRun<'_> {
     fn staying<'p>(
         &self,
         dir: &'p PlannedDir,
-        Planned { compared, sink }: &'p Planned,
+        Planned { compared, sink, .. }: &'p Planned,
         keeps_back: bool,
     ) -> HashSet<&'p [u8]> {
         let stays = |id| {
@@ -177,15 +175,120 @@ impl DryRun<'_> {
         dir.replaced_in(sink).filter(|(_, id)| stays(*id)).map(|(name, _)| name).collect()
     }
 
-    /// What is counted of what was scanned.
-    pub(crate) fn totals(&self) -> Totals {
-        if self.tells() { self.head.totals } else { Totals::default() }
-    }
-
     /// Of the processes that share a run, the first says what all of it would do, and the others nothing.
     fn tells(&self) -> bool {
-        self.params.shard.is_none_or(|shard| shard.index == 0)
+        tells(self.params)
     }
+}
+
+/// Whether this process is the one that says what all that share a run would do.
+fn tells(params: &RunParams) -> bool {
+    params.shard.is_none_or(|shard| shard.index == 0)
+}
+
+/// A tree that a dry run looks at.
+pub(crate) struct DryTree<'a> {
+    destination: DryDestination,
+    subject: &'a Subject,
+    /// Whether this process is the one of all that share the run that says what it would do.
+    tells: bool,
+}
+
+impl<'a> DryTree<'a> {
+    pub(crate) fn look(
+        subject: &'a Subject,
+        settings: Settings,
+        run: &Run<'_>,
+    ) -> Result<Self, SessionError> {
+        let (destination, notes) = DryDestination::at(&subject.place, run.params, settings)?;
+        run.note(notes);
+        Ok(Self { destination, subject, tells: tells(run.params) })
+    }
+}
+
+impl SinkEnd for DryTree<'_> {
+    type Changes<'c>
+        = NoChanges
+    where
+        Self: 'c;
+
+    fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError> {
+        match self.root() {
+            Some(root) => {
+                scan_tree(self.subject, root, run.params, Side::Sink, None, &run.failures, run.monitor)
+            }
+            None => Ok(Tree::empty()),
+        }
+    }
+
+    fn adapt(&self, head: TreeHead, sink: &Tree) -> TreeHead {
+        if self.subject.is_file() { of_same_root(head, sink) } else { head }
+    }
+
+    fn compare(
+        &self,
+        source: &mut impl SourceTree,
+        head: &TreeHead,
+        sink: &Tree,
+        run: &Run<'_>,
+    ) -> Result<Compared, SessionError> {
+        compare_trees(source, head, sink, self.destination.settings, run)
+    }
+
+    fn compare_contents(
+        &self,
+        compared: &mut Compared,
+        sink: &Tree,
+        source: &mut dyn SourceHashes,
+        run: &Run<'_>,
+    ) -> Result<u64, SessionError> {
+        compare_tree_contents(compared, (sink, self.root()), source, self.destination.settings, run)
+    }
+
+    fn root(&self) -> Option<&Root> {
+        self.destination.root()
+    }
+
+    fn guard(
+        &self,
+        plan: &Planned,
+        source: &mut impl SourceEnd,
+        run: &Run<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let root = self.root().or(self.destination.above.as_ref());
+        let room = root.and_then(|root| source.room(root));
+        let (failures, counters) = (&run.failures, &run.counters);
+        let dry_run = DryRun {
+            params: run.params,
+            destination: &self.destination,
+            room,
+            failures,
+            counters,
+            monitor: run.monitor,
+        };
+        dry_run.tell(plan, &mut |actions| source.tell(run, actions))
+    }
+
+    fn begin<'c>(&'c self, _: &'c Planned, _: &'c Run<'_>) -> Result<Option<NoChanges>, SessionError> {
+        Ok(None)
+    }
+
+    fn give_up(&self, _: &Run<'_>) {}
+
+    /// Nothing was changed: what differs was told with the plan.
+    fn verify(&self, _: &mut impl SourceEnd, _: &Planned, _: &Run<'_>) -> Result<Vec<String>, SessionError> {
+        Ok(Vec::new())
+    }
+
+    fn totals(&self, head: &TreeHead) -> Totals {
+        if self.tells { head.totals } else { Totals::default() }
+    }
+
+    fn complete(&self, report: &mut Report) {
+        report.volume = self.destination.volume;
+    }
+
+    fn close(self) {}
 }
 
 struct Teller<'a> {

@@ -489,7 +489,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Sets the metadata of directories, the deepest first. Returns what is to be noted in the report.
-    pub(crate) fn finish(mut self) -> Result<Vec<String>, SessionError> {
+    pub(crate) fn finish(&mut self) -> Result<Vec<String>, SessionError> {
         let mut notes = Vec::new();
         for Unfinished { path, inode, meta, attrs } in std::mem::take(&mut self.unfinished).into_iter().rev()
         {

@@ -4,9 +4,8 @@ use contract::{RunParams, WriteMode};
 
 use crate::{
     apply::{Candidate, Destination, Settings},
-    entry::Time,
-    root::{Place, Root},
-    session::{plan::guard, session_error::SessionError, sink::dry_run::DryDestination},
+    root::Place,
+    session::{plan::guard, session_error::SessionError},
     transport::TransportError,
 };
 
@@ -34,51 +33,4 @@ pub(crate) fn open_destination(
     let destination = candidate.take(settings, shard)?;
     notes.extend_from_slice(destination.notes());
     Ok((destination, notes))
-}
-
-/// The destination as a run needs it.
-pub(crate) enum Target {
-    /// Of a dry run.
-    Look(DryDestination),
-    Change(Box<Destination>),
-}
-
-impl Target {
-    /// Opens the destination of a run from the tree at `source`, or from a snapshot, of which nobody knows how much room it needs. Also returns
-    /// what is to be noted in the report.
-    pub(crate) fn open(
-        place: &Place,
-        params: &RunParams,
-        source: Option<&Root>,
-    ) -> Result<(Self, Vec<String>), SessionError> {
-        let settings = Settings::resolve(&params.preserve)?;
-        if params.dry_run {
-            let (mut looked, notes) = DryDestination::at(place, params, settings, source)?;
-            looked.room = looked.room.filter(|_| source.is_some());
-            return Ok((Self::Look(looked), notes));
-        }
-        open_destination(place, params, settings)
-            .map(|(opened, notes)| (Self::Change(Box::new(opened)), notes))
-    }
-
-    pub(crate) fn root(&self) -> Option<&Root> {
-        match self {
-            Self::Look(looked) => looked.root(),
-            Self::Change(destination) => Some(destination.root()),
-        }
-    }
-
-    pub(crate) fn doubtful_since(&self) -> Option<Time> {
-        match self {
-            Self::Look(_) => None,
-            Self::Change(destination) => destination.doubtful_since(),
-        }
-    }
-
-    pub(crate) fn settings(&self) -> Settings {
-        match self {
-            Self::Look(looked) => looked.settings,
-            Self::Change(destination) => destination.settings(),
-        }
-    }
 }

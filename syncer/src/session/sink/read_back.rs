@@ -41,8 +41,7 @@ impl Verifier<'_> {
     /// the source has changed meanwhile is none. Returns notes for the report.
     pub(crate) fn verify(
         &self,
-        source: &mut impl SourceTree,
-        hashes: &mut dyn SourceHashes,
+        source: &mut (impl SourceTree + SourceHashes),
         head: &TreeHead,
     ) -> Result<Vec<String>, SessionError> {
         let sink =
@@ -52,7 +51,7 @@ impl Verifier<'_> {
             compare(source, head, &sink, policy, false, &owners_filter(self.params)?, self.monitor)?;
         let shard = self.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
-        let changed = self.checker().check(&mut compared.dirs, hashes, None)?;
+        let changed = self.checker().check(&mut compared.dirs, source, None)?;
         // Links may be between directories of any shards.
         compared.settle(&sink, policy, self.monitor)?;
         compared.dirs.retain(|dir| verifies(shard, dir));

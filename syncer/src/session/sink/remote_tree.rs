@@ -2,10 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use contract::{PlannedAction, RunParams};
-
 use crate::{
-    monitor::Monitor,
     session::{
         plan::{
             contents::{HashBatch, SourceHashes},
@@ -103,17 +100,4 @@ pub(crate) fn expect_done(control: &Control) -> Result<SourceDone, TransportErro
         Message::SourceDone(done) => Ok(*done),
         other => Err(TransportError::Unexpected { got: other.what(), expected: "SourceDone" }),
     }
-}
-
-/// Tells the source of some of the actions of a dry run, and whoever asked for it at this end.
-pub(crate) fn tell_planned(
-    control: &Control,
-    params: &RunParams,
-    monitor: &Monitor,
-    actions: Vec<PlannedAction>,
-) -> Result<(), TransportError> {
-    if params.demands.dry_run {
-        actions.iter().for_each(|action| monitor.planned(action));
-    }
-    control.send(&Message::Planned(actions))
 }

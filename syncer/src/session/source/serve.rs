@@ -14,6 +14,7 @@ use crate::{
     session::{
         plan::{
             kinds::{self, check_params},
+            policy::work_of,
             subject::{Subject, check_found, last_name, scan_tree},
         },
         reading::{
@@ -22,7 +23,6 @@ use crate::{
             source_file::Origin,
             tree_paths::{EntriesOf, Paths},
         },
-        run::make_report::work_of,
         session_error::SessionError,
         source::{
             feed::Feed,

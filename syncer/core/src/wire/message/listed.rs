@@ -34,7 +34,7 @@ pub struct Listed {
 }
 
 /// The description of the source's whole tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeHead {
     /// The root directory's own metadata.
     pub root_meta: Meta,

@@ -1,0 +1,322 @@
+//! A device, or the image of one, that is written to in its parts or only looked at. Nothing of it is listed, deleted or staged.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use contract::{Action, EntryKind, PlannedAction, Report};
+
+use crate::{
+    apply::Device,
+    attrs::AttrsBuf,
+    device::{self, Found, Opened, Part},
+    entry::{Kind, Meta},
+    path::RelPath,
+    plan::{DirPlan, Step},
+    root::{Place, Root},
+    session::{
+        plan::{
+            contents::{Checker, SourceHashes},
+            need::{Fetch, Need, NeededDir, OldVersion},
+            planned::{Compared, Planned, PlannedDir},
+            source_tree::SourceTree,
+        },
+        reading::{hash_files::Expect, source_file::Origin},
+        session_error::SessionError,
+        sink::{
+            ends::{Changes, NoChanges, Run, SinkEnd, SourceEnd},
+            writing::{Store, Writing},
+        },
+    },
+    tree::{
+        Tree,
+        dir::{ROOT, Totals},
+    },
+    wire::TreeHead,
+};
+
+/// A device that is written to.
+pub(crate) struct DeviceSink(Device);
+
+impl DeviceSink {
+    pub(crate) fn take(place: &Place, len: u64, run: &Run<'_>) -> Result<Self, SessionError> {
+        Ok(Self(Device::take(place, len, run.params.preserve.sparse)?))
+    }
+}
+
+impl SinkEnd for DeviceSink {
+    type Changes<'a> = DeviceChanges<'a>;
+
+    fn scan(&self, _: &Run<'_>) -> Result<Tree, SessionError> {
+        Ok(Tree::empty())
+    }
+
+    /// Plans nothing: granules tell what differs, while the content crosses.
+    fn compare(
+        &self,
+        _: &mut impl SourceTree,
+        _: &TreeHead,
+        _: &Tree,
+        _: &Run<'_>,
+    ) -> Result<Compared, SessionError> {
+        Ok(Compared::default())
+    }
+
+    fn compare_contents(
+        &self,
+        _: &mut Compared,
+        _: &Tree,
+        _: &mut dyn SourceHashes,
+        _: &Run<'_>,
+    ) -> Result<u64, SessionError> {
+        Ok(0)
+    }
+
+    fn root(&self) -> Option<&Root> {
+        None
+    }
+
+    fn guard(&self, _: &Planned, _: &mut impl SourceEnd, _: &Run<'_>) -> Result<Vec<String>, SessionError> {
+        Ok(Vec::new())
+    }
+
+    fn begin<'a>(
+        &'a self,
+        _: &'a Planned,
+        run: &'a Run<'_>,
+    ) -> Result<Option<DeviceChanges<'a>>, SessionError> {
+        self.0.grow()?;
+        Ok(Some(DeviceChanges { device: &self.0, run }))
+    }
+
+    /// What was written to a device is there.
+    fn give_up(&self, _: &Run<'_>) {}
+
+    fn verify(
+        &self,
+        source: &mut impl SourceEnd,
+        _: &Planned,
+        run: &Run<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let mut dirs = [all_parts(self.0.len())];
+        let changed = checker(self.0.opened(), Expect::OnVolume, run).check(&mut dirs, source, None)?;
+        Ok(Differences::of(&dirs[0], changed, run).notes(self.0.len()))
+    }
+
+    fn totals(&self, _: &TreeHead) -> Totals {
+        device::totals(self.0.len())
+    }
+
+    fn complete(&self, report: &mut Report) {
+        count_once(report);
+    }
+
+    fn close(self) {}
+}
+
+/// A device that is being written to.
+pub(crate) struct DeviceChanges<'a> {
+    device: &'a Device,
+    run: &'a Run<'a>,
+}
+
+impl Changes for DeviceChanges<'_> {
+    fn transfer(&mut self, source: &mut impl SourceEnd) -> Result<(), SessionError> {
+        let (device, run) = (self.device, self.run);
+        run.monitor.set_totals(1, device.len());
+        let (failures, counters, monitor) = (&run.failures, &run.counters, run.monitor);
+        let writing = Writing { store: Store::Device(device), failures, counters, monitor };
+        source.transfer(writing, &mut |fetch| fetch_all(device, fetch))?;
+        monitor.add_files(1);
+        Ok(())
+    }
+
+    fn apply(&mut self) -> Result<(), SessionError> {
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), SessionError> {
+        let device = self.device;
+        device.commit().map_err(SessionError::Commit)?;
+        if device.is_new() || device.has_changed() {
+            self.run.counters.count(!device.is_new());
+        }
+        Ok(())
+    }
+}
+
+/// A device that a dry run looks at, which need not be there.
+pub(crate) struct DryDevice<'a> {
+    place: &'a Place,
+    len: u64,
+    found: Found,
+    opened: Option<Opened>,
+}
+
+impl<'a> DryDevice<'a> {
+    pub(crate) fn look(place: &'a Place, len: u64) -> Result<Self, SessionError> {
+        let found = Found::at(place, true);
+        let opened = match found.is_device() {
+            true => Some(looked_at(place, len)?),
+            false => None,
+        };
+        Ok(Self { place, len, found, opened })
+    }
+}
+
+fn looked_at(place: &Place, len: u64) -> Result<Opened, SessionError> {
+    let mut opened = Opened::look(place)?;
+    if opened.is_block() {
+        opened.holds(len, &place.path())?;
+    }
+    opened.limit(len);
+    Ok(opened)
+}
+
+impl SinkEnd for DryDevice<'_> {
+    type Changes<'c>
+        = NoChanges
+    where
+        Self: 'c;
+
+    fn scan(&self, _: &Run<'_>) -> Result<Tree, SessionError> {
+        Ok(Tree::empty())
+    }
+
+    fn compare(
+        &self,
+        _: &mut impl SourceTree,
+        _: &TreeHead,
+        _: &Tree,
+        _: &Run<'_>,
+    ) -> Result<Compared, SessionError> {
+        let dirs = self.opened.iter().map(|_| all_parts(self.len)).collect();
+        Ok(Compared { dirs, ..Compared::default() })
+    }
+
+    fn compare_contents(
+        &self,
+        compared: &mut Compared,
+        _: &Tree,
+        source: &mut dyn SourceHashes,
+        run: &Run<'_>,
+    ) -> Result<u64, SessionError> {
+        let Some(opened) = &self.opened else { return Ok(0) };
+        checker(opened, Expect::SameSize, run).check(&mut compared.dirs, source, Some(Step::Update))
+    }
+
+    fn root(&self) -> Option<&Root> {
+        None
+    }
+
+    fn guard(
+        &self,
+        plan: &Planned,
+        source: &mut impl SourceEnd,
+        run: &Run<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let differences = match plan.compared.dirs.first() {
+            Some(parts) => Differences::of(parts, plan.changed, run),
+            None => Differences { parts: 1, bytes: self.len, changed: 0 },
+        };
+        let is_there = self.opened.is_some();
+        if differences.parts > 0 {
+            let action = if is_there { Action::Update } else { Action::Create };
+            let kind = if self.found == Found::Device { EntryKind::Device } else { EntryKind::File };
+            let (path, bytes) = (self.place.path().display().to_string(), differences.bytes);
+            run.counters.count(is_there);
+            run.counters.bytes_changed.fetch_add(bytes, Relaxed);
+            source.tell(run, vec![PlannedAction { action, kind, path, from: None, bytes }])?;
+        }
+        Ok(if run.params.verify && is_there { differences.notes(self.len) } else { Vec::new() })
+    }
+
+    fn begin<'a>(&'a self, _: &'a Planned, _: &'a Run<'_>) -> Result<Option<NoChanges>, SessionError> {
+        Ok(None)
+    }
+
+    fn give_up(&self, _: &Run<'_>) {}
+
+    /// Nothing was changed: the guard has compared all of it.
+    fn verify(&self, _: &mut impl SourceEnd, _: &Planned, _: &Run<'_>) -> Result<Vec<String>, SessionError> {
+        Ok(Vec::new())
+    }
+
+    fn totals(&self, _: &TreeHead) -> Totals {
+        device::totals(self.len)
+    }
+
+    fn complete(&self, report: &mut Report) {
+        count_once(report);
+    }
+
+    fn close(self) {}
+}
+
+/// However many parts of a device failed, it is one file.
+fn count_once(report: &mut Report) {
+    report.work.files_failed = report.work.files_failed.min(1);
+}
+
+fn checker<'a>(opened: &'a Opened, expect: Expect, run: &'a Run<'_>) -> Checker<'a> {
+    Checker { origin: Origin::Device(opened), failures: &run.failures, monitor: run.monitor, expect }
+}
+
+/// What of a device differs, by the part.
+#[derive(Debug)]
+struct Differences {
+    parts: u64,
+    bytes: u64,
+    /// How many parts were not compared, because they changed at the source meanwhile.
+    changed: u64,
+}
+
+impl Differences {
+    /// Adds up the parts that were found to differ. Where the run is to verify, each is a failure.
+    fn of(parts: &PlannedDir, changed: u64, run: &Run<'_>) -> Self {
+        let mut differences = Self { parts: 0, bytes: 0, changed };
+        for (_, entry) in parts.steps() {
+            differences.parts += 1;
+            differences.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
+            if run.params.verify {
+                let path = RelPath::root().join(entry.name).unwrap_or_default();
+                run.failures.add(&path, "verify", &"its content differs");
+            }
+        }
+        differences
+    }
+
+    fn notes(&self, len: u64) -> Vec<String> {
+        let Self { parts, changed, .. } = self;
+        let mut notes = vec![format!(
+            "verified: {len} bytes were read back and compared with the source, {parts} parts of them differ"
+        )];
+        if *changed > 0 {
+            notes.push(format!("{changed} parts changed at the source meanwhile and were not verified"));
+        }
+        notes
+    }
+}
+
+/// Asks for every part of a device.
+fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError> {
+    let dir = Arc::new(NeededDir { source: ROOT, path: RelPath::root(), inode: 0, fill: None });
+    for (index, part) in (0..).zip(device::parts(device.len())) {
+        fetch.fetch(vec![need(&dir, index, part, !device.is_new())])?;
+    }
+    fetch.finish(Vec::new())
+}
+
+/// `replaces` is whether the destination has anything at the place of the part.
+fn need(dir: &Arc<NeededDir>, index: u32, Part { start, len }: Part, replaces: bool) -> Need {
+    let name: Box<[u8]> = Part { start, len }.name().into_bytes().into();
+    let path = RelPath::root().join(&name).unwrap_or_default();
+    let (meta, attrs) = (Meta::default(), AttrsBuf::default());
+    let old = replaces.then_some(OldVersion::version(path, len));
+    Need { dir: Arc::clone(dir), index, name, meta, size: len, attrs, replaces, old, aside: None }
+}
+
+/// A device's parts, all of which are to be compared.
+fn all_parts(len: u64) -> PlannedDir {
+    let listing = device::tree(len).dirs.swap_remove(0).listing;
+    let plan = DirPlan { checks: (0..listing.len() as u32).collect(), ..DirPlan::default() };
+    PlannedDir { source: ROOT, sink: Some(ROOT), path: RelPath::root(), meta: Meta::default(), listing, plan }
+}

@@ -1,0 +1,206 @@
+//! A source in the same process: a tree, one file of a tree, or a device.
+
+use std::{collections::VecDeque, io};
+
+use contract::{PlannedAction, Report, RunParams, Side, Usage};
+
+use crate::{
+    device::{self, Opened},
+    report::Stopwatch,
+    root::{Place, Root},
+    session::{
+        local::{
+            copy::copy_all,
+            local_tree::{LocalHashes, LocalTree},
+        },
+        plan::{
+            contents::{HashBatch, SourceHashes},
+            need::Fetch,
+            room::Room,
+            source_tree::SourceTree,
+            subject::{Named, Subject, check_found, scan_tree},
+        },
+        reading::source_file::Origin,
+        session_error::SessionError,
+        sink::{
+            ends::{Run, SourceEnd},
+            writing::Writing,
+        },
+        source::tree_head::last_run,
+    },
+    transport::TransportError,
+    tree::{
+        Tree,
+        dir::{DirId, ROOT},
+    },
+    wire::{Hashed, Listed, SourceDone, TreeHead},
+};
+
+/// A tree, or one file of it, as the source of a run.
+pub(crate) struct LocalSource<'a> {
+    /// The place as the user named it.
+    place: &'a Place,
+    subject: &'a Subject,
+    root: &'a Root,
+    hashes: LocalHashes<'a>,
+    tree: Named<LocalTree>,
+}
+
+impl<'a> LocalSource<'a> {
+    /// The source goes to `sink`, which says what a file is called there.
+    pub(crate) fn new(
+        (place, subject, root): (&'a Place, &'a Subject, &'a Root),
+        sink: &Subject,
+        run: &Run<'a>,
+    ) -> Self {
+        let origin = match &subject.only {
+            Some(name) => Origin::File(root, name),
+            None => Origin::Tree(root),
+        };
+        let tree = LocalTree { tree: Tree::empty(), asked: VecDeque::new(), keep: run.params.verify };
+        let hashes = LocalHashes { origin, monitor: run.monitor };
+        Self { place, subject, root, hashes, tree: Named::new(tree, sink) }
+    }
+}
+
+/// Shows actions of a dry run in this process, until the user stops it.
+pub(crate) fn tell_here(run: &Run<'_>, actions: &[PlannedAction]) -> Result<(), TransportError> {
+    actions.iter().for_each(|action| run.monitor.planned(action));
+    run.monitor.check().map_err(|_| TransportError::Canceled)
+}
+
+impl SourceTree for LocalSource<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.tree.request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        self.tree.next()
+    }
+}
+
+impl SourceHashes for LocalSource<'_> {
+    fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
+        self.hashes.ask(batch)
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        self.hashes.next(batch)
+    }
+}
+
+impl SourceEnd for LocalSource<'_> {
+    fn scan(
+        &mut self,
+        run: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let (subject, root, path) = (self.subject, self.root, self.place.path());
+        let Run { params, failures, monitor, .. } = run;
+        let (params, monitor): (&RunParams, _) = (params, *monitor);
+        let (tree, sink) = std::thread::scope(|scope| {
+            let scanned =
+                scope.spawn(move || scan_tree(subject, root, params, Side::Source, None, failures, monitor));
+            let sink = scan_sink();
+            let unreadable = |source| SessionError::Scan { path: path.clone(), source };
+            let tree = scanned.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));
+            Ok::<_, SessionError>((tree?, sink?))
+        })?;
+        check_found(subject, &path, &tree)?;
+        let head = TreeHead {
+            root_meta: tree.root_meta,
+            root_attrs: tree.root_attrs.clone(),
+            digest: tree.dirs[ROOT as usize].digest,
+            totals: tree.totals,
+            owners: tree.owners.most_frequent(),
+            last_run: last_run(root),
+            source: SourceDone::default(),
+        };
+        self.tree.inner().tree = tree;
+        Ok((head, sink))
+    }
+
+    fn room(&self, root: &Root) -> Option<Room> {
+        Room::of(root, Some(self.root))
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        copy_all(writing, self.hashes.origin, work)
+    }
+
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        tell_here(run, &actions)
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.usage = watch.sink_usage(Usage::default());
+    }
+}
+
+/// A device as the source of a run. It has no listings: what it has is known from its length.
+pub(crate) struct LocalDevice<'a> {
+    opened: &'a Opened,
+    hashes: LocalHashes<'a>,
+}
+
+impl<'a> LocalDevice<'a> {
+    pub(crate) fn new(opened: &'a Opened, run: &Run<'a>) -> Self {
+        Self { opened, hashes: LocalHashes { origin: Origin::Device(opened), monitor: run.monitor } }
+    }
+}
+
+impl SourceTree for LocalDevice<'_> {
+    fn request(&mut self, _: &[DirId]) -> Result<(), SessionError> {
+        Err(TransportError::Nonsense("a device has no listings").into())
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        Err(TransportError::Nonsense("a device has no listings").into())
+    }
+}
+
+impl SourceHashes for LocalDevice<'_> {
+    fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
+        self.hashes.ask(batch)
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        self.hashes.next(batch)
+    }
+}
+
+impl SourceEnd for LocalDevice<'_> {
+    fn scan(
+        &mut self,
+        _: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let totals = device::totals(self.opened.len());
+        Ok((TreeHead { totals, ..TreeHead::default() }, scan_sink()?))
+    }
+
+    fn room(&self, _: &Root) -> Option<Room> {
+        None
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        copy_all(writing, self.hashes.origin, work)
+    }
+
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        actions.iter().for_each(|action| run.monitor.planned(action));
+        Ok(())
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.usage = watch.sink_usage(Usage::default());
+    }
+}

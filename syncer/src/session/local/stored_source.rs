@@ -1,0 +1,139 @@
+//! A snapshot as the source of a run.
+
+use contract::{PlannedAction, Report, Usage};
+
+use crate::{
+    hash::TreeDigest,
+    monitor::Monitor,
+    owners::Owners,
+    report::Stopwatch,
+    root::Root,
+    session::{
+        local::{
+            copy::copy_all,
+            local_source::tell_here,
+            local_tree::LocalHashes,
+            stored_tree::{Restore, StoredTree, check_all, needed},
+        },
+        plan::{
+            contents::{HashBatch, SourceHashes},
+            need::Fetch,
+            planned::Compared,
+            room::Room,
+            source_tree::SourceTree,
+        },
+        reading::source_file::Origin,
+        session_error::SessionError,
+        sink::{
+            ends::{Run, SourceEnd},
+            writing::Writing,
+        },
+    },
+    snapshot::{Snapshot, SnapshotError, browse},
+    transport::TransportError,
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
+    wire::{Hashed, Listed, SourceDone, TreeHead},
+};
+
+/// The source of a run that restores.
+pub(crate) struct StoredSource<'a> {
+    restore: &'a Restore<'a>,
+    tree: StoredTree<'a>,
+    monitor: &'a Monitor,
+}
+
+impl<'a> StoredSource<'a> {
+    pub(crate) fn new(restore: &'a Restore<'a>, run: &Run<'a>) -> Self {
+        Self { restore, tree: StoredTree::new(restore), monitor: run.monitor }
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin::Stored(&self.tree)
+    }
+
+    /// Describes the snapshot. Where only a path is restored, the root stays as it is.
+    fn head(&self, sink: &Tree) -> Result<TreeHead, SnapshotError> {
+        let Restore { snapshot, path, store, .. } = self.restore;
+        let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = snapshot;
+        let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
+        let (source, owners) = (SourceDone::default(), Owners::default());
+        if path.is_root() {
+            let (root_meta, root_attrs) = (*root_meta, root_attrs.clone());
+            let digest = tree.digest;
+            return Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run: None, owners, source });
+        }
+        if browse::at(store, snapshot, path)?.is_none() {
+            return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
+        }
+        let (root_meta, root_attrs) = (sink.root_meta, sink.root_attrs.clone());
+        let digest = TreeDigest::default();
+        Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run: None, owners, source })
+    }
+}
+
+impl SourceTree for StoredSource<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        (&self.tree).request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        (&self.tree).next()
+    }
+}
+
+impl SourceHashes for StoredSource<'_> {
+    fn ask(&mut self, _: &HashBatch) -> Result<(), SessionError> {
+        Ok(())
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        LocalHashes { origin: self.origin(), monitor: self.monitor }.next(batch)
+    }
+}
+
+impl SourceEnd for StoredSource<'_> {
+    fn scan(
+        &mut self,
+        _: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let sink = scan_sink()?;
+        self.tree.go_to(&sink);
+        Ok((self.head(&sink)?, sink))
+    }
+
+    /// Nobody knows how much of a snapshot the destination will share with it.
+    fn room(&self, _: &Root) -> Option<Room> {
+        None
+    }
+
+    /// Checks every object that is needed, so that nothing is changed for a snapshot that is not whole.
+    fn ready(&self, compared: &Compared, sink: Option<&Root>) -> Result<Option<String>, SessionError> {
+        let needed = needed(&self.tree, compared);
+        let bytes: u64 = needed.iter().map(|object| object.len).sum();
+        check_all(self.restore.store, self.restore.snapshot, &needed)?;
+        let free = sink.and_then(|root| rustix::fs::fstatvfs(root).ok()).map(|at| at.f_bavail * at.f_frsize);
+        Ok(free.map(|free| {
+            format!("{bytes} bytes come from the snapshot; {free} bytes are free at the destination")
+        }))
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        copy_all(writing, self.origin(), work)
+    }
+
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        tell_here(run, &actions)
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.usage = watch.sink_usage(Usage::default());
+    }
+}

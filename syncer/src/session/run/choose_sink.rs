@@ -1,0 +1,48 @@
+//! Opens the destination of a run, to change it or, in a dry run, to look at it.
+
+use contract::Report;
+
+use crate::{
+    apply::Settings,
+    report::Stopwatch,
+    root::Place,
+    session::{
+        device::device_sink::{DeviceSink, DryDevice},
+        plan::subject::Subject,
+        run::pipeline,
+        session_error::SessionError,
+        sink::{
+            dry_run::DryTree,
+            ends::{Run, SourceEnd},
+            tree_sink::TreeSink,
+        },
+    },
+    transport::Control,
+};
+
+/// Runs from `source` onto the tree of `subject`. `control` is the link to a source over the network.
+pub(crate) fn onto_tree(
+    source: impl SourceEnd,
+    (subject, settings): (&Subject, Settings),
+    control: Option<&Control>,
+    run: &Run<'_>,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    match run.params.dry_run {
+        true => pipeline::run(source, DryTree::look(subject, settings, run)?, run, watch),
+        false => pipeline::run(source, TreeSink::open(subject, settings, control, run)?, run, watch),
+    }
+}
+
+/// Runs from `source`, a device of `len` bytes, onto what is at `place`.
+pub(crate) fn onto_device(
+    source: impl SourceEnd,
+    (place, len): (&Place, u64),
+    run: &Run<'_>,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    match run.params.dry_run {
+        true => pipeline::run(source, DryDevice::look(place, len)?, run, watch),
+        false => pipeline::run(source, DeviceSink::take(place, len, run)?, run, watch),
+    }
+}

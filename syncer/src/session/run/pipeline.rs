@@ -1,0 +1,73 @@
+//! One run, from both ends opened to its report: the steps of "How a run goes" in `syncer/doc/design.md`.
+
+use contract::{Phase, Report};
+
+use crate::{
+    report::Stopwatch,
+    session::{
+        plan::{planned::Planned, policy::work_of},
+        run::make_report::make_report,
+        session_error::SessionError,
+        sink::ends::{Changes as _, Run, SinkEnd, SourceEnd},
+    },
+};
+
+/// Runs from the scan to the report. The caller has connected and opened both ends, which is step 1.
+pub(crate) fn run<D: SinkEnd>(
+    mut source: impl SourceEnd,
+    sink: D,
+    run: &Run<'_>,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    // 2. Scan both trees.
+    watch.enter(Phase::Scan);
+    let (head, there) = source.scan(run, &mut || sink.scan(run))?;
+    let head = sink.adapt(head, &there);
+    // 3. Compare the listings of directories that differ.
+    watch.enter(Phase::Plan);
+    let mut compared = sink.compare(&mut source, &head, &there, run)?;
+    // 4. Plan what is to be done with files whose metadata does not tell.
+    watch.enter(Phase::Delta);
+    let changed = sink.compare_contents(&mut compared, &there, &mut source, run)?;
+    run.note(source.ready(&compared, sink.root())?);
+    let plan = Planned { head, compared, sink: there, changed };
+    // 5. to 8. Guard, transfer, apply, commit.
+    let done = change(&mut source, &sink, &plan, run, watch).inspect_err(|_| sink.give_up(run));
+    let totals = sink.totals(&plan.head);
+    watch.did(work_of(&totals, &run.counters));
+    if done? && run.params.verify {
+        watch.enter(Phase::Plan);
+        run.note(sink.verify(&mut source, &plan, run)?);
+    }
+    // 9. Report.
+    let mut report = make_report(run, watch, &totals);
+    sink.complete(&mut report);
+    source.add_usage(&mut report, watch);
+    report.fill_rates();
+    sink.close();
+    source.send_report(&report)?;
+    Ok(report)
+}
+
+/// Changes the destination as planned, if the guards let it. Returns whether it was changed: a dry run ends after the guards.
+fn change<D: SinkEnd>(
+    source: &mut impl SourceEnd,
+    sink: &D,
+    plan: &Planned,
+    run: &Run<'_>,
+    watch: &mut Stopwatch<'_>,
+) -> Result<bool, SessionError> {
+    // 5. Guard: refuse before anything is touched.
+    run.note(sink.guard(plan, source, run)?);
+    let Some(mut changes) = sink.begin(plan, run)? else { return Ok(false) };
+    // 6. Transfer the content of files.
+    watch.enter(Phase::Transfer);
+    changes.transfer(source)?;
+    // 7. Apply: delete, when all content is there, and set the metadata of directories.
+    watch.enter(Phase::Apply);
+    changes.apply()?;
+    // 8. Commit.
+    watch.enter(Phase::Commit);
+    changes.commit()?;
+    Ok(true)
+}

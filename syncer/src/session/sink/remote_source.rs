@@ -1,0 +1,148 @@
+//! A source over the network: what it has comes over the control stream, and its files over the data streams.
+
+use contract::{PlannedAction, Report, Usage};
+
+use crate::{
+    monitor::Monitor,
+    report::Stopwatch,
+    root::Root,
+    session::{
+        plan::{
+            basis_search::{NewFile, SimilarFiles},
+            contents::{HashBatch, SourceHashes},
+            need::Fetch,
+            room::Room,
+            similar,
+            source_tree::SourceTree,
+            subject::{Named, Subject},
+        },
+        session_error::SessionError,
+        sink::{
+            ends::{Run, SourceEnd},
+            receive::fetch,
+            remote_tree::{RemoteHashes, RemoteTree, expect_done},
+            writing::Writing,
+        },
+    },
+    transport::{Peer, TransportError},
+    tree::{
+        Tree,
+        dir::{DirId, Totals},
+    },
+    wire::{Hashed, Listed, Message, TreeHead},
+};
+
+/// The source of a run over the network.
+pub(crate) struct RemoteSource<'a> {
+    peer: &'a Peer,
+    tree: Named<RemoteTree<'a>>,
+    /// What a device has; a tree says it when it is scanned.
+    device: Option<Totals>,
+    bytes_on_wire: &'a dyn Fn() -> u64,
+    usage: Usage,
+    /// How many entries had failed when the source was scanned.
+    scan_failed: u64,
+}
+
+impl<'a> RemoteSource<'a> {
+    pub(crate) fn of_tree(peer: &'a Peer, subject: &Subject, bytes_on_wire: &'a dyn Fn() -> u64) -> Self {
+        let tree = Named::new(RemoteTree::new(&peer.control), subject);
+        Self { peer, tree, device: None, bytes_on_wire, usage: Usage::default(), scan_failed: 0 }
+    }
+
+    pub(crate) fn of_device(
+        peer: &'a Peer,
+        subject: &Subject,
+        totals: Totals,
+        bytes_on_wire: &'a dyn Fn() -> u64,
+    ) -> Self {
+        Self { device: Some(totals), ..Self::of_tree(peer, subject, bytes_on_wire) }
+    }
+
+    fn hashes(&self) -> RemoteHashes<'a> {
+        RemoteHashes(&self.peer.control)
+    }
+}
+
+impl SourceTree for RemoteSource<'_> {
+    fn request(&mut self, dirs: &[DirId]) -> Result<(), SessionError> {
+        self.tree.request(dirs)
+    }
+
+    fn next(&mut self) -> Result<Listed, SessionError> {
+        self.tree.next()
+    }
+}
+
+impl SourceHashes for RemoteSource<'_> {
+    fn ask(&mut self, batch: &HashBatch) -> Result<(), SessionError> {
+        self.hashes().ask(batch)
+    }
+
+    fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
+        self.hashes().next(batch)
+    }
+}
+
+impl SourceEnd for RemoteSource<'_> {
+    /// The source scans by itself since it said Hello.
+    fn scan(
+        &mut self,
+        run: &Run<'_>,
+        scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
+    ) -> Result<(TreeHead, Tree), SessionError> {
+        let sink = scan_sink()?;
+        if let Some(totals) = self.device {
+            return Ok((TreeHead { totals, ..TreeHead::default() }, sink));
+        }
+        let head = self.tree.inner().head()?;
+        let done = &head.source;
+        run.failures.merge(done.failed, done.failures.clone(), done.failed_paths);
+        (self.usage, self.scan_failed) = (done.usage, done.failed);
+        Ok((head, sink))
+    }
+
+    fn room(&self, root: &Root) -> Option<Room> {
+        Room::of(root, None)
+    }
+
+    fn similar<'p>(
+        &mut self,
+        root: &Root,
+        sink: &Tree,
+        new: &mut dyn FnMut() -> Result<Vec<NewFile<'p>>, SessionError>,
+        monitor: &Monitor,
+    ) -> Result<SimilarFiles, SessionError> {
+        similar::look(root, sink, new()?, &self.peer.control, monitor)
+    }
+
+    fn transfer(
+        &mut self,
+        writing: Writing<'_>,
+        work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        if fetch::run(writing, self.peer, work)? {
+            let done = expect_done(&self.peer.control)?;
+            self.usage = done.usage;
+            writing.failures.merge(done.failed.saturating_sub(self.scan_failed), Vec::new(), 0);
+        }
+        Ok(())
+    }
+
+    /// Also shows the actions at this end, if it asked for the dry run.
+    fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
+        if run.params.demands.dry_run {
+            actions.iter().for_each(|action| run.monitor.planned(action));
+        }
+        self.peer.control.send(&Message::Planned(actions))
+    }
+
+    fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {
+        report.work.bytes_on_wire = (self.bytes_on_wire)();
+        report.usage = watch.sink_usage(self.usage);
+    }
+
+    fn send_report(&self, report: &Report) -> Result<(), TransportError> {
+        self.peer.control.send(&Message::Report(Box::new(report.clone())))
+    }
+}

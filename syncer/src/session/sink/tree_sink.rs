@@ -1,0 +1,323 @@
+//! A tree that is written to.
+
+use contract::{DeleteTiming, Report, RunParams, Side};
+
+use crate::{
+    apply::{Destination, Settings},
+    plan::Step,
+    root::Root,
+    session::{
+        plan::{
+            compare::compare,
+            contents::{SourceHashes, checker},
+            guard,
+            planned::{Compared, Planned, PlannedDir, to_transfer},
+            policy::{count_owners, may_move, of_same_root, owners_filter, policy},
+            source_tree::SourceTree,
+            subject::{Subject, scan_tree},
+        },
+        reading::source_file::Origin,
+        session_error::SessionError,
+        sink::{
+            context::Context,
+            ends::{Changes, Run, SinkEnd, SourceEnd},
+            executor::Executor,
+            open::open_destination,
+            read_back::Verifier,
+            shards::ShardRun,
+        },
+    },
+    transport::{Control, TransportError},
+    tree::{Tree, dir::Totals},
+    wire::TreeHead,
+};
+
+/// The destination of a run.
+pub(crate) struct TreeSink<'a> {
+    destination: Destination,
+    subject: &'a Subject,
+    /// The link to the source, which may be lost while other shards are waited for.
+    control: Option<&'a Control>,
+}
+
+impl<'a> TreeSink<'a> {
+    /// Opens the destination, and notes what its user should know.
+    pub(crate) fn open(
+        subject: &'a Subject,
+        settings: Settings,
+        control: Option<&'a Control>,
+        run: &Run<'_>,
+    ) -> Result<Self, SessionError> {
+        let (destination, notes) = open_destination(&subject.place, run.params, settings)?;
+        run.note(notes);
+        Ok(Self { destination, subject, control })
+    }
+}
+
+/// Compares the listings of a source with a tree that is at the sink, and counts as failures the links that cannot be made.
+pub(crate) fn compare_trees(
+    source: &mut impl SourceTree,
+    head: &TreeHead,
+    sink: &Tree,
+    settings: Settings,
+    run: &Run<'_>,
+) -> Result<Compared, SessionError> {
+    let params = run.params;
+    let policy = policy(params, settings);
+    let compared =
+        compare(source, head, sink, policy, may_move(params), &owners_filter(params)?, run.monitor)?;
+    let why = "it is a hard link of a file that is excluded at the destination";
+    compared.unlinked.iter().for_each(|path| run.failures.add(path, "link", &why));
+    Ok(compared)
+}
+
+/// Compares contents where `root` is there, and then settles hard links. Returns how many files changed at the source meanwhile.
+pub(crate) fn compare_tree_contents(
+    compared: &mut Compared,
+    (sink, root): (&Tree, Option<&Root>),
+    source: &mut dyn SourceHashes,
+    settings: Settings,
+    run: &Run<'_>,
+) -> Result<u64, SessionError> {
+    let changed = match root {
+        Some(root) => {
+            let checker = checker(Origin::Tree(root), &run.failures, run.monitor);
+            checker.check(&mut compared.dirs, source, Some(Step::Update))?
+        }
+        None => 0,
+    };
+    compared.settle(sink, policy(run.params, settings), run.monitor)?;
+    Ok(changed)
+}
+
+impl SinkEnd for TreeSink<'_> {
+    type Changes<'c>
+        = TreeChanges<'c>
+    where
+        Self: 'c;
+
+    fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError> {
+        let (root, doubt) = (self.destination.root(), self.destination.doubtful_since());
+        let sink = scan_tree(self.subject, root, run.params, Side::Sink, doubt, &run.failures, run.monitor)?;
+        if sink.has_attrs() {
+            self.destination.found_attrs();
+        }
+        Ok(sink)
+    }
+
+    fn adapt(&self, head: TreeHead, sink: &Tree) -> TreeHead {
+        if self.subject.is_file() { of_same_root(head, sink) } else { head }
+    }
+
+    fn compare(
+        &self,
+        source: &mut impl SourceTree,
+        head: &TreeHead,
+        sink: &Tree,
+        run: &Run<'_>,
+    ) -> Result<Compared, SessionError> {
+        compare_trees(source, head, sink, self.destination.settings(), run)
+    }
+
+    fn compare_contents(
+        &self,
+        compared: &mut Compared,
+        sink: &Tree,
+        source: &mut dyn SourceHashes,
+        run: &Run<'_>,
+    ) -> Result<u64, SessionError> {
+        compare_tree_contents(compared, (sink, self.root()), source, self.destination.settings(), run)
+    }
+
+    fn root(&self) -> Option<&Root> {
+        Some(self.destination.root())
+    }
+
+    fn guard(
+        &self,
+        plan: &Planned,
+        source: &mut impl SourceEnd,
+        run: &Run<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let room = source.room(self.destination.root());
+        let Planned { head, compared, sink, .. } = plan;
+        guard::check(run.params, head, sink, compared, room.as_ref(), run.failures.count(), run.monitor)
+    }
+
+    /// Of several processes, the first deletes what goes first.
+    fn begin<'c>(
+        &'c self,
+        plan: &'c Planned,
+        run: &'c Run<'_>,
+    ) -> Result<Option<TreeChanges<'c>>, SessionError> {
+        let Planned { head, compared, sink, .. } = plan;
+        let (destination, params) = (&self.destination, run.params);
+        let context =
+            Context { destination, failures: &run.failures, counters: &run.counters, monitor: run.monitor };
+        let leads = destination.own().leads();
+        if leads {
+            count_owners(destination.settings(), head, sink, context.counters);
+        }
+        let mut executor = Executor::new(context, sink, compared, params);
+        let keeps_root = self.subject.is_file();
+        if keeps_root {
+            executor.leave_root();
+        } else if leads {
+            executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
+        }
+        for root in compared.dirs.iter().filter(|dir| dir.path.is_root()) {
+            destination.check_names(root.listing.iter().map(|entry| entry.name))?;
+        }
+        let shards = ShardRun::new(destination, run.monitor, self.control);
+        let failed = run.failures.count();
+        let failed = shards.as_ref().map_or(Ok(failed), |shards| shards.assemble(context.failures))?;
+        if leads {
+            destination.drop_leftovers(compared.dirs.iter().flat_map(PlannedDir::large_files));
+        }
+        if !compared.dirs.is_empty() {
+            destination.begin()?;
+        }
+        executor.keep_aside(&compared.dirs)?;
+        if leads && params.delete_timing == DeleteTiming::Before {
+            executor.delete_first(&compared.dirs, failed)?;
+        }
+        let failed = 0;
+        Ok(Some(TreeChanges { context, params, plan, run, shards, executor, leads, keeps_root, failed }))
+    }
+
+    fn give_up(&self, run: &Run<'_>) {
+        if let Err(error) = self.destination.commit_unfinished(run.monitor) {
+            tracing::debug!(%error, "what was done may not be on the disk; the next run looks at it again");
+        }
+    }
+
+    fn verify(
+        &self,
+        source: &mut impl SourceEnd,
+        plan: &Planned,
+        run: &Run<'_>,
+    ) -> Result<Vec<String>, SessionError> {
+        let verifier = Verifier {
+            params: run.params,
+            settings: self.destination.settings(),
+            root: self.destination.root(),
+            subject: self.subject,
+            failures: &run.failures,
+            monitor: run.monitor,
+        };
+        verifier.verify(source, &plan.head)
+    }
+
+    /// Of several processes that share a run, which have all seen the source, only the first counts it.
+    fn totals(&self, head: &TreeHead) -> Totals {
+        match self.destination.own().leads() {
+            true => head.totals,
+            false => Totals::default(),
+        }
+    }
+
+    fn complete(&self, report: &mut Report) {
+        report.volume = Some(self.destination.own().volume());
+    }
+
+    fn close(self) {
+        self.destination.close();
+    }
+}
+
+/// A tree that is being changed.
+pub(crate) struct TreeChanges<'a> {
+    context: Context<'a>,
+    params: &'a RunParams,
+    plan: &'a Planned,
+    run: &'a Run<'a>,
+    /// The other processes that share the run.
+    shards: Option<ShardRun<'a>>,
+    executor: Executor<'a>,
+    /// Whether this process makes the directories for all that share the run.
+    leads: bool,
+    /// The root's own metadata is none of the run's business.
+    keeps_root: bool,
+    /// How many entries had failed in all processes when deletes began.
+    failed: u64,
+}
+
+impl TreeChanges<'_> {
+    /// Makes the directories before the other processes begin, or waits for the process that does.
+    fn share_out(&mut self) -> Result<(), SessionError> {
+        let Some(shards) = &self.shards else { return Ok(()) };
+        let dirs = &self.plan.compared.dirs;
+        let (share, note) = match self.leads {
+            true => {
+                self.executor.make_dirs(dirs)?;
+                (shards.deal(dirs)?, None)
+            }
+            false => shards.receive(dirs)?,
+        };
+        self.run.note(note);
+        self.executor.take_share(share);
+        Ok(())
+    }
+}
+
+impl Changes for TreeChanges<'_> {
+    fn transfer(&mut self, source: &mut impl SourceEnd) -> Result<(), SessionError> {
+        self.share_out()?;
+        let (context, executor, plan) = (self.context, &mut self.executor, self.plan);
+        let dirs = &plan.compared.dirs;
+        let (files, bytes) = executor.mine(dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        context.monitor.set_totals(files, bytes);
+        let destination = context.destination;
+        let moved = destination.sync_during(context.monitor, || {
+            let new = &mut || executor.unlike_any(dirs);
+            let similar = source.similar(destination.root(), &plan.sink, new, context.monitor)?;
+            executor.make_from(similar);
+            source.transfer(context.into(), &mut |fetch| executor.transfer(dirs, fetch))
+        });
+        destination.still_held()?;
+        moved
+    }
+
+    /// Of several processes, the first sets the metadata of directories when the others are done.
+    fn apply(&mut self) -> Result<(), SessionError> {
+        let (executor, dirs, leads) = (&mut self.executor, &self.plan.compared.dirs, self.leads);
+        let shards = self.shards.as_ref();
+        if let Some(shards) = shards {
+            shards.await_content()?;
+        }
+        executor.make_links(dirs)?;
+        let failed = self.context.failures.count();
+        self.failed = shards.map_or(Ok(failed), |shards| shards.await_links(failed))?;
+        executor.put_folders(self.failed)?;
+        if let Some(shards) = shards {
+            shards.await_folders()?;
+        }
+        self.context.destination.end_asides();
+        executor.replace_and_delete(dirs, self.failed)?;
+        if let Some(shards) = shards.filter(|_| leads) {
+            shards.await_others()?;
+        }
+        if leads {
+            executor.link_to_replaced(dirs)?;
+        }
+        self.run.note(executor.finish()?);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), SessionError> {
+        let Context { destination, failures, monitor, .. } = self.context;
+        // A run of one file has not looked at the others that may be in doubt.
+        let is_whole = self.failed + failures.count() == 0 && !self.keeps_root;
+        destination.commit(is_whole, monitor).map_err(|error| match monitor.cancelled() {
+            true => TransportError::Canceled.into(),
+            false => SessionError::Commit(error),
+        })?;
+        if let Some(shards) = &self.shards {
+            shards.is_done()?;
+            if self.params.verify {
+                shards.await_first()?;
+            }
+        }
+        Ok(())
+    }
+}
