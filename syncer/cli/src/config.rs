@@ -44,6 +44,11 @@ pub(super) enum ConfigError {
         path = .path.display(), folder = .folder.display()
     )]
     ReportFolder { path: PathBuf, folder: PathBuf },
+    #[error(
+        "{} names another machine, and `volferry sync` works on this one\nhint: run `volferry receive` on the machine that \
+         gets the copy, and `volferry send` on the one that has the files", .0.display()
+    )]
+    OtherMachine(PathBuf),
     #[error("--report {path}: it is a folder: name a file", path = .0.display())]
     ReportIsFolder(PathBuf),
 }
@@ -120,6 +125,19 @@ impl Surroundings {
     }
 }
 
+/// Checks that a path is not written as rsync and scp write those of other machines.
+fn check_local(path: &Path) -> Result<(), ConfigError> {
+    let text = path.to_string_lossy();
+    let is_remote = match text.split_once(':') {
+        Some((host, rest)) => !host.contains('/') && (rest.starts_with('/') || host.contains('@')),
+        None => false,
+    };
+    match is_remote && !path.exists() {
+        true => Err(ConfigError::OtherMachine(path.into())),
+        false => Ok(()),
+    }
+}
+
 impl Config {
     /// Resolves `flags`. Looks at the file system only to see that a report can be written where it is
     /// wanted, which would else be found out at the end of a run.
@@ -142,6 +160,8 @@ impl Config {
                 Run::resolve(job, receive.output, surroundings)?
             }
             Command::Sync(sync) => {
+                check_local(&sync.source)?;
+                check_local(&sync.destination)?;
                 let source = place(sync.source, sync.source_path);
                 let destination = place(sync.destination, sync.destination_path);
                 let params = check_params(sync.params.into())?;

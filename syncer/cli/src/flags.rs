@@ -28,7 +28,7 @@ Exit codes:
   1  failed or stopped; every file is wholly old or wholly new, and the next run goes on from the files that
      are there and, over the network, from the parts of large ones that had arrived; a block device may be
      partly old and partly new, until the next run
-  2  the command line is wrong, or one end is a folder and the other a block device or an image
+  2  the command line is wrong, or names an identity file that is not there; or one end is a folder and the other a block device or an image
   3  done, but some files failed, or differ by --verify; the first of them are named
   4  a guard refused the run, and nothing was changed: see --delete-limit, --expect-volume and --force
   5  the peer or the network was lost; the next run goes on as after 1

@@ -33,6 +33,18 @@ enum LinkError {
 }
 
 impl LinkError {
+    /// A file that is not there was mistyped on the command line; any other refusal is about who the ends are.
+    fn exit(&self) -> ExitCode {
+        match self {
+            Self::Identity(IdentityError::File { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                ExitCode::Usage
+            }
+            _ => ExitCode::Identity,
+        }
+    }
+
     fn reason(&self) -> &'static str {
         match self {
             Self::Identity(_) => "IdentityUnusable",
@@ -140,7 +152,7 @@ fn refused(run: &str, error: &LinkError) -> Outcome {
         completion_time: now,
         ..Report::default()
     };
-    Outcome { report, exit: ExitCode::Identity }
+    Outcome { report, exit: error.exit() }
 }
 
 /// Tells of runs that are over: as an event, in the report's file, and to people.

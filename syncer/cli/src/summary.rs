@@ -37,7 +37,28 @@ pub(super) fn trouble(report: &Report) -> String {
     if report.result == RunResult::PartiallyFailed && !report.message.is_empty() {
         add(&mut text, "error", &report.message);
     }
+    if let Some(hint) = report.reason.as_deref().and_then(hint) {
+        add(&mut text, "hint", hint);
+    }
     text
+}
+
+/// Names the option that helps after a run that failed for this reason.
+fn hint(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "DeleteLimitExceeded" => {
+            "raise --delete-limit at the end that sets it; --force overrides the limit of the source's end"
+        }
+        "SourceEmpty" | "WrongDirection" => {
+            "see what is mounted at SRC and DST; --force overrides this guard"
+        }
+        "OtherDestination" => "give --expect-volume the id of this destination, or leave it out",
+        "OtherJobsDestination" => "leave the folder out with --exclude; --force overrides this guard",
+        "NotEnoughSpace" => "--delete=before makes room first; --force tries all the same",
+        "IdentityUnusable" => "`volferry keygen --out DIR` makes the files of both ends",
+        "DestinationBusy" | "SourceBusy" => "wait until the other run is over, and run again",
+        _ => return None,
+    })
 }
 
 fn outcome(report: &Report) -> String {

@@ -159,12 +159,15 @@ fn an_identity_that_cannot_be_used_is_refused_with_the_cause() {
     fs::write(&garbled, "not a key").unwrap();
     fs::set_permissions(&garbled, fs::Permissions::from_mode(0o600)).unwrap();
     let missing = keys.path().join("missing");
-    for (path, cause) in
-        [(&exposed, "chmod 600"), (&garbled, "not an identity file"), (&missing, "No such file or directory")]
-    {
+    for (path, cause, code) in [
+        (&exposed, "chmod 600", ExitCode::Identity),
+        (&garbled, "not an identity file", ExitCode::Identity),
+        (&missing, "No such file or directory", ExitCode::Usage),
+    ] {
         let run = volferry(["send", "a", "--connect", "127.0.0.1:1", "--identity", text(path)]);
-        assert_eq!(exit(&run), ExitCode::Identity, "{}", stderr(&run));
+        assert_eq!(exit(&run), code, "{}", stderr(&run));
         assert!(stderr(&run).contains(cause), "{}", stderr(&run));
+        assert!(stderr(&run).contains("\nhint: `volferry keygen --out DIR`"), "{}", stderr(&run));
         assert_eq!(stdout(&run), "");
     }
 }
@@ -226,4 +229,16 @@ fn lines(text: &str) -> Vec<serde_json::Value> {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+#[test]
+fn a_folder_of_another_machine_is_told_from_one_of_this() {
+    for [source, destination] in
+        [["web:/srv", "copy"], ["a", "user@web:copy"], ["rsync://web/module", "copy"], ["a", "ssh://web/srv"]]
+    {
+        let run = volferry(["sync", source, destination]);
+        assert_eq!(exit(&run), ExitCode::Usage, "{}", stderr(&run));
+        assert!(stderr(&run).contains("\nhint: "), "{}", stderr(&run));
+        assert!(stderr(&run).contains("volferry send") && stderr(&run).contains("volferry receive"));
+    }
 }

@@ -441,24 +441,25 @@ impl fmt::Display for Shard {
     }
 }
 
-/// Reads a number of bytes with an optional suffix of the Kubernetes quantities: `k M G T` are powers of 1000,
-/// `Ki Mi Gi Ti` powers of 1024. Fractions are not accepted.
+/// Reads a number of bytes with an optional suffix: `k K kB KB`, `M MB`, `G GB` and `T TB` are powers of 1000, `Ki KiB`
+/// and so on powers of 1024. Fractions are not accepted.
 pub fn parse_bytes(s: &str) -> Result<u64, ParseParamError> {
-    const UNITS: [(&str, u64); 9] = [
-        ("Ki", 1 << 10),
-        ("Mi", 1 << 20),
-        ("Gi", 1 << 30),
-        ("Ti", 1 << 40),
-        ("k", 1_000),
-        ("M", 1_000_000),
-        ("G", 1_000_000_000),
-        ("T", 1_000_000_000_000),
-        ("", 1),
-    ];
-    UNITS
-        .iter()
-        .find_map(|(suffix, unit)| s.strip_suffix(suffix)?.parse::<u64>().ok()?.checked_mul(*unit))
-        .ok_or_else(|| bad(s, "a number of bytes such as 1048576, 100Mi or 2G"))
+    let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let suffix = &s[digits.len()..];
+    let unit = match suffix.strip_suffix('B').filter(|unit| !unit.is_empty()).unwrap_or(suffix) {
+        "" => Some(1),
+        "k" | "K" => Some(1_000),
+        "M" => Some(1_000_000),
+        "G" => Some(1_000_000_000),
+        "T" => Some(1_000_000_000_000),
+        "Ki" => Some(1 << 10),
+        "Mi" => Some(1 << 20),
+        "Gi" => Some(1 << 30),
+        "Ti" => Some(1 << 40),
+        _ => None,
+    };
+    let bytes = unit.and_then(|unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit));
+    bytes.ok_or_else(|| bad(s, "a number of bytes such as 1048576, 100Mi or 2G"))
 }
 
 #[cfg(test)]
@@ -470,8 +471,13 @@ mod tests {
         assert_eq!(parse_bytes("100Mi"), Ok(100 << 20));
         assert_eq!(parse_bytes("2G"), Ok(2_000_000_000));
         assert_eq!(parse_bytes("17"), Ok(17));
-        assert!(parse_bytes("99999999Ti").is_err());
-        assert!(parse_bytes("").is_err());
+        for thousand in ["1k", "1K", "1kB", "1KB", "1000"] {
+            assert_eq!(parse_bytes(thousand), Ok(1000), "{thousand}");
+        }
+        assert_eq!((parse_bytes("1Ki"), parse_bytes("3MiB")), (Ok(1024), Ok(3 << 20)));
+        for bad in ["99999999Ti", "", "k", "1B", "1KBB", "1kk", "1 k", "-1k", "1.5k", "1ki"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub enum TransportError {
     /// The connection could not be made, or broke.
     #[error("the connection to the peer was lost: {0}")]
     Lost(String),
+    /// Nobody answered at this address (`host:port`) for as long as it was dialled.
+    #[error("no answer from {0}: does the other end listen there, and is UDP open on the way?")]
+    NoAnswer(String),
     /// The peer sent data that the protocol does not allow.
     #[error("the peer broke the protocol: {0}")]
     Protocol(Arc<WireError>),

@@ -47,8 +47,14 @@ pub fn dial(
             Ok((port, connection, config)) => {
                 return Ok(Link::start(port, connection, began, end, Role::Dialled(config), monitor));
             }
-            Err(error @ TransportError::Lost(_)) if Instant::now() >= deadline => return Err(error),
-            Err(TransportError::Lost(error)) => tracing::info!(address, error, "no answer, dialling again"),
+            Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_)))
+                if Instant::now() >= deadline =>
+            {
+                return Err(error);
+            }
+            Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_))) => {
+                tracing::info!(address, %error, "dialling again");
+            }
             Err(error) => return Err(error),
         }
         patience = (patience * 2).min(LONGEST_ATTEMPT);
@@ -76,7 +82,7 @@ fn attempt(
         let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
         tokio::select! {
             connected = shake_in_time(connecting, &port, patience) => {
-                connected.unwrap_or_else(|| Err(TransportError::Lost(format!("{address} does not answer"))))
+                connected.unwrap_or_else(|| Err(TransportError::NoAnswer(address.into())))
             }
             () = monitor.until_cancelled() => Err(TransportError::Canceled),
         }
