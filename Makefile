@@ -130,6 +130,12 @@ image: ## The container image, from static programs
 	engine_up
 	PROFILE=$(PROFILE) config/image/build "$(IMAGE)"
 
+.PHONY: dist
+dist: ## A static program with manual pages, completions, units, bill of materials and checksums, in dist/
+	@.ci/tools build dist
+	$(PROGRAMS)
+	PATH=$(CACHE)/tools/bin:$$PATH config/dist "$(PROGRAMS_DIR)/volferry" dist
+
 .PHONY: cluster
 cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
 	@e2e/cluster/up

@@ -11,7 +11,9 @@ use std::{
 use contract::{DeleteLimit, Demands, RunParams, Side};
 use thiserror::Error;
 
-use super::flags::{Command, Flags, LinkFlags, LogFormat, OutputFlags, ProgressFlag, ReportFlags};
+use super::flags::{
+    Command, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ProgressFlag, ReportFlags,
+};
 use super::snapshot::flags::SnapshotCommand;
 use syncer::{path::RelPath, root::Place, session::Endpoint};
 
@@ -58,6 +60,7 @@ pub(super) enum ConfigError {
 pub(super) enum Config {
     Keygen { out: PathBuf },
     Report(ReportFlags),
+    Generate(GenerateFlags),
     Run(Box<Run>),
     Snapshot(Box<SnapshotCommand>),
 }
@@ -145,6 +148,7 @@ impl Config {
         Ok(match flags.command {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
             Command::Report(report) => Self::Report(report),
+            Command::Generate(generate) => Self::Generate(generate),
             Command::Snapshot(command) => Self::Snapshot(command),
             Command::Send(send) => {
                 let source = place(send.source, send.source_path);
@@ -266,7 +270,9 @@ mod tests {
         let flags = Flags::try_parse_from(["volferry"].iter().chain(args)).unwrap();
         match Config::resolve(flags, surroundings)? {
             Config::Run(run) => Ok(*run),
-            Config::Keygen { .. } | Config::Report(_) | Config::Snapshot(_) => panic!("not a run: {args:?}"),
+            Config::Keygen { .. } | Config::Report(_) | Config::Generate(_) | Config::Snapshot(_) => {
+                panic!("not a run: {args:?}")
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use contract::{
     Compare, Compression, DeleteLimit, DeleteTiming, Demands, Ownership, Preserve, RunParams, Shard,
     VolumeId, WriteMode,
@@ -122,6 +123,13 @@ pub(super) enum Command {
     #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
     Sync(Box<SyncFlags>),
 
+    /// Print the completions of a shell, or write the manual pages
+    ///
+    /// Where to put completions: /usr/share/bash-completion/completions/volferry for bash,
+    /// /usr/local/share/zsh/site-functions/_volferry for zsh, ~/.config/fish/completions/volferry.fish for fish.
+    #[command(arg_required_else_help = true)]
+    Generate(GenerateFlags),
+
     /// Take, browse, restore, keep and check snapshots of a mounted volume
     ///
     /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
@@ -136,12 +144,25 @@ impl Command {
         match self {
             Self::Keygen(_) => "keygen",
             Self::Report(_) => "report",
+            Self::Generate(_) => "generate",
             Self::Receive(_) => "receive",
             Self::Send(_) => "send",
             Self::Sync(_) => "sync",
             Self::Snapshot(_) => "snapshot",
         }
     }
+}
+
+/// What `volferry generate` makes from the flags of this program.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct GenerateFlags {
+    /// Print the completions of this shell
+    #[arg(long, value_name = "SHELL", value_enum)]
+    pub(super) completions: Option<Shell>,
+    /// Write volferry.1 and a page for each subcommand into this folder, which is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(super) man: Option<PathBuf>,
 }
 
 /// The forms that `volferry report` has; without one, it prints a table.

@@ -4,6 +4,7 @@
 mod bar;
 mod config;
 mod flags;
+mod generate;
 mod human;
 mod keygen;
 mod live;
@@ -47,6 +48,7 @@ fn perform() -> ExitCode {
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
         Ok(Config::Report(flags)) => trend::run(&flags),
+        Ok(Config::Generate(flags)) => generate::run(&flags),
         Ok(Config::Snapshot(command)) => {
             raise_file_limit();
             snapshot::run(*command)

@@ -1,0 +1,36 @@
+//! `volferry generate`: completions and manual pages, from the flags themselves.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use clap::CommandFactory as _;
+use contract::ExitCode;
+
+use crate::{
+    flags::{Flags, GenerateFlags},
+    human::chain,
+};
+
+/// Makes what is asked for. An error is printed, and names the folder.
+pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
+    if let Some(shell) = flags.completions {
+        clap_complete::generate(shell, &mut Flags::command(), "volferry", &mut io::stdout());
+    }
+    let Some(folder) = &flags.man else { return ExitCode::Done };
+    match write_pages(folder) {
+        Ok(()) => ExitCode::Done,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {}: {}", folder.display(), chain(&error));
+            ExitCode::Failed
+        }
+    }
+}
+
+/// Writes a page for the program and one for each subcommand, such as `volferry-snapshot-create.1`.
+fn write_pages(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Flags::command().disable_help_subcommand(true), folder)
+}
