@@ -304,6 +304,6 @@ pub struct Restore<'a> {
     pub snapshot: &'a Snapshot,
     /// The tree that is brought back; it is made if it is not there.
     pub to: Place,
-    /// What of the tree; the root for all of it. The run's parameters have to exclude [`all_but`] this path.
+    /// The path to restore; the root for all of it. The run's parameters must exclude all else (`session::all_but`).
     pub path: RelPath,
 }
