@@ -167,7 +167,7 @@ fn collections(criterion: &mut Criterion) {
                 let mut writer = Writer::open(destination.own(), destination.root(), path).unwrap();
                 let plan = collect::plan(&writer.store, &writer.roots, &oldest(&writer.roots, gone)).unwrap();
                 collect::collect(&mut writer, &plan, "bench").unwrap();
-                collect::empty_trash(&writer, None).unwrap();
+                writer.empty_trash(None).unwrap();
             };
             bencher.iter_batched_ref(|| many(count), collected, BatchSize::PerIteration);
         });

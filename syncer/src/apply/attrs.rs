@@ -10,10 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{
-    meta::{CAP_SYS_ADMIN_BIT, has_capability},
-    own::OwnDir,
-};
+use super::capability::{CAP_SYS_ADMIN_BIT, has_capability};
 use crate::{
     attrs::{ACCESS_ACL, Attrs, Classes, DEFAULT_ACL},
     xattr::{list_held, named},
@@ -38,14 +35,13 @@ pub fn visible_attrs() -> Classes {
     }
 }
 
-/// Tries which of these kinds can be set on the destination: it depends on the process and on the file system.
-pub(super) fn probe(own: &OwnDir, wanted: Classes) -> Classes {
+/// Tries which of these kinds can be set on the destination, on a file of this `name` in `staging`: it depends on the process and on the file system.
+pub(super) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> Classes {
     if wanted.is_empty() {
         return wanted;
     }
-    let name = own.fresh_name();
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(own.staging(), &name, flags, Mode::RUSR | Mode::WUSR) else {
+    let Ok(file) = rustix::fs::openat(staging, name, flags, Mode::RUSR | Mode::WUSR) else {
         return wanted;
     };
     let refused = |class| {
@@ -60,7 +56,7 @@ pub(super) fn probe(own: &OwnDir, wanted: Classes) -> Classes {
     };
     let asked = Classes::EACH.into_iter().filter(|class| wanted.contains(*class));
     let settable = asked.fold(wanted, |left, class| if refused(class) { left.without(class) } else { left });
-    let _ = rustix::fs::unlinkat(own.staging(), &name, AtFlags::empty());
+    let _ = rustix::fs::unlinkat(staging, name, AtFlags::empty());
     settable
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::{copy, own::OwnDir, staged::OWNERS};
+use super::{copy, own::OwnDir, staging_names::OWNERS};
 use crate::{entry::Time, stat::changed};
 
 /// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.

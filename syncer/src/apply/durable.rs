@@ -3,17 +3,14 @@
 use std::{
     io,
     os::fd::AsFd as _,
-    sync::{
-        OnceLock,
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::Duration,
 };
 
 use rustix::io::Errno;
 
-use super::{ApplyError, Destination};
+use super::{Destination, error::ApplyError};
 use crate::{entry::Time, monitor::Monitor};
 
 /// How long a run goes on before what it wrote is first sent to the disk. Each pause is twice the one before, up to that in which kernels and
@@ -26,19 +23,6 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a run that waits for the disk looks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// The first error of making something durable. A kernel tells each of them once.
-#[derive(Debug, Default)]
-pub(super) struct FirstError(OnceLock<Errno>);
-
-impl FirstError {
-    fn keep(&self, result: Result<(), Errno>) -> Result<(), Errno> {
-        if let Err(error) = result {
-            let _ = self.0.set(error);
-        }
-        self.0.get().map_or(Ok(()), |error| Err(*error))
-    }
-}
 
 impl Destination {
     /// The time from which on what is at the destination may not have the content that its length and time stand for: a run changed it, and did not get to the
@@ -141,7 +125,7 @@ fn until_stopped(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::first_error::FirstError, *};
 
     /// The call ends when the test lets it, so what is seen does not depend on how fast the machine is.
     #[test]

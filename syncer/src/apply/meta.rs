@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Settings, attrs, redo::Redo};
+use super::{attrs, redo::Redo, settings::Settings};
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
@@ -20,27 +20,8 @@ use crate::{
     stat::{changed, modified},
 };
 
-/// `CAP_CHOWN` in the capability masks of `/proc/self/status` (`linux/capability.h`).
-const CAP_CHOWN_BIT: u32 = 0;
-
-/// `CAP_SYS_ADMIN` there.
-pub(super) const CAP_SYS_ADMIN_BIT: u32 = 21;
-
 /// The mode that a new file gets where permissions are not kept.
 const DEFAULT_FILE_MODE: u16 = 0o644;
-
-/// Whether this process may give files to other users.
-pub fn may_change_owners() -> bool {
-    has_capability(CAP_CHOWN_BIT)
-}
-
-/// Whether this process has the capability of this number.
-pub(super) fn has_capability(bit: u32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.map_or_else(|| rustix::process::geteuid().is_root(), |mask| mask >> bit & 1 == 1)
-}
 
 /// Sets the metadata of an open file that nobody sees yet. `inherits` is whether it may have attributes of its directory's.
 pub(super) fn set_open_file(

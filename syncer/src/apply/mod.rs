@@ -4,22 +4,30 @@
 //! content becomes visible in one link or rename, after it was checked.
 
 mod attrs;
+mod capability;
 mod clone;
 mod copy;
 mod device;
+mod device_part;
 mod dirty;
 mod durable;
 mod epoch;
+mod error;
+mod first_error;
 mod hidden;
+mod in_place;
 mod meta;
 mod node;
 mod over;
 mod own;
+mod own_contents;
 mod private;
 mod ranges;
 mod redo;
 mod remove;
+mod settings;
 mod staged;
+mod staging_names;
 mod team;
 mod volume;
 
@@ -34,164 +42,38 @@ use std::{
     },
 };
 
-use contract::{Ownership, Preserve, Shard, VolumeId};
+use contract::{Shard, VolumeId};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, RenameFlags},
     io::Errno,
-    process::{getegid, geteuid},
 };
-use thiserror::Error;
 
 use crate::{
     attrs::{Attrs, Classes},
-    entry::{Entry, Kind, Meta, Owner, SET_IDS, Time, kept_mode},
+    entry::{Entry, Meta, Owner, Time},
     monitor::Monitor,
     path::{OWN_DIR, RelPath, display},
     root::{Place, Root, RootError, open_child},
 };
 
 pub use attrs::visible_attrs;
+pub use capability::may_change_owners;
 pub use clone::ClonedAt;
 pub use copy::read_exact_at;
 pub use device::Device;
+pub use error::ApplyError;
 pub use hidden::HiddenDir;
-pub use meta::may_change_owners;
 pub use own::OwnDir;
 pub use redo::{Redo, RedoError};
+pub use settings::Settings;
 pub use staged::{Staged, let_go};
 pub use team::{Seat, Sight, Stage, Team};
 
-use durable::FirstError;
+use first_error::FirstError;
 use hidden::HiddenCount;
 use meta::Since;
 use over::Over;
-
-/// Why a destination cannot be written to at all.
-#[derive(Debug, Error)]
-pub enum ApplyError {
-    /// The root cannot be opened.
-    #[error("cannot open the destination")]
-    Open(#[from] RootError),
-    /// The folder that Volferry keeps on a volume cannot be made or used.
-    #[error("cannot use {path}/.volferry, where the run's files are staged")]
-    Own {
-        /// The destination.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The journal has an entry that cannot be finished.
-    #[error(
-        "the update of {file}, which was being written in place, could not be finished: the file may be partly old and partly new. If \
-         nothing else helps, remove that file and {}, and run again: the file is then made anew", entry.display()
-    )]
-    Journal {
-        /// The file, if that is known.
-        file: String,
-        /// The entry.
-        entry: PathBuf,
-        /// Why.
-        source: RedoError,
-    },
-    /// Another run holds the destination.
-    #[error("another run is writing to {path}: wait for it, or stop it")]
-    Busy {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// Another run holds the destination now, and this one stopped.
-    #[error(
-        "another run has taken {path} over, so this one stopped and changes nothing more: see that only one run at a time writes to \
-         it; it was taken for dead, or the volume's file system does not keep locks between nodes"
-    )]
-    TakenOver {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// An entry of the source has a name that is Volferry's own at the destination.
-    #[error(
-        "the source has an entry {name}, which is Volferry's own folder at {path}, where names that differ in case are the same: rename it, \
-         or leave it out with --exclude"
-    )]
-    OwnName {
-        /// The destination.
-        path: PathBuf,
-        /// The entry's name.
-        name: String,
-    },
-    /// Owners shall be kept, and the process may not set them.
-    #[error(
-        "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"
-    )]
-    Owners,
-}
-
-/// Which attributes are set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Owner and group.
-    pub owners: bool,
-    /// Who owns what this process makes.
-    pub user: Owner,
-    /// Count the entries whose owner would be kept if this process might.
-    pub count_owners: bool,
-    /// Permission bits.
-    pub permissions: bool,
-    /// Modification times.
-    pub times: bool,
-    /// Holes in files.
-    pub holes: bool,
-    /// Large files are written in place.
-    pub in_place: bool,
-    /// Extended attributes of these kinds.
-    pub attrs: Classes,
-    /// Count the entries that have attributes of these kinds, which would be kept if this process could set them.
-    pub count_attrs: Classes,
-}
-
-impl Settings {
-    /// What `preserve` asks for, as far as this process may.
-    ///
-    /// # Errors
-    /// [`ApplyError::Owners`] where owners must be kept and cannot.
-    pub fn resolve(preserve: &Preserve) -> Result<Self, ApplyError> {
-        let owners = match preserve.ownership {
-            Ownership::Never => false,
-            Ownership::Auto => may_change_owners(),
-            Ownership::Always if may_change_owners() => true,
-            Ownership::Always => return Err(ApplyError::Owners),
-        };
-        let count_owners = preserve.ownership == Ownership::Auto && !owners;
-        Ok(Self {
-            owners,
-            user: Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() },
-            count_owners,
-            permissions: preserve.permissions,
-            times: preserve.times,
-            holes: preserve.sparse,
-            in_place: false,
-            attrs: Classes::wanted(preserve),
-            count_attrs: Classes::NONE,
-        })
-    }
-}
-
-impl Settings {
-    /// The mode that an entry gets where permissions are kept: files of owners who are not lose their set-id bits, which would let others act as the user of
-    /// this process.
-    pub fn mode_of(&self, kind: Kind<'_>, wanted: &Meta) -> u16 {
-        let is_given = self.owners || wanted.owner == self.user;
-        kept_mode(kind, wanted, is_given)
-    }
-
-    /// Whether setting the metadata of a file that is as it is `now` would vouch for what is in it: by another owner, set-id bits or capabilities.
-    pub fn grants(&self, wanted: &Entry<'_>, now: &Meta) -> bool {
-        let owner = self.owners && wanted.meta.owner != now.owner;
-        let set_ids = self.permissions && self.mode_of(wanted.kind, &wanted.meta) & SET_IDS & !now.mode != 0;
-        let classes = wanted.attrs.classes().and(self.attrs);
-        owner || set_ids || classes.contains(Classes::CAPABILITY)
-    }
-}
+use staging_names::part_key;
 
 /// The mode of new directories where permissions are not kept, less what the process's umask takes away.
 const DEFAULT_DIR_MODE: Mode =
@@ -256,9 +138,9 @@ impl Candidate {
         let Self { path, root } = self;
         let mut own = OwnDir::open(&root, &path, shard)?;
         if own.is_first() {
-            over::replay(&root, &own)?.into_iter().for_each(|note| own.note(note));
+            in_place::replay(&root, &own)?.into_iter().for_each(|note| own.note(note));
         }
-        let settable = attrs::probe(&own, settings.attrs);
+        let settable = attrs::probe(own.staging(), &own.fresh_name(), settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;
         Ok(Destination {
@@ -478,7 +360,7 @@ impl Destination {
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
     pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
         self.own.check()?;
-        node::make(self, dir, entry)
+        node::make(&self.own, dir, entry, |staged| self.set_meta(self.own.staging(), staged, None))
     }
 
     /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
@@ -492,7 +374,7 @@ impl Destination {
         name: &[u8],
     ) -> io::Result<()> {
         self.own.check()?;
-        node::link(self, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
+        node::link(&self.own, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
     }
 
     /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or capabilities, and has changed, or come to
@@ -566,7 +448,7 @@ impl Destination {
 
     /// Whether a run that was cut off left something of the file for this path.
     pub fn has_leftover(&self, path: &RelPath) -> bool {
-        self.own.has_leftover(&staged::part_key(path))
+        self.own.has_leftover(&part_key(path))
     }
 
     /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is believed.
@@ -577,7 +459,7 @@ impl Destination {
     /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of no use any more.
     pub fn drop_leftovers(&self, needed: impl Iterator<Item = RelPath>) {
         if self.own.has_leftovers() {
-            let keys: HashSet<String> = needed.map(|path| staged::part_key(&path)).collect();
+            let keys: HashSet<String> = needed.map(|path| part_key(&path)).collect();
             self.own.drop_leftovers(|key| keys.contains(key));
         }
     }
@@ -626,7 +508,7 @@ impl Destination {
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
-        let redo = over.redo(staged, dir, name).inspect_err(|_| staged.unlink(&self.own))?;
+        let redo = in_place::redo(over, staged, dir, name).inspect_err(|_| staged.unlink(&self.own))?;
         let redo = Redo {
             mode: wanted.mode,
             owner: self.settings.owners.then_some(wanted.owner),
@@ -634,7 +516,7 @@ impl Destination {
             attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
             ..redo
         };
-        over.publish(&self.own, staged, &redo)
+        in_place::publish(over, &self.own, staged, &redo)
     }
 
     /// The number of the entry of this name in staging.
@@ -717,7 +599,10 @@ mod tests {
         time::UNIX_EPOCH,
     };
 
+    use contract::Preserve;
+
     use super::*;
+    use crate::entry::Kind;
 
     fn open(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();

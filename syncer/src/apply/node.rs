@@ -10,18 +10,22 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Destination, meta::hold, remove, staged::link_held};
+use super::{meta::hold, own::OwnDir, remove, staged::link_held};
 use crate::entry::{Entry, Kind, Owner};
 
-/// Makes `entry` in staging, gives it its metadata and renames it into place.
-pub(super) fn make(to: &Destination, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
-    let name = to.own.fresh_name();
-    let staging = to.own.staging();
+/// Makes `entry` in staging, has `set_meta` give it its metadata, and renames it into place.
+pub(super) fn make(
+    own: &OwnDir,
+    dir: BorrowedFd<'_>,
+    entry: &Entry<'_>,
+    set_meta: impl FnOnce(&Entry<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let name = own.fresh_name();
+    let staging = own.staging();
     create(staging, name.as_bytes(), &entry.kind)?;
     let staged = Entry { name: name.as_bytes(), ..*entry };
-    let published = to
-        .set_meta(staging, &staged, None)
-        .and_then(|()| Ok(rustix::fs::renameat(staging, &name, dir, entry.name)?));
+    let published =
+        set_meta(&staged).and_then(|()| Ok(rustix::fs::renameat(staging, &name, dir, entry.name)?));
     if published.is_err() {
         let _ = remove::file(staging, name.as_bytes());
     }
@@ -30,7 +34,7 @@ pub(super) fn make(to: &Destination, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> 
 
 /// Makes `name` in `dir` one more name of `target` in `target_dir`, in place of what is there.
 pub(super) fn link(
-    to: &Destination,
+    own: &OwnDir,
     target_dir: BorrowedFd<'_>,
     target: &[u8],
     owner: Option<Owner>,
@@ -46,11 +50,11 @@ pub(super) fn link(
         Err(Errno::EXIST) => {}
         result => return Ok(result?),
     }
-    let staged = to.own.fresh_name();
-    link_held(held.as_fd(), to.own.staging(), staged.as_bytes())?;
-    let renamed = rustix::fs::renameat(to.own.staging(), &staged, dir, name);
+    let staged = own.fresh_name();
+    link_held(held.as_fd(), own.staging(), staged.as_bytes())?;
+    let renamed = rustix::fs::renameat(own.staging(), &staged, dir, name);
     // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
-    let _ = remove::file(to.own.staging(), staged.as_bytes());
+    let _ = remove::file(own.staging(), staged.as_bytes());
     Ok(renamed?)
 }
 

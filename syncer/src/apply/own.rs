@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -14,33 +13,27 @@ use std::{
 
 use contract::{Shard, VolumeId};
 use rustix::{
-    fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, Stat},
     io::Errno,
 };
 
 use super::{
-    ApplyError, attrs,
+    attrs,
     dirty::Dirty,
     epoch::{EPOCH, Epoch},
+    error::ApplyError,
+    own_contents::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
     private::{Private, Replaced},
-    staged::part_key,
+    staging_names::part_key,
     team::{Table, Team},
     volume,
 };
 use crate::{
     entry::Time,
     path::{OWN_DIR, RelPath},
-    root::{Root, open_child},
+    root::Root,
     stat::changed,
 };
-
-pub(super) const STAGING: &[u8] = b"staging";
-pub(super) const JOURNAL: &[u8] = b"journal";
-pub(super) const SHARDS: &[u8] = b"shards";
-pub(super) const LOCK: &[u8] = b"lock";
-
-/// What the names of directories in staging begin with that are being removed.
-const LEAVING: &str = "leaving-";
 
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
@@ -357,11 +350,6 @@ fn word_of(epoch: &Epoch) -> String {
     format!("{:016x}-", epoch.word())
 }
 
-/// Whether runs make files of this name in `.volferry/` itself.
-pub(super) fn is_made_by_runs(name: &str) -> bool {
-    name.starts_with("dirty-") || ["lock", "volume", "volume.new", "epoch"].contains(&name)
-}
-
 /// Removes all files but one part for each key, the one that has most in it. The parts' names, by their keys.
 fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
     let mut parts: HashMap<String, String> = HashMap::new();
@@ -402,60 +390,6 @@ fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, Str
 fn key_of(name: &str) -> Option<&str> {
     let (key, _) = name.split_once('.')?;
     (key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(key)
-}
-
-/// Removes the files, and the directories of files, whose names `go`.
-pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
-    for entry in Dir::read_from(staging.as_fd())? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
-            match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
-                Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes())?,
-                // It was moved here from a directory that has been removed, and went with it.
-                Err(Errno::NOENT) => {}
-                result => result?,
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however deep they are no more than one
-/// is held open.
-fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<()> {
-    let mut left = vec![name.to_vec()];
-    let mut moved = 0u64;
-    while let Some(name) = left.pop() {
-        let dir = open_child(staging, &name, OFlags::RDONLY)?;
-        for entry in Dir::read_from(&dir)? {
-            let entry = entry?;
-            let below = entry.file_name();
-            if below == c"." || below == c".." {
-                continue;
-            }
-            match rustix::fs::unlinkat(&dir, below, AtFlags::empty()) {
-                Err(Errno::ISDIR) => left.push(move_up(&dir, below, staging, &mut moved)?),
-                result => result?,
-            }
-        }
-        rustix::fs::unlinkat(staging, &*name, AtFlags::REMOVEDIR)?;
-    }
-    Ok(())
-}
-
-/// Moves a directory to staging, under a name that nothing has. Returns the name.
-fn move_up(dir: &OwnedFd, name: &CStr, staging: impl AsFd, moved: &mut u64) -> io::Result<Vec<u8>> {
-    loop {
-        *moved += 1;
-        let aside = format!("{LEAVING}{moved}");
-        match rustix::fs::mkdirat(&staging, &aside, Mode::RWXU) {
-            Err(Errno::EXIST) => continue,
-            result => result?,
-        }
-        rustix::fs::renameat(dir, name, &staging, &aside)?;
-        return Ok(aside.into_bytes());
-    }
 }
 
 fn unlink(staging: &Private, name: &str) -> io::Result<()> {
@@ -583,7 +517,7 @@ mod tests {
         let place = Place::new();
         drop(place.open().unwrap());
         let path = crate::path::RelPath::parse(b"large").unwrap();
-        let name = format!("staging/{}.1", crate::apply::staged::part_key(&path));
+        let name = format!("staging/{}.1", crate::apply::staging_names::part_key(&path));
         fs::write(place.own(&name), "what has arrived").unwrap();
         fs::set_permissions(place.own(&name), fs::Permissions::from_mode(0o660)).unwrap();
         let held = fs::OpenOptions::new().write(true).open(place.own(&name)).unwrap();

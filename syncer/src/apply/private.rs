@@ -18,7 +18,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{epoch::fill_random, meta, own, remove, volume};
+use super::{epoch::fill_random, meta, own_contents, remove, volume};
 use crate::{
     path::{OWN_DIR, SNAPSHOTS},
     root::open_child,
@@ -31,7 +31,7 @@ const OTHERS_WRITE: u32 = 0o022;
 const OTHERS: u32 = 0o077;
 
 /// The folders in `.volferry/`.
-const FOLDERS: [&[u8]; 3] = [own::STAGING, own::JOURNAL, own::SHARDS];
+const FOLDERS: [&[u8]; 3] = [own_contents::STAGING, own_contents::JOURNAL, own_contents::SHARDS];
 
 /// An open folder that belongs to this process's user.
 #[derive(Debug)]
@@ -155,7 +155,9 @@ impl Private {
             let file = entry.file_name();
             match file.to_bytes() {
                 b"." | b".." => {}
-                folder if name == OWN_DIR && folder == own::SHARDS => self.folder(folder)?.vet(folder)?,
+                folder if name == OWN_DIR && folder == own_contents::SHARDS => {
+                    self.folder(folder)?.vet(folder)?;
+                }
                 folder if name == OWN_DIR && FOLDERS.contains(&folder) => {}
                 folder if name == OWN_DIR && folder == SNAPSHOTS => drop(self.folder(folder)?),
                 _ => self.vet_file(file)?,
@@ -319,7 +321,7 @@ fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
 /// `WOULDBLOCK` when a run works in it; else where it cannot be removed, or holds anything else.
 fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = match rustix::fs::openat(folder, own::LOCK, flags, Mode::empty()) {
+    let lock = match rustix::fs::openat(folder, own_contents::LOCK, flags, Mode::empty()) {
         Ok(lock) => Some(lock),
         Err(Errno::NOENT) => None,
         Err(error) => return Err(error),
@@ -335,14 +337,14 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>
     for name in FOLDERS {
         match open_child(folder, name, OFlags::RDONLY) {
             Ok(inner) => {
-                own::empty(&inner, |_| true).map_err(failed)?;
+                own_contents::empty(&inner, |_| true).map_err(failed)?;
                 rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    own::empty(folder, own::is_made_by_runs).map_err(failed)?;
+    own_contents::empty(folder, own_contents::is_made_by_runs).map_err(failed)?;
     rustix::fs::unlinkat(root, OWN_DIR, AtFlags::REMOVEDIR)?;
     Ok(volume)
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::{
     copy::read_exact_at,
     ranges::{Change, Ranges},
-    staged::part_key,
+    staging_names::part_key,
 };
 use crate::{
     attrs::{Attrs, AttrsBuf, Classes},

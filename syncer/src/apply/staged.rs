@@ -22,14 +22,15 @@ use rustix::{
 
 use super::{
     copy,
-    device::Part,
+    device_part::Part,
     hidden::{HiddenDir, Inside},
     over::Over,
     own::OwnDir,
     private::Identity,
     ranges::Change,
+    staging_names::{OWNERS, part_key},
 };
-use crate::{hash::digest, monitor::Monitor, path::RelPath, root::Root, slice::Slice};
+use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
 
 /// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
 #[derive(Debug)]
@@ -359,17 +360,9 @@ pub fn let_go<T: Send + 'static>(held: T) {
     let _ = std::thread::Builder::new().spawn(move || drop(held));
 }
 
-/// For its owner alone.
-pub(super) const OWNERS: Mode = Mode::RUSR.union(Mode::WUSR);
-
 /// What a file is made with that is to have these permission bits in the end: them, so that they need not be set, unless its owner could then not
 /// give it attributes.
 fn first_mode(mode: u16) -> Mode {
     let mode = Mode::from_raw_mode((mode & 0o777).into());
     if mode.contains(OWNERS) { mode } else { OWNERS }
-}
-
-/// What the parts of a path are found by: 32 hexadecimal digits.
-pub(super) fn part_key(path: &RelPath) -> String {
-    digest(&[path.as_bytes()]).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::store::{open_file, write_all};
+use super::store_files::{open_file, write_all};
 
 const AUDIT: &str = "audit";
 

@@ -1,16 +1,14 @@
-//! Moves objects that no snapshot refers to into the trash, and removes them from there.
+//! Collection: what no snapshot refers to any more is moved to the trash, and removed from there.
 //!
-//! 1. [`plan`] marks the objects of the remaining snapshots; all others go. It changes nothing.
-//! 2. [`collect`] publishes the list without the removed snapshots, moves whole objects to the trash, and frees
-//!    unused blocks of the remaining packs.
-//! 3. [`empty_trash`] removes the trash. It may be interrupted anywhere and repeated.
+//! 1. [`plan`] marks what the snapshots that stay refer to; everything else goes. It changes nothing.
+//! 2. [`collect`] publishes the list without the snapshots that go, moves whole objects to the trash, and gives back the room of those in packs that stay.
+//! 3. [`Writer::empty_trash`] removes the trash. It may be cut off anywhere and done again.
 
 use std::{
     collections::{BTreeSet, HashMap},
     io,
     ops::Range,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -22,11 +20,12 @@ use super::{
     content::{Content, Home},
     error::{SnapshotError, io_error},
     id::SnapshotId,
+    publish::files_of,
     roots::{Roots, Snapshot},
-    store::{CONTENT, PACK_MAGIC, PACKS, Store, TRASH, Writer, names, remove_flat},
+    store::{Store, Writer},
+    store_files::{CONTENT, PACK_MAGIC, PACKS, TRASH, names, open_file},
     walk::walk,
 };
-use crate::snapshot::publish::files_of;
 
 /// Unused ranges of a pack are freed in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
@@ -188,7 +187,7 @@ impl Plan {
             }
             let open = match file.take() {
                 Some(open) => open,
-                None => super::store::open_file(store.dir(), &format!("{PACKS}/{name}"))?,
+                None => open_file(store.dir(), &format!("{PACKS}/{name}"))?,
             };
             if has_data(open.as_fd(), &dead)? {
                 self.bytes += dead.end - dead.start;
@@ -273,28 +272,6 @@ fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
         result => Ok(result?),
     }
-}
-
-/// Removes the files in the trash, at most `per_second` a second.
-///
-/// # Errors If the system refuses. The next call removes the rest.
-pub fn empty_trash(writer: &Writer<'_>, per_second: Option<u32>) -> Result<(), SnapshotError> {
-    let dir = writer.store.dir();
-    let failed = || io_error("empty the trash in", writer.store.path());
-    let began = Instant::now();
-    for (nth, name) in (0_u32..).zip(names(dir, TRASH).map_err(failed())?) {
-        if let Some(rate) = per_second.filter(|rate| *rate > 0) {
-            let due = Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
-        }
-        let path = format!("{TRASH}/{name}");
-        match rustix::fs::unlinkat(dir, &path, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::ISDIR) => remove_flat(dir, &path).map_err(failed())?,
-            Err(error) => return Err(failed()(error.into())),
-        }
-    }
-    Ok(())
 }
 
 /// Keeps collections from removing objects as long as the returned descriptor is open.

@@ -22,6 +22,8 @@ pub mod roots;
 mod seen;
 pub mod select;
 pub mod store;
+mod store_files;
+mod trash;
 pub mod verify;
 mod walk;
 

@@ -14,7 +14,8 @@ use super::{
     content::{ContentId, Home},
     folder::Place,
     id::SnapshotId,
-    store::{PACK_MAGIC, PACK_NEW, PART, Writer, write_all},
+    store::Writer,
+    store_files::{PACK_MAGIC, PACK_NEW, PART, write_all},
 };
 
 /// Bytes that are gathered before they are written.

@@ -13,19 +13,19 @@ use std::{
     time::SystemTime,
 };
 
-use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, Timestamps},
-    io::Errno,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 
 use super::{
     audit::{self, Event},
-    collect,
     content::{Content, ContentId, Home},
     error::{SnapshotError, io_error},
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES},
     id::SnapshotId,
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
+    store_files::{
+        CONTENT, PACK_NEW, PACKS, PART, TRASH, make_dir, names, open_file, own_name, remove_flat, write_all,
+    },
+    trash,
 };
 use crate::{
     apply::OwnDir,
@@ -39,20 +39,7 @@ use crate::{
 
 const ROOTS: &str = "roots";
 const ROOTS_NEW: &str = "roots.new";
-pub(super) const PACKS: &str = "packs";
-pub(super) const CONTENT: &str = "content";
 const NEW: &str = "new";
-pub(super) const TRASH: &str = "trash";
-
-/// The name of a pack in the folder of its publication.
-pub(super) const PACK_NEW: &str = "pack";
-
-/// The ending of the name of an incomplete file.
-pub(super) const PART: &str = ".part";
-
-/// The first bytes of a pack: its name and its version.
-pub(super) const PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
-
 /// Packs that are held open at once.
 const OPEN_PACKS: usize = 64;
 
@@ -302,8 +289,15 @@ impl<'a> Writer<'a> {
         let roots = store.roots()?;
         let writer = Self { own, store, roots };
         writer.settle()?;
-        collect::empty_trash(&writer, None)?;
+        writer.empty_trash(None)?;
         Ok(writer)
+    }
+
+    /// Removes the files in the trash, at most `per_second` a second.
+    ///
+    /// # Errors If the system refuses. The next call removes the rest.
+    pub fn empty_trash(&self, per_second: Option<u32>) -> Result<(), SnapshotError> {
+        trash::empty(self.store.dir(), per_second).map_err(io_error("empty the trash in", self.store.path()))
     }
 
     /// Checks that this process still holds the volume.
@@ -438,60 +432,4 @@ impl<'a> Writer<'a> {
     pub(super) fn has_own(&self, id: &ContentId) -> bool {
         rustix::fs::statat(self.store.dir(), own_name(id), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
-}
-
-/// Returns the name of content in a file of its own, below the store's folder.
-pub(super) fn own_name(id: &ContentId) -> String {
-    let name = id.to_string();
-    format!("{CONTENT}/{}/{name}", &name[..2])
-}
-
-/// Opens a regular file for reading, never through a link.
-pub(super) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
-}
-
-pub(super) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Returns the names in a folder.
-pub(super) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
-    let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name != "." && name != ".." {
-            names.push(name);
-        }
-    }
-    Ok(names)
-}
-
-/// Removes a folder that contains only files. A missing folder is no error.
-pub(super) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    for inside in names(dir, name)? {
-        rustix::fs::unlinkat(dir, format!("{name}/{inside}"), AtFlags::empty())?;
-    }
-    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Appends all of `bytes` to a file.
-pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

@@ -22,7 +22,8 @@ use super::{
     id::SnapshotId,
     publish::files_of,
     roots::Roots,
-    store::{PACKS, Store, Writer, own_name},
+    store::{Store, Writer},
+    store_files::{PACKS, make_dir, own_name},
     walk::walk,
 };
 use crate::{cores::cores, entry::Kind, path::RelPath, root::Root, slice::Slice};
@@ -330,7 +331,7 @@ fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -
         }
         rustix::fs::fsync(&to)?;
         let name = own_name(id);
-        super::store::make_dir(writer.store.dir(), name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+        make_dir(writer.store.dir(), name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
         rustix::fs::renameat(&dir, "healed", writer.store.dir(), &name)?;
         Ok(true)
     })();

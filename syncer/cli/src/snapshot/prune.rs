@@ -63,7 +63,7 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let mut collected = Collected::All;
     if !flags.dry_run {
         collected = collect::collect(&mut writer, &plan, &user())?;
-        collect::empty_trash(&writer, flags.rate)?;
+        writer.empty_trash(flags.rate)?;
     }
     match flags.volume.json {
         true => say_json(&PruneJson {

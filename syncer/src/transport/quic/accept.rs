@@ -1,28 +1,18 @@
 //! Waits for the peer among all that dial.
 
-use std::{
-    collections::VecDeque,
-    net::SocketAddr,
-    time::{Duration, Instant},
+use std::time::Instant;
+
+use super::{
+    door::Door,
+    further::Role,
+    handshakes::{Handshakes, TurnedAway},
+    link::Link,
+    port::{End, Port},
 };
-
-use tokio::task::{AbortHandle, JoinSet};
-
-use super::{End, HANDSHAKE, Link, Port, door::Door, further::Role};
 use crate::{
     monitor::Monitor,
-    transport::{Peer, TransportError, tls},
-    wire::code,
+    transport::{Peer, TransportError},
 };
-
-/// The most handshakes at once. One more takes the place of the oldest, so to keep the peer out, an attacker must begin
-/// as many within the peer's two round trips. While one is in progress, new addresses must first prove that they
-/// receive packets, which costs this end nothing.
-const MAX_HANDSHAKES: usize = 32;
-
-/// The most connections, of about 70 KB each. It includes failed ones, which are kept a moment longer to recognise
-/// their last packets (RFC 9000, section 10.2). Beyond that, a dialler gets no answer and repeats its packet.
-const MAX_OPEN: usize = 128;
 
 impl Port {
     /// Waits for the peer. A dialler with another key is turned away, and the wait goes on.
@@ -56,92 +46,24 @@ async fn first_to_prove_itself(door: &Door) -> Option<(quinn::Connection, Instan
     }
 }
 
-/// The result of a handshake: the connection, and when the peer's first packet came.
-pub(super) type Shaken = Result<(quinn::Connection, Instant), String>;
-
-/// Handshakes with peers that have not shown their key yet.
-#[derive(Default)]
-pub(super) struct Handshakes {
-    tasks: JoinSet<(SocketAddr, Shaken)>,
-    /// The oldest first.
-    under_way: VecDeque<AbortHandle>,
-}
-
-impl Handshakes {
-    pub(super) fn begin(&mut self, incoming: quinn::Incoming, door: &Door) {
-        if !self.under_way.is_empty() && incoming.may_retry() {
-            let _ = incoming.retry();
-            return;
-        }
-        if door.open_connections() >= MAX_OPEN {
-            return incoming.ignore();
-        }
-        if self.under_way.len() >= MAX_HANDSHAKES
-            && let Some(oldest) = self.under_way.pop_front()
-        {
-            oldest.abort();
-        }
-        let from = incoming.remote_address();
-        let accepted = incoming.accept_with(door.config_for(from));
-        self.under_way.push_back(self.tasks.spawn(async move { (from, shake_hands(accepted).await) }));
-    }
-
-    /// Returns the next finished handshake; `None` if there is none in progress. One that had to make room is not
-    /// returned.
-    pub(super) async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
-        loop {
-            if let Ok((id, shaken)) = self.tasks.join_next_with_id().await? {
-                self.under_way.retain(|task| task.id() != id);
-                return Some(shaken);
-            }
-        }
-    }
-}
-
-async fn shake_hands(accepted: Result<quinn::Connecting, quinn::ConnectionError>) -> Shaken {
-    let began = Instant::now();
-    let connecting = accepted.map_err(|error| error.to_string())?;
-    match tokio::time::timeout(HANDSHAKE, connecting).await {
-        Ok(Ok(connection)) if tls::is_of_one_job(&connection) => Ok((connection, began)),
-        Ok(Ok(connection)) => {
-            connection.close(code::FAILED.into(), b"of another job");
-            Err(TransportError::OtherJob.to_string())
-        }
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("it did not finish the handshake".into()),
-    }
-}
-
-/// Logs peers that were turned away, at most one line in a while.
-#[derive(Default)]
-pub(super) struct TurnedAway {
-    told: Option<Instant>,
-    untold: u64,
-}
-
-impl TurnedAway {
-    const EVERY: Duration = Duration::from_secs(10);
-
-    pub(super) fn add(&mut self, from: SocketAddr, error: &str) {
-        if self.told.is_some_and(|told| told.elapsed() < Self::EVERY) {
-            self.untold += 1;
-            return;
-        }
-        tracing::warn!(%from, error, others = self.untold, "a peer was turned away");
-        (self.told, self.untold) = (Some(Instant::now()), 0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{net::UdpSocket, sync::Arc};
+    use std::{
+        net::{SocketAddr, UdpSocket},
+        sync::Arc,
+        time::Duration,
+    };
 
     use contract::{IdentityPair, Side};
     use quinn::{Endpoint, crypto::rustls::QuicClientConfig};
     use tokio::runtime::Runtime;
 
+    use super::super::handshakes::MAX_OPEN;
     use super::*;
-    use crate::transport::{quic::dial, tls::SERVER_NAME};
+    use crate::transport::{
+        quic::dial,
+        tls::{self, SERVER_NAME},
+    };
 
     const PATIENCE: Duration = Duration::from_secs(60);
     const ANY_PORT: &str = "127.0.0.1:0";
@@ -245,14 +167,5 @@ mod tests {
             monitor.cancel();
             assert!(accepted.join().unwrap());
         });
-    }
-
-    #[test]
-    fn of_many_that_are_turned_away_few_are_told() {
-        let mut turned_away = TurnedAway::default();
-        for _ in 0..100 {
-            turned_away.add(([127, 0, 0, 1], 1).into(), "a wrong key");
-        }
-        assert_eq!(turned_away.untold, 99);
     }
 }

@@ -7,7 +7,7 @@ use quinn::RecvStream;
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
-    connection_error,
+    errors::connection_error,
     pump::{read_frame, write_paced},
 };
 use crate::{

@@ -11,7 +11,11 @@ use contract::{Identity, Side};
 use quinn::crypto::rustls::QuicClientConfig;
 
 use super::{
-    End, HANDSHAKE, Link, Port, config::transport_config, connection_error, further::Role, identity_error,
+    config::transport_config,
+    errors::{connection_error, identity_error},
+    further::Role,
+    link::Link,
+    port::{End, HANDSHAKE, Port},
 };
 use crate::{
     monitor::Monitor,

@@ -10,13 +10,13 @@ use quinn::Endpoint;
 use tokio::task::JoinSet;
 
 use super::{
-    HANDSHAKE,
-    accept::{Handshakes, TurnedAway},
     config::widen,
-    connection_error,
     connections::Connections,
     data::Data,
     door::Door,
+    errors::connection_error,
+    handshakes::{Handshakes, TurnedAway},
+    port::HANDSHAKE,
     pump::close_code,
 };
 use crate::{

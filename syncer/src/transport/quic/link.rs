@@ -7,12 +7,12 @@ use contract::Side;
 use tokio::{runtime::Handle, task::JoinSet};
 
 use super::{
-    End, Port,
     config::{IDLE_TIMEOUT, MAX_DATA_STREAMS, widen},
-    connection_error,
     connections::Connections,
     data::{ClosesData, Data},
+    errors::connection_error,
     further::{Further, Role},
+    port::{End, Port},
     pump::{pump_control, stop_when, watch},
 };
 use crate::{

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
 use tokio::sync::Semaphore;
 
-use super::{connection_error, connections::Connections, read_error, write_error};
+use super::{
+    connections::Connections,
+    errors::{connection_error, read_error, write_error},
+};
 use crate::{
     buffers::{self, Returning},
     transport::{Fault, Queued, TransportError, pace::Pace, parts::Parts},

@@ -1,0 +1,68 @@
+//! Why a destination cannot be written to.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use super::redo::RedoError;
+use crate::root::RootError;
+
+/// Why a destination cannot be written to at all.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The root cannot be opened.
+    #[error("cannot open the destination")]
+    Open(#[from] RootError),
+    /// The folder that Volferry keeps on a volume cannot be made or used.
+    #[error("cannot use {path}/.volferry, where the run's files are staged")]
+    Own {
+        /// The destination.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The journal has an entry that cannot be finished.
+    #[error(
+        "the update of {file}, which was being written in place, could not be finished: the file may be partly old and partly new. If \
+         nothing else helps, remove that file and {}, and run again: the file is then made anew", entry.display()
+    )]
+    Journal {
+        /// The file, if that is known.
+        file: String,
+        /// The entry.
+        entry: PathBuf,
+        /// Why.
+        source: RedoError,
+    },
+    /// Another run holds the destination.
+    #[error("another run is writing to {path}: wait for it, or stop it")]
+    Busy {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// Another run holds the destination now, and this one stopped.
+    #[error(
+        "another run has taken {path} over, so this one stopped and changes nothing more: see that only one run at a time writes to \
+         it; it was taken for dead, or the volume's file system does not keep locks between nodes"
+    )]
+    TakenOver {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// An entry of the source has a name that is Volferry's own at the destination.
+    #[error(
+        "the source has an entry {name}, which is Volferry's own folder at {path}, where names that differ in case are the same: rename it, \
+         or leave it out with --exclude"
+    )]
+    OwnName {
+        /// The destination.
+        path: PathBuf,
+        /// The entry's name.
+        name: String,
+    },
+    /// Owners shall be kept, and the process may not set them.
+    #[error(
+        "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"
+    )]
+    Owners,
+}

@@ -1,0 +1,419 @@
+//! Files that are written in place.
+//!
+//! What changes is staged by itself, beside a note of where it belongs ([`Over`]). When all of it is there and was checked, it becomes an
+//! entry of the journal ([`Redo`]), is made durable, and only then written into the file. A crash before that leaves the old file; after it,
+//! whoever opens the destination next writes what the entry says, once more from its start.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps},
+    io::Errno,
+};
+
+use super::{
+    copy,
+    error::ApplyError,
+    meta,
+    over::Over,
+    own::OwnDir,
+    ranges::Change,
+    redo::{Redo, RedoError, hash_content, path_of_damaged},
+    staged::Staged,
+    staging_names::part_key,
+};
+use crate::{path::RelPath, root::Root};
+
+/// So much is written between two looks whether the destination is still this run's.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// What becomes of the file; its metadata is the caller's.
+///
+/// # Errors
+/// When the file was changed or replaced since it was opened: what was kept of it may not be what it is now.
+pub(super) fn redo(over: &Over, staged: &Staged, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Redo> {
+    let key = |s: &Stat| {
+        (
+            (s.st_dev, s.st_ino, s.st_nlink, s.st_size),
+            (s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec),
+        )
+    };
+    let now = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if key(&now) != key(&over.was) {
+        return Err(io::Error::other(
+            "somebody else changed the file at the destination while it was updated; run again",
+        ));
+    }
+    let ranges = over.ranges().clone();
+    let content = hash_content(staged.fd(), &ranges)?;
+    let len = rustix::fs::fstat(staged.fd())?.st_size as u64;
+    let (owner, mtime, attrs) = (None, None, None);
+    let (path, inode) = (over.path.clone(), over.was.st_ino);
+    Ok(Redo { path, inode, len, mode: 0, owner, mtime, attrs, ranges, content })
+}
+
+/// Writes the file in place, by way of the journal.
+pub(super) fn publish(over: &Over, own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<()> {
+    let target = over.basis();
+    if redo.ranges.len() == 0 && redo.len == over.was.st_size as u64 {
+        staged.unlink(own);
+        return meta::set_rewritten(redo, target);
+    }
+    let key = commit(own, staged, redo).inspect_err(|_| staged.unlink(own))?;
+    if let Err(error) = reserve(redo, target) {
+        // Nothing of the file has changed yet.
+        rustix::fs::ftruncate(target, over.was.st_size as u64)?;
+        rustix::fs::futimens(target, &times_of(&over.was))?;
+        remove(own, &key)?;
+        return Err(error);
+    }
+    let applied = apply(own, redo, staged.fd(), target).and_then(|()| remove(own, &key));
+    applied.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!(
+                "{error}; its update is complete in .volferry/journal/{key}, and the next run begins by finishing it"
+            ),
+        )
+    })
+}
+
+fn times_of(stat: &Stat) -> Timestamps {
+    let time = |seconds, nanos| Timespec { tv_sec: seconds, tv_nsec: nanos as _ };
+    Timestamps {
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+/// Makes a staged file an entry of the journal, on disk. From then on the file is the new one. Returns the entry's name.
+fn commit(own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<String> {
+    own.check()?;
+    let name = staged.name().ok_or(io::ErrorKind::NotFound)?;
+    copy::write_all(staged.fd(), &redo.encode()?, redo.len)?;
+    rustix::fs::fsync(staged.fd())?;
+    let key = part_key(&redo.path);
+    rustix::fs::renameat(own.staging(), name, own.journal().as_fd(), &key)?;
+    rustix::fs::fsync(own.journal().as_fd())?;
+    Ok(key)
+}
+
+/// Takes an entry out of the journal, durably: one that came back would undo what was done to the file since.
+fn remove(own: &OwnDir, key: &str) -> io::Result<()> {
+    rustix::fs::unlinkat(own.journal().as_fd(), key, AtFlags::empty())?;
+    Ok(rustix::fs::fsync(own.journal().as_fd())?)
+}
+
+/// Has the file system set room aside for what will be written, where it can.
+fn reserve(redo: &Redo, target: BorrowedFd<'_>) -> io::Result<()> {
+    for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == Change::Data) {
+        let len = range.end - range.start;
+        match rustix::fs::fallocate(target, FallocateFlags::KEEP_SIZE, range.start, len) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+/// Does what an entry says; done twice, it comes to the same.
+fn apply(own: &OwnDir, redo: &Redo, entry: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::fs::ftruncate(target, redo.len)?;
+    for (range, change) in redo.ranges.iter() {
+        let mut at = range.start;
+        while at < range.end {
+            own.check()?;
+            let end = range.end.min(at + STEP_BYTES);
+            match change {
+                Change::Data => copy::range(entry, target, at..end)?,
+                Change::Hole => copy::make_hole(target, at, end - at)?,
+            }
+            at = end;
+        }
+    }
+    own.check()?;
+    meta::set_rewritten(redo, target)?;
+    Ok(rustix::fs::fsync(target)?)
+}
+
+/// Finishes what a run that was cut off had in the journal. Returns what the report says of it.
+///
+/// # Errors
+/// [`ApplyError::Journal`] where an entry is damaged, or the file cannot be written.
+pub(super) fn replay(root: &Root, own: &OwnDir) -> Result<Vec<String>, ApplyError> {
+    let (mine, others) = keys(own).map_err(|source| ApplyError::Own { path: own.path().into(), source })?;
+    for key in mine {
+        finish(root, own, &key).map_err(|(file, source)| ApplyError::Journal {
+            file: file
+                .map_or_else(|| "a file that it does not name any more".into(), |path| path.to_string()),
+            entry: own.path().join(".volferry/journal").join(&key),
+            source,
+        })?;
+    }
+    Ok((others > 0).then(|| not_believed(others)).into_iter().collect())
+}
+
+fn not_believed(entries: usize) -> String {
+    format!(
+        "{entries} interrupted updates in .volferry/journal could have been written by another user and were removed: files that were being \
+         written in place are compared with the source's"
+    )
+}
+
+/// The names of the entries, and how many others were removed because another user could have written them. Anything else in the journal is not ours.
+fn keys(own: &OwnDir) -> io::Result<(Vec<String>, usize)> {
+    let (mut keys, mut removed) = (Vec::new(), 0);
+    for entry in Dir::read_from(own.journal().as_fd())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let stat = rustix::fs::statat(own.journal().as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if own.journal().trusts(&stat) {
+            keys.push(name);
+        } else {
+            rustix::fs::unlinkat(own.journal().as_fd(), &name, AtFlags::empty())?;
+            removed += 1;
+        }
+    }
+    Ok((keys, removed))
+}
+
+type Unfinished = (Option<RelPath>, RedoError);
+
+fn finish(root: &Root, own: &OwnDir, key: &str) -> Result<(), Unfinished> {
+    let (entry, size) = open_entry(own, key).map_err(|error| (None, error))?;
+    let redo = Redo::read(entry.as_fd(), size)
+        .map_err(|error| (path_of_damaged(entry.as_fd(), size, key), error))?;
+    if part_key(&redo.path) != key {
+        return Err((Some(redo.path), RedoError::Damaged("it has another entry's name")));
+    }
+    write_again(root, own, &redo, &entry, key).map_err(|error| (Some(redo.path), error.into()))
+}
+
+fn write_again(root: &Root, own: &OwnDir, redo: &Redo, entry: &OwnedFd, key: &str) -> io::Result<()> {
+    match open_target(root, redo)? {
+        Some(target) => {
+            tracing::info!(path = %redo.path, "finishing what a run that was cut off began to write in place");
+            reserve(redo, target.as_fd())?;
+            apply(own, redo, entry.as_fd(), target.as_fd())?;
+        }
+        None => {
+            tracing::warn!(path = %redo.path, "the file of a journal's entry is not there any more");
+        }
+    }
+    remove(own, key)
+}
+
+/// An entry, with its size.
+fn open_entry(own: &OwnDir, key: &str) -> Result<(OwnedFd, u64), RedoError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let entry =
+        rustix::fs::openat(own.journal().as_fd(), key, flags, Mode::empty()).map_err(io::Error::from)?;
+    let stat = rustix::fs::fstat(&entry).map_err(io::Error::from)?;
+    match own.journal().trusts(&stat) {
+        true => Ok((entry, stat.st_size as u64)),
+        false => Err(RedoError::Damaged("another user could have written it")),
+    }
+}
+
+/// The file of an entry, if it is still there.
+fn open_target(root: &Root, redo: &Redo) -> io::Result<Option<OwnedFd>> {
+    let target = match root.file_to_write(&redo.path) {
+        // Its new mode may have been set already.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            meta::unlock_file(root, &redo.path, redo.inode)?;
+            root.file_to_write(&redo.path)
+        }
+        result => result,
+    };
+    let target = match target.map_err(|error| (Errno::from_io_error(&error), error)) {
+        Err((Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ISDIR | Errno::NXIO), _)) => {
+            return Ok(None);
+        }
+        result => result.map_err(|(_, error)| error)?,
+    };
+    let stat = rustix::fs::fstat(&target)?;
+    let is_same = FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_ino == redo.inode;
+    Ok(is_same.then_some(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{FileExt as _, PermissionsExt as _},
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+    use crate::entry::Time;
+
+    const LEN: usize = 3 << 20;
+
+    struct Place {
+        dir: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let place = Self { dir: tempfile::tempdir().unwrap() };
+            fs::write(place.file(), vec![1; LEN]).unwrap();
+            place
+        }
+
+        fn file(&self) -> PathBuf {
+            self.dir.path().join("file")
+        }
+
+        fn journal(&self) -> Vec<PathBuf> {
+            let entries = fs::read_dir(self.dir.path().join(".volferry/journal")).unwrap();
+            entries.map(|entry| entry.unwrap().path()).collect()
+        }
+
+        fn root(&self) -> Root {
+            Root::open(self.dir.path()).unwrap()
+        }
+
+        fn own(&self) -> OwnDir {
+            OwnDir::open(&self.root(), self.dir.path(), None).unwrap()
+        }
+
+        /// An update that becomes part of the journal, and of which nothing is written yet.
+        fn cut_off(&self) -> Vec<u8> {
+            let (own, root) = (self.own(), self.root());
+            let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
+            staged.set_len(LEN as u64 + 10).unwrap();
+            staged.write_at(&[2; 5000], 100).unwrap();
+            staged.make_hole(1 << 20, 1 << 20).unwrap();
+            staged.write_at(&[3; 10], LEN as u64).unwrap();
+            let redo = redo(staged.below().unwrap(), &staged, root.as_fd(), b"file").unwrap();
+            let mtime = Some(Time { seconds: 12345, nanos: 67 });
+            commit(&own, &staged, &Redo { mode: 0o640, mtime, ..redo }).unwrap();
+            let mut new = vec![1; LEN + 10];
+            new[100..5100].fill(2);
+            new[1 << 20..2 << 20].fill(0);
+            new[LEN..].fill(3);
+            new
+        }
+
+        fn replay(&self) -> Result<(), ApplyError> {
+            replay(&self.root(), &self.own()).map(drop)
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_journal_is_finished_however_much_of_it_was_written() {
+        type Crash = fn(&fs::File);
+        let crashes: [Crash; 4] = [
+            |_| {},
+            |file| file.set_len(LEN as u64 + 10).unwrap(),
+            |file| file.write_all_at(&[2; 1234], 100).unwrap(),
+            |file| {
+                file.write_all_at(&[2; 5000], 100).unwrap();
+                file.write_all_at(&[3; 10], LEN as u64).unwrap();
+            },
+        ];
+        for crash in crashes {
+            let place = Place::new();
+            let new = place.cut_off();
+            crash(&fs::OpenOptions::new().write(true).open(place.file()).unwrap());
+            place.replay().unwrap();
+            assert!(fs::read(place.file()).unwrap() == new);
+            let stat = rustix::fs::stat(place.file()).unwrap();
+            assert_eq!((stat.st_mode & 0o7777, stat.st_mtime, stat.st_mtime_nsec), (0o640, 12345, 67));
+            assert_eq!(place.journal(), Vec::<PathBuf>::new());
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_journal_yet_leaves_the_file_as_it_was() {
+        let place = Place::new();
+        let (own, root) = (place.own(), place.root());
+        let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
+        staged.write_at(&[2; 5000], 100).unwrap();
+        drop((staged, own));
+        place.replay().unwrap();
+        assert!(fs::read(place.file()).unwrap() == vec![1; LEN]);
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_another_is_left_alone() {
+        let place = Place::new();
+        place.cut_off();
+        fs::write(place.dir.path().join("other"), "somebody's own").unwrap();
+        fs::rename(place.dir.path().join("other"), place.file()).unwrap();
+        place.replay().unwrap();
+        assert_eq!(fs::read(place.file()).unwrap(), b"somebody's own");
+        assert_eq!(place.journal(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn an_entry_that_others_could_have_written_is_never_believed() {
+        type Opening = fn(&Place, &Path);
+        let open: [Opening; 5] = [
+            |_, entry| set_mode(entry, 0o620),
+            |place, _| set_mode(&place.dir.path().join(".volferry/journal"), 0o2770),
+            |place, _| set_mode(&place.dir.path().join(".volferry"), 0o2770),
+            |place, entry| fs::hard_link(entry, place.dir.path().join("another name")).unwrap(),
+            |_, entry| {
+                fs::remove_file(entry).unwrap();
+                std::os::unix::fs::symlink("../../file", entry).unwrap();
+            },
+        ];
+        for (nth, open) in open.into_iter().enumerate() {
+            let place = Place::new();
+            place.cut_off();
+            open(&place, &place.journal()[0]);
+            let notes = replay(&place.root(), &place.own()).unwrap();
+            assert!(notes[0].starts_with("1 interrupted updates"), "{nth}: {notes:?}");
+            assert!(fs::read(place.file()).unwrap() == vec![1; LEN], "{nth}");
+            assert_eq!(place.journal(), Vec::<PathBuf>::new(), "{nth}");
+            let mode = fs::metadata(place.dir.path().join(".volferry/journal")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{nth}");
+        }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_entry_names_its_file_and_changes_nothing() {
+        let place = Place::new();
+        place.cut_off();
+        let entry = place.journal().remove(0);
+        fs::OpenOptions::new().write(true).open(&entry).unwrap().write_all_at(b"x", 3000).unwrap();
+        let Err(error) = place.replay() else { panic!("not seen") };
+        let text = error.to_string();
+        assert!(text.contains("the update of file,") && text.contains(entry.to_str().unwrap()), "{text}");
+        assert!(fs::read(place.file()).unwrap() == vec![1; LEN]);
+        fs::remove_file(entry).unwrap();
+        place.replay().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_writes_to_is_not_mixed_with_what_was_kept_of_it() {
+        let place = Place::new();
+        let (own, root) = (place.own(), place.root());
+        let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .open(place.file())
+            .unwrap()
+            .write_all_at(b"more", LEN as u64)
+            .unwrap();
+        assert!(redo(staged.below().unwrap(), &staged, root.as_fd(), b"file").is_err());
+    }
+
+    #[test]
+    fn a_file_with_two_names_is_not_written_in_place() {
+        let place = Place::new();
+        fs::hard_link(place.file(), place.dir.path().join("link")).unwrap();
+        let path = RelPath::parse(b"file").unwrap();
+        assert!(Staged::over(&place.own(), &place.root(), &path).unwrap().is_none());
+    }
+}

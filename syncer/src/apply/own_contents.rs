@@ -1,0 +1,81 @@
+//! What is in `.volferry/`: the names that runs use, and how folders are emptied.
+
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags},
+    io::Errno,
+};
+
+use crate::root::open_child;
+
+pub(super) const STAGING: &[u8] = b"staging";
+pub(super) const JOURNAL: &[u8] = b"journal";
+pub(super) const SHARDS: &[u8] = b"shards";
+pub(super) const LOCK: &[u8] = b"lock";
+
+/// What the names of directories in staging begin with that are being removed.
+const LEAVING: &str = "leaving-";
+
+/// Whether runs make files of this name in `.volferry/` itself.
+pub(super) fn is_made_by_runs(name: &str) -> bool {
+    name.starts_with("dirty-") || ["lock", "volume", "volume.new", "epoch"].contains(&name)
+}
+
+/// Removes the files, and the directories of files, whose names `go`.
+pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
+    for entry in Dir::read_from(staging.as_fd())? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." && goes(&name.to_string_lossy()) {
+            match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
+                Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes())?,
+                // It was moved here from a directory that has been removed, and went with it.
+                Err(Errno::NOENT) => {}
+                result => result?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however deep they are no more than one
+/// is held open.
+pub(super) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<()> {
+    let mut left = vec![name.to_vec()];
+    let mut moved = 0u64;
+    while let Some(name) = left.pop() {
+        let dir = open_child(staging, &name, OFlags::RDONLY)?;
+        for entry in Dir::read_from(&dir)? {
+            let entry = entry?;
+            let below = entry.file_name();
+            if below == c"." || below == c".." {
+                continue;
+            }
+            match rustix::fs::unlinkat(&dir, below, AtFlags::empty()) {
+                Err(Errno::ISDIR) => left.push(move_up(&dir, below, staging, &mut moved)?),
+                result => result?,
+            }
+        }
+        rustix::fs::unlinkat(staging, &*name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}
+
+/// Moves a directory to staging, under a name that nothing has. Returns the name.
+fn move_up(dir: &OwnedFd, name: &CStr, staging: impl AsFd, moved: &mut u64) -> io::Result<Vec<u8>> {
+    loop {
+        *moved += 1;
+        let aside = format!("{LEAVING}{moved}");
+        match rustix::fs::mkdirat(&staging, &aside, Mode::RWXU) {
+            Err(Errno::EXIST) => continue,
+            result => result?,
+        }
+        rustix::fs::renameat(dir, name, &staging, &aside)?;
+        return Ok(aside.into_bytes());
+    }
+}

@@ -1,0 +1,98 @@
+//! The socket that connections are made on, and the runtime that drives it.
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use contract::{Identity, Side};
+use quinn::{Endpoint, EndpointConfig, Runtime as _, crypto::rustls::QuicServerConfig};
+use tokio::runtime::Runtime;
+
+use super::{
+    config::{MAX_PAYLOAD, enlarge_buffers},
+    door::Door,
+    errors::identity_error,
+    socket::Socket,
+};
+use crate::{
+    cores::cores,
+    transport::{TransportError, tls},
+};
+
+/// The longest handshake. The dialling end gives up an attempt earlier.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(3);
+
+/// First packets that wait for an answer, for example during a run, and bytes that follow them, for each and for all.
+const MAX_WAITING: usize = 1024;
+const WAITING_BYTES: u64 = 16 << 10;
+const ALL_WAITING_BYTES: u64 = 1 << 20;
+
+/// Which end of a run a connection is for.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// The source sends data, the sink receives it.
+    pub side: Side,
+    /// The most bytes that this end sends in a second, as UDP payload.
+    pub bandwidth_limit: Option<u64>,
+}
+
+/// An open socket with its runtime, ready to listen or to dial.
+pub struct Port {
+    /// The listening side; `None` if nobody may dial in.
+    pub(super) door: Option<Arc<Door>>,
+    pub(super) runtime: Runtime,
+    pub(super) endpoint: Endpoint,
+    pub(super) socket: Arc<Socket>,
+}
+
+impl Port {
+    /// Listens on `address`.
+    pub fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
+        let unusable = |error: io::Error| TransportError::Address {
+            address: address.to_string(),
+            error: error.to_string(),
+        };
+        let crypto = tls::server(identity).map_err(|error| identity_error(&error))?;
+        let crypto =
+            QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
+        let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        let socket = UdpSocket::bind(address).map_err(unusable)?;
+        config.max_incoming(MAX_WAITING);
+        config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
+        Self::open(socket, Some((config, identity.side()))).map_err(unusable)
+    }
+
+    /// Opens a socket. Peers may dial in if `server` has a configuration, with this end's side.
+    pub(super) fn open(socket: UdpSocket, server: Option<(quinn::ServerConfig, Side)>) -> io::Result<Self> {
+        let threads = worker_threads();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        enlarge_buffers(&socket);
+        let mut config = EndpointConfig::default();
+        let _ = config.max_udp_payload_size(MAX_PAYLOAD);
+        let (endpoint, socket) = {
+            let _inside = runtime.enter();
+            let tokio = Arc::new(quinn::TokioRuntime);
+            let socket = Socket::over(tokio.wrap_udp_socket(socket)?);
+            let server = server.as_ref().map(|(server, _)| server.clone());
+            (Endpoint::new_with_abstract_socket(config, server, socket.clone(), tokio)?, socket)
+        };
+        let local = endpoint.local_addr()?.ip();
+        let door = server.map(|(server, side)| Door::new(endpoint.clone(), server, local, side));
+        Ok(Self { door, runtime, endpoint, socket })
+    }
+
+    /// Returns the real address of the socket.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+}
+
+/// Returns the number of worker threads: one for each possible connection and one for the socket, but no more than
+/// cores.
+fn worker_threads() -> usize {
+    cores().clamp(2, contract::MAX_CONNECTIONS as usize + 1)
+}
