@@ -20,7 +20,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::RwLock;
 
-use crate::{diagnosis, kubectl::Kubectl, syncjob, tree, volume::Volume, wait};
+use crate::{diagnosis, kubectl::Kubectl, syncjob, tree, wait};
 
 /// Where `e2e/run` installs the operator.
 pub const SYSTEM_NAMESPACE: &str = "volferry-system";
@@ -115,12 +115,6 @@ impl Sandbox {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// A bound claim on the `at`th node.
-    pub async fn volume(&self, claim: &str, at: usize) -> Result<Volume> {
-        let nodes = self.nodes().await?;
-        Volume::create(self, claim, nodes.get(at).context("the cluster has too few nodes")?).await
-    }
-
     /// The names of the nodes, in order.
     pub async fn nodes(&self) -> Result<Vec<String>> {
         let nodes = Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await?;
@@ -171,16 +165,6 @@ impl Sandbox {
     pub async fn running_pod(&self, syncjob: &str, side: &str) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={syncjob},volferry.dev/side={side}");
         wait::until_any(&self.api::<Pod>(), &labels, "a syncer pod runs", PATIENCE, is_running).await
-    }
-
-    /// Kills every process of a pod of that end at once, as a failure of the node of `volume` would, on which it is.
-    pub async fn kill_syncer(&self, syncjob: &str, volume: &Volume, side: &str) -> Result<()> {
-        let pod = self.running_pod(syncjob, side).await?;
-        let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
-        let id = statuses.first().and_then(|status| status.container_id.as_deref());
-        let id = id.context("a container has an id")?.trim_start_matches("containerd://");
-        volume.shell(&format!("ctr --namespace k8s.io task kill --signal SIGKILL --all {id}"))?;
-        Ok(())
     }
 
     /// The Kubernetes Jobs of a SyncJob.

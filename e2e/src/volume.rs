@@ -35,6 +35,24 @@ pub struct Volume {
     pub path: String,
 }
 
+impl Sandbox {
+    /// A bound claim on the `at`th node.
+    pub async fn volume(&self, claim: &str, at: usize) -> Result<Volume> {
+        let nodes = self.nodes().await?;
+        Volume::create(self, claim, nodes.get(at).context("the cluster has too few nodes")?).await
+    }
+
+    /// Kills every process of a pod of that end at once, as a failure of the node of `volume` would, on which it is.
+    pub async fn kill_syncer(&self, syncjob: &str, volume: &Volume, side: &str) -> Result<()> {
+        let pod = self.running_pod(syncjob, side).await?;
+        let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = statuses.first().and_then(|status| status.container_id.as_deref());
+        let id = id.context("a container has an id")?.trim_start_matches("containerd://");
+        volume.shell(&format!("ctr --namespace k8s.io task kill --signal SIGKILL --all {id}"))?;
+        Ok(())
+    }
+}
+
 impl Volume {
     /// Makes a claim on that node and waits until it is bound. The provisioner binds at the first consumer; saying which node
     /// that will be does as well.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::Side;
+use crate::report::Side;
 
 /// An identity file is a few hundred bytes; anything much larger is something else.
 const MAX_FILE_BYTES: usize = 4096;

@@ -8,6 +8,7 @@ mod escape;
 mod exit;
 mod identity;
 mod params;
+mod parse_error;
 pub mod regression;
 mod report;
 mod volume;
@@ -16,9 +17,10 @@ pub use escape::Escaping;
 pub use exit::ExitCode;
 pub use identity::{Fingerprint, Identity, IdentityError, IdentityPair};
 pub use params::{
-    Compare, Compression, DeleteLimit, DeleteTiming, Demands, MAX_CONNECTIONS, Ownership, ParseParamError,
-    Preserve, RunParams, Shard, WriteMode, parse_bytes,
+    Compare, Compression, DeleteLimit, DeleteTiming, Demands, MAX_CONNECTIONS, Ownership, Preserve,
+    RunParams, Shard, WriteMode, parse_bytes,
 };
+pub use parse_error::ParseParamError;
 pub use report::{
     Action, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates, Report,
     RunResult, Side, Timings, Usage, Work, timestamp,

@@ -1,25 +1,14 @@
 use std::{fmt, str::FromStr};
 
+use crate::{
+    parse_error::{ParseParamError, bad},
+    volume::VolumeId,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
-use crate::VolumeId;
 
 /// The most connections that a run may be told to have.
 pub const MAX_CONNECTIONS: u32 = 8;
-
-/// A flag's value that cannot be read; says what would be accepted.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("`{value}` is not {expected}")]
-pub struct ParseParamError {
-    value: String,
-    expected: &'static str,
-}
-
-pub(crate) fn bad(value: &str, expected: &'static str) -> ParseParamError {
-    ParseParamError { value: value.into(), expected }
-}
 
 /// What decides that a file at both ends is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::VolumeId;
+use crate::volume::VolumeId;
 
 /// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
 pub const MAX_FAILURES: usize = 10;

@@ -3,7 +3,7 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::params::{ParseParamError, bad};
+use crate::parse_error::{ParseParamError, bad};
 
 /// What a destination is known by from run to run: 16 random bytes, made at its first run and kept on it; 32 hex digits in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
