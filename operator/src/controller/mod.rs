@@ -58,7 +58,7 @@ use crate::{
     telemetry::chain,
 };
 
-/// How often to look whether the pods of a job that is being deleted are gone, if no watch says so before.
+/// How often to look whether what was made for a run or a job is gone, if no watch says so before.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
 /// How long one reconciliation may take. Without a bound, a connection that died without a word would hold
 /// its job up for ever.
@@ -218,8 +218,11 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     note_run(&mut new, &step, &found);
     write_status(context, job, &old, &new).await?;
     tell(context, job, &old, &new).await;
-    settle_runs(context, &view, &new, now).await?;
-    Ok(again.map_or_else(Action::await_change, |again| Action::requeue(until(again, now))))
+    let is_settled = settle_runs(context, &view, &new, now).await?;
+    // No watch tells when the last Service or Secret is gone.
+    let soon = (!is_settled).then_some(CLEANUP_PERIOD);
+    let again = again.map(|again| until(again, now)).into_iter().chain(soon).min();
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Makes the run's SyncRun, if it is not there. A SyncRun that the API server refuses is said, as any other child is.
@@ -264,20 +267,23 @@ fn note_run(status: &mut SyncJobStatus, step: &Step, found: &Found) {
     }
 }
 
-/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep.
+/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep. Returns whether
+/// the last run's is done: what was made for it is gone, and its SyncRun says so.
 async fn settle_runs(
     context: &Context,
     view: &View<'_>,
     status: &SyncJobStatus,
     now: Timestamp,
-) -> Result<(), RecordError> {
+) -> Result<bool, RecordError> {
     let runs = view.found.runs.iter().map(|run| &**run);
+    let mut is_settled = true;
     if let Some(last) = &status.last_run
         && let Some(run) = runs.clone().find(|run| run.spec.number == Some(last.number))
     {
         let old = run.status.clone().unwrap_or_default();
         let is_over = view.status.last_run.as_ref().is_some_and(|known| known.number == last.number);
         let is_swept = is_over && view.leftovers().is_empty();
+        is_settled = is_swept;
         record::write(
             &context.client,
             run,
@@ -288,7 +294,7 @@ async fn settle_runs(
     for run in model::record::forgotten(status, runs) {
         record::delete(&context.client, run).await?;
     }
-    Ok(())
+    Ok(is_settled)
 }
 
 fn generation(run: &SyncRun) -> i64 {
