@@ -158,14 +158,15 @@ impl Stage {
         syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
     }
 
-    /// Waits until a SyncJob's run has succeeded and what was made for it is removed.
+    /// Waits until a SyncJob's run has succeeded, what was made for it is removed, and its SyncRun is done.
     pub async fn until_swept(&self, job: &str) -> Result<()> {
-        self.until_is(job, "Ready").await?;
+        let done = self.until_is(job, "Ready").await?;
         let of_a_run = format!("volferry.dev/syncjob={job},volferry.dev/run");
         for kind in ["jobs", "services", "secrets"] {
             self.kubectl.run_async(&["wait", "--for=delete", kind, "-l", &of_a_run, "--timeout=30s"]).await?;
         }
-        Ok(())
+        let is_done = |run: &DynamicObject| syncjob::text(run, "/stage") == "Done";
+        self.run(syncjob::text(&done, "/lastRun/id"), "it is done", is_done).await.map(drop)
     }
 
     /// Prints what is in the namespace and what the controllers have logged.
