@@ -2,7 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::wire::{HEADER_BYTES, compress::{self, COMPRESSED}, data::{BLOCK, Block, END, End, PACK, Pack}, patch::{CHUNKS, Chunks, PATCH, Patch}, MAX_FRAME_BYTES, MAX_PACKED_BYTES};
+use syncer::wire::{
+    HEADER_BYTES, MAX_FRAME_BYTES, MAX_PACKED_BYTES,
+    compress::{self, COMPRESSED},
+    data::{BLOCK, Block, END, End, PACK, Pack},
+    patch::{CHUNKS, Chunks, PATCH, Patch},
+};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, body)) = data.split_first() else { return };

@@ -179,7 +179,8 @@ fn renamed(listed: Listed, name: &[u8]) -> Result<Listed, TransportError> {
     Ok(Listed { listing: listing.finish(), ..listed })
 }
 
-/// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a `doubt` do not count as what they look like.
+/// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a
+/// `doubt` do not count as what they look like.
 pub(crate) fn scan_tree(
     subject: &Subject,
     root: &Root,

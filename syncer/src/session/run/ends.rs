@@ -64,7 +64,8 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
     clock.outcome(&params.run, result)
 }
 
-/// The sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run after run until told to stop. `on_run` sees each outcome; the last is returned, or that
+/// The sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run after run until told
+/// to stop. `on_run` sees each outcome; the last is returned, or that
 /// of no run when the end is stopped between two.
 pub fn receive(
     destination: impl Into<Place>,
