@@ -17,7 +17,7 @@ use crate::{
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
     root::Root,
-    stat::{changed, modified},
+    stat::{changed, in_doubt, modified},
 };
 
 /// The mode that a new file gets where permissions are not kept.
@@ -138,7 +138,7 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
     let stat = rustix::fs::fstat(held)?;
     let is_as_seen = match (entry.kind, FileType::from_raw_mode(stat.st_mode)) {
         (Kind::File { size }, FileType::RegularFile) => {
-            stat.st_size as u64 == size && seen.is_none_or(|seen| seen == modified(&stat))
+            stat.st_size as u64 == size && seen.is_none_or(|seen| is_time(seen, &stat))
         }
         (Kind::Symlink { .. }, FileType::Symlink)
         | (Kind::Fifo, FileType::Fifo)
@@ -155,6 +155,12 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
             Err(io::Error::other("somebody changed it at the destination while the run went on; run again"))
         }
     }
+}
+
+/// Whether a listing gave the file this time, also as one in doubt.
+fn is_time(seen: Time, stat: &Stat) -> bool {
+    let time = modified(stat);
+    seen == time || seen == in_doubt(time)
 }
 
 /// Whether a user other than `user` can write to a file.

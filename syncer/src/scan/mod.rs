@@ -35,7 +35,7 @@ use crate::{
     root::{Root, open_child},
     rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules},
     spool::Spool,
-    stat::changed,
+    stat::{changed, in_doubt},
     tree::{
         Tree,
         dir::{Dir, DirId, ROOT, Totals},
@@ -482,7 +482,7 @@ impl Walk<'_> {
         }
         let mut meta = meta_of(&stat, self.options);
         if matches!(kind, Kind::File { .. }) && self.is_doubtful(&stat) {
-            meta.mtime.seconds = !meta.mtime.seconds;
+            meta.mtime = in_doubt(meta.mtime);
         }
         let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
         let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use contract::Report;
+use contract::{ExitCode, Report};
 use rustix::process::Signal;
 
 use crate::common::{
@@ -46,6 +46,20 @@ fn of_what_a_run_did_not_make_durable_the_next_believes_nothing() {
         FILES.iter().for_each(|(name, _)| lose_the_end(&pair.destination.join("folder").join(name)));
         let Report { work, .. } = pair.sync("after a crash");
         assert_eq!(work.files_updated, FILES.len() as u64, "{way:?}: what was not changed since is believed");
+        pair.sync_unchanged("after that");
+    }
+}
+
+#[test]
+fn a_run_that_compares_content_clears_the_doubt() {
+    for way in Way::ALL {
+        let pair = in_step(way);
+        File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
+        for (name, _) in FILES {
+            let path = pair.destination.join(name);
+            File::open(&path).unwrap().set_modified(path.metadata().unwrap().modified().unwrap()).unwrap();
+        }
+        pair.run(&["--compare", "content"]).assert_exit(ExitCode::Done);
         pair.sync_unchanged("after that");
     }
 }
