@@ -174,7 +174,7 @@ async fn try_once(
         let pair = Pair::new(index as usize, screen, until.clone())?;
         if job.is_local {
             let report = scratch.report(Side::Sink, index);
-            let args = local_args(&folders.source, &folders.destination, &report, params);
+            let args = quiet(local_args(&folders.source, &folders.destination, &report, params));
             let ending = pair.run_as_one(program, args).await?;
             return Ok((index, (ending.clone(), ending)));
         }
@@ -200,13 +200,20 @@ fn command_lines(
     params: RunParams,
 ) -> (Vec<String>, impl FnOnce(String) -> Vec<String>) {
     let index = params.shard.map_or(0, |shard| shard.index);
-    let sink = sink_args(&scratch.end(Side::Sink, index, &folders.destination), "127.0.0.1:0", &params);
+    let sink = scratch.end(Side::Sink, index, &folders.destination);
+    let sink = quiet(sink_args(&sink, "127.0.0.1:0", &params));
     let end = scratch.end(Side::Source, index, &folders.source);
     let source = move |address| {
         let dial = Dial { address: Some(address), timeout_s: DIAL_TIMEOUT_S };
-        source_args(&end, &dial, &params)
+        quiet(source_args(&end, &dial, &params))
     };
     (sink, source)
+}
+
+/// Silences an end about runs that went well, because this process sums them up.
+fn quiet(mut args: Vec<String>) -> Vec<String> {
+    args.push("--quiet".into());
+    args
 }
 
 /// What did not end well, and not before its time was over, was stopped for that.

@@ -17,6 +17,8 @@ const MAX_TIME_LEFT: Duration = Duration::from_secs(100 * 3600);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) progress: Progress,
+    /// This end listens for its peer.
+    pub(super) listens: bool,
     /// Since the run began.
     pub(super) elapsed: Duration,
     /// Bytes per second over a longer span than [`Progress::rate`], so that the time left does not jump.
@@ -26,7 +28,7 @@ pub(super) struct Moment {
 /// The line for `moment`, at most `width` columns wide: the phase, a bar, files, bytes, rate and time left.
 /// In a narrow terminal the bar shrinks first, and then figures are left out from the right.
 pub(super) fn line(moment: &Moment, width: usize, color: bool) -> String {
-    let phase = format!("{:<12}", phase_name(moment.progress.phase));
+    let phase = format!("{:<12}", phase_name(moment));
     let Some(done) = share_done(&moment.progress) else {
         return clip(format!("{phase} {}", human::clock(moment.elapsed)), width);
     };
@@ -45,8 +47,9 @@ pub(super) fn line(moment: &Moment, width: usize, color: bool) -> String {
     format!("{phase} {}  {figures}", bar(done, room.min(MAX_BAR), color))
 }
 
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
+fn phase_name(moment: &Moment) -> &'static str {
+    match moment.progress.phase {
+        Phase::Connect if moment.listens => "Waiting",
         Phase::Connect => "Connecting",
         Phase::Scan => "Scanning",
         Phase::Plan => "Comparing",
@@ -115,7 +118,7 @@ mod tests {
             bytes_total: 20_000_000,
             rate: 2_000_000,
         };
-        Moment { progress, elapsed: Duration::from_secs(9), steady_rate: 1_250_000 }
+        Moment { progress, listens: false, elapsed: Duration::from_secs(9), steady_rate: 1_250_000 }
     }
 
     #[test]
@@ -146,6 +149,13 @@ mod tests {
     fn before_the_plan_only_time_passes() {
         let moment = Moment { progress: Progress { phase: Phase::Scan, ..Progress::default() }, ..moment() };
         assert_eq!(line(&moment, 79, false), "Scanning     0:09");
+    }
+
+    #[test]
+    fn an_end_that_listens_waits_for_its_peer_and_one_that_dials_connects() {
+        let dials = Moment { progress: Progress::default(), ..moment() };
+        assert_eq!(line(&dials, 79, false), "Connecting   0:09");
+        assert_eq!(line(&Moment { listens: true, ..dials }, 79, false), "Waiting      0:09");
     }
 
     #[test]

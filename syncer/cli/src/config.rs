@@ -79,6 +79,18 @@ pub(super) enum Job {
     Sync { source: Place, destination: Place, params: RunParams },
 }
 
+impl Job {
+    /// Whether this end waits for the other one to dial.
+    pub(super) fn listens(&self) -> bool {
+        match self {
+            Self::Send { link, .. } | Self::Receive { link, .. } => {
+                matches!(link.endpoint, Endpoint::Listen(_))
+            }
+            Self::Sync { .. } => false,
+        }
+    }
+}
+
 /// How to reach the other end. The identity is not read yet: that it cannot be has an exit code of its own.
 #[derive(Debug)]
 pub(super) struct LinkConfig {
@@ -92,8 +104,8 @@ pub(super) struct LinkConfig {
 pub(super) struct Output {
     pub(super) report: Option<PathBuf>,
     pub(super) progress: ProgressMode,
-    /// Whether a run is summed up on standard error even when all went well.
-    pub(super) summary: bool,
+    /// Whether a run that went well is left out of what is printed.
+    pub(super) quiet: bool,
     pub(super) color: bool,
     pub(super) verbosity: u8,
     pub(super) log_format: LogFormat,
@@ -149,7 +161,7 @@ impl Config {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
             Command::Report(report) => Self::Report(report),
             Command::Generate(generate) => Self::Generate(generate),
-            Command::Snapshot(command) => Self::Snapshot(command),
+            Command::Snapshot(snapshot) => Self::Snapshot(snapshot.0),
             Command::Send(send) => {
                 let source = place(send.source, send.source_path);
                 let link = LinkConfig::resolve(send.link, Side::Source)?;
@@ -208,20 +220,18 @@ impl Output {
         if let Some(path) = &flags.report {
             check_report_path(path)?;
         }
+        let can_draw = surroundings.terminal && surroundings.cursor;
         let progress = match flags.progress {
             ProgressFlag::Json => ProgressMode::Json,
             ProgressFlag::None => ProgressMode::None,
-            ProgressFlag::Auto | ProgressFlag::Bar if surroundings.terminal && surroundings.cursor => {
-                ProgressMode::Bar
-            }
+            ProgressFlag::Auto | ProgressFlag::Bar if can_draw && !flags.quiet => ProgressMode::Bar,
             ProgressFlag::Auto | ProgressFlag::Bar => ProgressMode::None,
         };
-        let quiet = flags.progress == ProgressFlag::None || flags.log_format == LogFormat::Json;
         Ok(Self {
             report: flags.report,
             progress,
-            summary: surroundings.terminal && !quiet,
-            color: surroundings.terminal && surroundings.cursor && surroundings.color,
+            quiet: flags.quiet,
+            color: can_draw && surroundings.color,
             verbosity: flags.verbose,
             log_format: flags.log_format,
         })
@@ -351,11 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_for_people() {
-        assert!(output(&[], TERMINAL).summary);
-        assert!(!output(&[], PIPE).summary);
-        assert!(!output(&["--progress=none"], TERMINAL).summary);
-        assert!(!output(&["--log-format=json"], TERMINAL).summary);
+    fn a_quiet_run_has_no_bar_and_keeps_the_events_that_were_asked_for() {
+        assert_eq!(output(&["--quiet", "--progress=bar"], TERMINAL).progress, ProgressMode::None);
+        assert_eq!(output(&["-q", "--progress=json"], TERMINAL).progress, ProgressMode::Json);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use contract::{
     Compare, Compression, DeleteLimit, DeleteTiming, Demands, Ownership, Preserve, RunParams, Shard,
@@ -134,8 +134,7 @@ pub(super) enum Command {
     ///
     /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
     /// without a cluster. `volferry snapshot create` takes one, `volferry snapshot restore` brings one back.
-    #[command(subcommand)]
-    Snapshot(Box<SnapshotCommand>),
+    Snapshot(SnapshotFlags),
 }
 
 impl Command {
@@ -150,6 +149,31 @@ impl Command {
             Self::Sync(_) => "sync",
             Self::Snapshot(_) => "snapshot",
         }
+    }
+}
+
+/// The command below `volferry snapshot`. Its flags are built when it is typed, which takes as long as all others'.
+#[derive(Debug)]
+pub(super) struct SnapshotFlags(pub(super) Box<SnapshotCommand>);
+
+impl Args for SnapshotFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let command = command.subcommand_required(true).arg_required_else_help(true);
+        command.defer(SnapshotCommand::augment_subcommands)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SnapshotFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        SnapshotCommand::from_arg_matches(matches).map(|command| Self(Box::new(command)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
     }
 }
 
@@ -505,6 +529,10 @@ pub(super) struct OutputFlags {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub(super) progress: ProgressFlag,
 
+    /// Print only warnings and errors: no summary, no line for each run, no bar
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
     /// Say more on standard error; -vv and -vvv say more still
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
@@ -523,7 +551,7 @@ pub(super) enum ProgressFlag {
     Bar,
     /// JSON lines on standard output, a few a second, and the report as the last
     Json,
-    /// Nothing but errors
+    /// Nothing
     None,
 }
 
@@ -730,7 +758,7 @@ mod tests {
     fn each_command_takes_the_flags_that_have_an_effect_there() {
         const KEYGEN: &str = "help out";
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
-        const OUTPUT: &str = "help log_format progress report run verbose";
+        const OUTPUT: &str = "help log_format progress quiet report run verbose";
         const LINK: &str = "connect connect_timeout identity listen";
         const WIRE: &str = "bandwidth_limit compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";

@@ -23,6 +23,15 @@ const JSON_INTERVAL: Duration = Duration::from_millis(250);
 const RATE_SPAN: Duration = Duration::from_secs(1);
 const STEADY_SPAN: Duration = Duration::from_secs(8);
 
+/// In which form progress is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) mode: ProgressMode,
+    pub(super) color: bool,
+    /// This end listens, so before a run it waits and does not dial.
+    pub(super) listens: bool,
+}
+
 /// Shows a [`Monitor`]'s progress from a thread of its own until it is dropped.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -32,14 +41,9 @@ pub(super) struct Live {
 
 impl Live {
     /// Fails when the system has no thread to give.
-    pub(super) fn start(
-        mode: ProgressMode,
-        color: bool,
-        screen: &Arc<Screen>,
-        monitor: &Arc<Monitor>,
-    ) -> io::Result<Self> {
-        let view = Arc::new(Mutex::new(View::new(mode, color, Arc::clone(screen), Arc::clone(monitor))));
-        let interval = match mode {
+    pub(super) fn start(look: Look, screen: &Arc<Screen>, monitor: &Arc<Monitor>) -> io::Result<Self> {
+        let view = Arc::new(Mutex::new(View::new(look, Arc::clone(screen), Arc::clone(monitor))));
+        let interval = match look.mode {
             ProgressMode::None => None,
             ProgressMode::Bar => Some(BAR_INTERVAL),
             ProgressMode::Json => Some(JSON_INTERVAL),
@@ -92,8 +96,7 @@ impl Ticker {
 
 #[derive(Debug)]
 struct View {
-    mode: ProgressMode,
-    color: bool,
+    look: Look,
     screen: Arc<Screen>,
     monitor: Arc<Monitor>,
     start: Instant,
@@ -104,11 +107,10 @@ struct View {
 }
 
 impl View {
-    fn new(mode: ProgressMode, color: bool, screen: Arc<Screen>, monitor: Arc<Monitor>) -> Self {
+    fn new(look: Look, screen: Arc<Screen>, monitor: Arc<Monitor>) -> Self {
         let start = Instant::now();
         Self {
-            mode,
-            color,
+            look,
             screen,
             monitor,
             start,
@@ -119,11 +121,11 @@ impl View {
     }
 
     fn tick(&mut self, now: Instant) {
-        match self.mode {
+        match self.look.mode {
             ProgressMode::None => {}
             ProgressMode::Bar => {
                 let moment = self.moment(now);
-                self.screen.draw_bar(bar::line(&moment, self.screen.bar_width(), self.color));
+                self.screen.draw_bar(bar::line(&moment, self.screen.bar_width(), self.look.color));
             }
             ProgressMode::Json => {
                 if let Some(progress) = self.news(now) {
@@ -136,7 +138,8 @@ impl View {
     fn moment(&mut self, now: Instant) -> Moment {
         let progress = self.progress(now);
         let steady_rate = self.steady_rate.sample(now, progress.bytes);
-        Moment { progress, elapsed: now.duration_since(self.start), steady_rate }
+        let listens = self.look.listens;
+        Moment { progress, listens, elapsed: now.duration_since(self.start), steady_rate }
     }
 
     /// The progress, unless it was told before; a rate that falls while nothing moves is news too.
@@ -153,12 +156,12 @@ impl View {
 
     fn finish(&mut self, report: &Report) {
         self.screen.clear_bar();
-        if self.mode == ProgressMode::Json {
+        if self.look.mode == ProgressMode::Json {
             self.event(&Event::Finished(Box::new(report.clone())));
         }
         self.monitor.reset();
         let (screen, monitor) = (Arc::clone(&self.screen), Arc::clone(&self.monitor));
-        *self = Self::new(self.mode, self.color, screen, monitor);
+        *self = Self::new(self.look, screen, monitor);
     }
 
     fn event(&self, event: &Event) {
@@ -180,7 +183,8 @@ mod tests {
     use super::*;
 
     fn view() -> View {
-        View::new(ProgressMode::Json, false, Arc::new(Screen::new(false)), Arc::new(Monitor::default()))
+        let look = Look { mode: ProgressMode::Json, color: false, listens: false };
+        View::new(look, Arc::new(Screen::new(false)), Arc::new(Monitor::default()))
     }
 
     #[test]
@@ -205,7 +209,7 @@ mod tests {
         let mut view = view();
         view.monitor.set_phase(Phase::Commit);
         view.monitor.add_files(3);
-        view.mode = ProgressMode::None;
+        view.look.mode = ProgressMode::None;
         view.finish(&Report::default());
         let later = view.start + JSON_INTERVAL;
         assert_eq!(view.news(later), None);

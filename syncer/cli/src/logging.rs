@@ -22,7 +22,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use super::{config::Output, flags::LogFormat, screen::Screen};
+use super::{config::Output, flags::LogFormat, run_log::RUNS, screen::Screen};
 
 /// The module that warns of each file as it fails. The first of them are named when the run is over, which is
 /// enough unless more is asked for.
@@ -31,10 +31,10 @@ const FAILED_FILES: &str = "syncer::report";
 /// The crates of this program: its engine, the engine's core, and the command line.
 const OWN_CRATES: [&str; 3] = ["syncer", "volferry_core", "volferry"];
 
-/// Starts the log: warnings of this program, and more with each `-v`; of the libraries that it uses one level
-/// less. Writes above the bar.
+/// Starts the log: warnings of this program and a line for each run, and more with each `-v`; of the libraries that it
+/// uses one level less. Writes above the bar.
 pub(super) fn start(output: &Output, screen: &Arc<Screen>) {
-    let filter = filter(output.verbosity);
+    let filter = filter(output.verbosity, output.quiet);
     let screen = Arc::clone(screen);
     let lines = layer().with_ansi(output.color).with_writer(move || ScreenWriter(Arc::clone(&screen)));
     let lines = match output.log_format {
@@ -57,11 +57,12 @@ fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + '
 }
 
 /// Chooses what is logged, by the crate that says it.
-fn filter(verbosity: u8) -> Targets {
+fn filter(verbosity: u8, quiet: bool) -> Targets {
     let (own, others) = levels(verbosity);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
     match verbosity {
-        0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
+        0 if quiet => filter.with_target(FAILED_FILES, LevelFilter::ERROR),
+        0 => filter.with_target(FAILED_FILES, LevelFilter::ERROR).with_target(RUNS, LevelFilter::INFO),
         _ => filter,
     }
 }
@@ -111,12 +112,20 @@ mod tests {
 
     #[test]
     fn every_crate_of_the_program_warns_without_being_asked_and_libraries_do_not() {
-        let filter = filter(0);
+        let filter = filter(0, false);
         for own in [module_path!(), "volferry_core::tree::rules", "syncer::session"] {
             assert!(filter.would_enable(own, &tracing::Level::WARN), "{own}");
         }
         for other in ["quinn::connection", FAILED_FILES] {
             assert!(!filter.would_enable(other, &tracing::Level::WARN), "{other}");
+        }
+    }
+
+    #[test]
+    fn each_run_is_logged_unless_the_user_wants_it_quiet() {
+        for (quiet, is_logged) in [(false, true), (true, false)] {
+            assert_eq!(filter(0, quiet).would_enable(RUNS, &tracing::Level::INFO), is_logged);
+            assert!(filter(0, quiet).would_enable(RUNS, &tracing::Level::WARN));
         }
     }
 

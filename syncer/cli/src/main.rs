@@ -12,6 +12,7 @@ mod logging;
 mod rate;
 mod report_file;
 mod run;
+mod run_log;
 mod screen;
 mod signals;
 mod snapshot;

@@ -9,8 +9,8 @@ use super::{
     config::{Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
     human::chain,
-    live::Live,
-    logging, report_file,
+    live::{Live, Look},
+    logging, report_file, run_log,
     screen::Screen,
     signals, summary,
 };
@@ -56,12 +56,16 @@ impl LinkError {
 /// Carries out `run`, and tells of it in every way that it asks for.
 pub(super) fn run(run: Run) -> ExitCode {
     let Run { job, output } = run;
+    let listens = job.listens();
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
     logging::start(&output, &screen);
     let monitor = Monitor::new(announce(&screen)).with_planned(show(&screen, output.progress));
     let monitor = Arc::new(monitor);
-    match watch(&output, &screen, &monitor) {
-        Ok(live) => work(job, &monitor, &mut Teller { output, screen, live, told: None }),
+    match watch(&output, listens, &screen, &monitor) {
+        Ok(live) => {
+            let serves = matches!(job, Job::Receive { once: false, .. });
+            work(job, &monitor, &mut Teller { output, screen, live, serves, told: None })
+        }
         Err(error) => {
             screen.say(&format!("error: no thread for progress and signals: {error}\n"));
             ExitCode::Failed
@@ -69,9 +73,10 @@ pub(super) fn run(run: Run) -> ExitCode {
     }
 }
 
-fn watch(output: &Output, screen: &Arc<Screen>, monitor: &Arc<Monitor>) -> io::Result<Live> {
+fn watch(output: &Output, listens: bool, screen: &Arc<Screen>, monitor: &Arc<Monitor>) -> io::Result<Live> {
     signals::pass_on(monitor, screen)?;
-    Live::start(output.progress, output.color, screen, monitor)
+    let look = Look { mode: output.progress, color: output.color, listens };
+    Live::start(look, screen, monitor)
 }
 
 fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync + 'static {
@@ -152,7 +157,7 @@ fn refused(run: &str, error: &LinkError) -> Outcome {
         completion_time: now,
         ..Report::default()
     };
-    Outcome { report, exit: error.exit() }
+    Outcome { report, exit: error.exit(), peer: None }
 }
 
 /// Tells of runs that are over: as an event, in the report's file, and to people.
@@ -160,6 +165,8 @@ struct Teller {
     output: Output,
     screen: Arc<Screen>,
     live: Live,
+    /// This end serves run after run, so the log has a line of each, with its peer and the time.
+    serves: bool,
     told: Option<Report>,
 }
 
@@ -168,10 +175,16 @@ impl Teller {
         let report = &outcome.report;
         self.write(report);
         self.live.finish(report);
-        match self.output.log_format {
-            LogFormat::Json => log(report, self.output.verbosity),
-            LogFormat::Text if self.output.summary => self.screen.say(&summary::summary(report)),
-            LogFormat::Text => self.screen.say(&summary::trouble(report)),
+        let Output { log_format, quiet, verbosity, .. } = self.output;
+        if self.serves || log_format == LogFormat::Json {
+            run_log::log(outcome);
+        }
+        match log_format {
+            // Each failed file was logged as it failed where the log is more than the least.
+            LogFormat::Json if verbosity > 0 => {}
+            LogFormat::Json => run_log::log_failures(report),
+            LogFormat::Text if quiet || self.serves => self.screen.say(&summary::trouble(report)),
+            LogFormat::Text => self.screen.say(&summary::summary(report)),
         }
         self.told = Some(report.clone());
     }
@@ -182,26 +195,5 @@ impl Teller {
         if let Err(error) = report_file::write(path, report) {
             tracing::error!(path = %path.display(), %error, "the report cannot be written");
         }
-    }
-}
-
-/// Each failed file was logged as it failed where the log is more than the least.
-fn log(report: &Report, verbosity: u8) {
-    let Report { run, result, reason, message, failures, .. } = report;
-    match result {
-        RunResult::Succeeded => tracing::info!(run, message, "the run succeeded"),
-        RunResult::Canceled => tracing::warn!(run, reason, message, "the run was canceled"),
-        RunResult::PartiallyFailed | RunResult::Failed => {
-            tracing::error!(run, ?result, reason, message, "the run failed");
-        }
-    }
-    for failure in failures.iter().filter(|_| verbosity == 0) {
-        tracing::error!(
-            run,
-            path = failure.path,
-            operation = failure.operation,
-            error = failure.error,
-            "a file failed"
-        );
     }
 }

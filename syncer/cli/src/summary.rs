@@ -92,10 +92,14 @@ fn changes(work: &Work) -> String {
             .filter(|(n, _)| *n > 0)
             .map(|(n, done)| format!("{} {done}", count(n)))
             .collect();
+    let skipped = match work.files_skipped {
+        0 => String::new(),
+        sockets => format!("; {} skipped", counted(sockets, "socket")),
+    };
     if parts.is_empty() {
-        return format!("Nothing to change in {scanned}, {}", bytes(work.bytes_total));
+        return format!("Nothing to change in {scanned}, {}{skipped}", bytes(work.bytes_total));
     }
-    format!("{} ({scanned} at the source); {}", parts.join(", "), moved(work))
+    format!("{} ({scanned} at the source{skipped}); {}", parts.join(", "), moved(work))
 }
 
 fn moved(work: &Work) -> String {
@@ -186,6 +190,18 @@ mod tests {
         let report =
             Report { work, timings: Timings { total: 8, ..Timings::default() }, ..Report::default() };
         assert_eq!(summary(&report), "Nothing to change in 1 entry, 5 B\nTook 8 ms\n");
+    }
+
+    #[test]
+    fn sockets_that_were_skipped_are_counted() {
+        let with = |work| summary(&Report { work, ..report() });
+        let changed = with(Work { files_skipped: 2, ..report().work });
+        assert!(changed.contains("(1,008 entries at the source; 2 sockets skipped)"), "{changed}");
+        let unchanged = with(Work { files_scanned: 3, files_skipped: 1, ..Work::default() });
+        assert!(
+            unchanged.starts_with("Nothing to change in 3 entries, 0 B; 1 socket skipped\n"),
+            "{unchanged}"
+        );
     }
 
     #[test]

@@ -232,6 +232,51 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn a_run_is_summed_up_without_a_terminal_unless_it_is_to_be_quiet() {
+    let dir = tree();
+    for (flags, summary) in [(&["--quiet"][..], ""), (&[], "Nothing to change in 1 entry, 4 B\nTook ")] {
+        let run = sync(&dir, flags);
+        assert_eq!(exit(&run), ExitCode::Done);
+        assert!(stderr(&run).starts_with(summary), "{}", stderr(&run));
+        assert_eq!(stderr(&run).is_empty(), summary.is_empty(), "{}", stderr(&run));
+        assert_eq!(stdout(&run), "");
+    }
+}
+
+#[test]
+fn the_log_has_one_json_object_for_a_run_with_its_figures_and_each_key_once() {
+    let dir = tree();
+    let run = sync(&dir, &["--log-format=json", "--run=nightly-7"]);
+    let [line] = lines(&stderr(&run)).try_into().unwrap();
+    let fields = &line["fields"];
+    assert_eq!((&line["level"], &fields["run"]), (&"INFO".into(), &"nightly-7".into()), "{line}");
+    assert_eq!((&fields["created"], &fields["bytes_changed"]), (&1.into(), &4.into()), "{line}");
+    let failed = sync(&dir, &["--log-format=json", "--expect-volume=01010101010101010101010101010101"]);
+    for text in [stderr(&run), stderr(&failed)] {
+        // A key that came twice is lost as the line is parsed.
+        assert!(text.contains("\"level\":"), "{text}");
+        for line in text.lines() {
+            let parsed: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(parsed.to_string().len(), line.len(), "{line}");
+        }
+    }
+    assert_eq!(stderr(&sync(&dir, &["--log-format=json", "-q"])), "");
+}
+
+/// A folder with a source of one file, and no destination yet.
+fn tree() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("source")).unwrap();
+    fs::write(dir.path().join("source/file"), "four").unwrap();
+    dir
+}
+
+fn sync(dir: &TempDir, flags: &[&str]) -> Output {
+    let ends = ["source", "copy"].map(|name| dir.path().join(name));
+    volferry([&["sync", text(&ends[0]), text(&ends[1])], flags].concat())
+}
+
+#[test]
 fn a_folder_of_another_machine_is_told_from_one_of_this() {
     for [source, destination] in
         [["web:/srv", "copy"], ["a", "user@web:copy"], ["rsync://web/module", "copy"], ["a", "ssh://web/srv"]]

@@ -207,3 +207,26 @@ fn usage_is_that_of_one_run_and_not_of_all_that_an_end_has_served() {
     sink.signal(Signal::TERM);
     sink.wait().assert_exit(ExitCode::Done);
 }
+
+#[test]
+fn an_end_that_serves_logs_each_run_with_its_peer_and_its_figures() {
+    let pair = Pair::new(Way::SinkListens);
+    fs::write(pair.source.join("file"), "four").unwrap();
+    let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
+    let address = sink.listening().to_string();
+    for _ in 0..2 {
+        pair.start_send(&["--connect", &address], &["--run=nightly"]).wait().assert_exit(ExitCode::Done);
+        sink.finished();
+    }
+    sink.signal(Signal::TERM);
+    let ended = sink.wait();
+    ended.assert_exit(ExitCode::Done);
+    let logged: Vec<&str> = ended.stderr.lines().collect();
+    let [first, second] = logged[..] else { panic!("{logged:?}") };
+    for (line, created) in [(first, 1), (second, 0)] {
+        for part in ["run=\"nightly\"", "peer=127.0.0.1:", "result=Succeeded", &format!("created={created} ")]
+        {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+}

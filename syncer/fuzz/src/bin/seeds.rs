@@ -21,7 +21,7 @@ use syncer::{
     hash::{ContentHash, TreeDigest},
     owners::Owners,
     wire::{
-        Basis, FileGroup, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
+        Basis, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
         TreeHead, Update, Welcome,
         compress::Compressor,
         data::{Block, End, Failed, Fresh, PackBuilder, Whole},
@@ -156,6 +156,7 @@ fn messages() -> Vec<Message> {
         Message::Refuse(refusal),
         Message::Hash(files()),
         Message::Hashed(vec![Hashed::Is(ContentHash::of(b"")), Hashed::Changed, failed]),
+        Message::Forecast(Forecast { files: 3, bytes: 1 << 40 }),
         Message::Sketch(Sketch { sampling: Sampling::within(1 << 20, 5 << 20), files: files() }),
         Message::Sketched(vec![vec![1, u64::MAX], vec![]]),
     ]

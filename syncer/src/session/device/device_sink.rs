@@ -30,7 +30,7 @@ use crate::{
         Tree,
         dir::{ROOT, Totals},
     },
-    wire::TreeHead,
+    wire::{Forecast, TreeHead},
 };
 
 /// A device that is written to.
@@ -122,6 +122,7 @@ impl Changes for DeviceChanges<'_> {
     fn transfer(&mut self, source: &mut impl SourceEnd) -> Result<(), SessionError> {
         let (device, run) = (self.device, self.run);
         run.monitor.set_totals(1, device.len());
+        source.announce(Forecast { files: 1, bytes: device.len() })?;
         let (failures, counters, monitor) = (&run.failures, &run.counters, run.monitor);
         let writing = Writing { store: Store::Device(device), failures, counters, monitor };
         source.transfer(writing, &mut |fetch| fetch_all(device, fetch))?;

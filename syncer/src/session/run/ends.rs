@@ -52,7 +52,7 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
             connect(port, link, End { side: Side::Source, bandwidth_limit: params.bandwidth_limit }, monitor)
         })
         .and_then(|(connection, peer)| {
-            clock.started_at(connection.began());
+            clock.met(connection.peer(), connection.began());
             peer.use_connections(params.connections);
             let result = serve::run(&source, &peer, params, &mut clock.watch);
             let result = result.map_err(|error| error.or_stopped(monitor));
@@ -88,7 +88,7 @@ pub fn receive(
         let (back, result) = match connect(port, link, end, monitor) {
             Ok((connection, peer)) => {
                 // An end that listens may have waited for hours before the run began.
-                clock.started_at(connection.began());
+                clock.met(connection.peer(), connection.began());
                 let wire = || connection.bytes_on_wire();
                 let result = network::run(&destination, &peer, demands, &mut clock.watch, &mut run, &wire);
                 let result = result.map_err(|error| error.or_stopped(monitor));

@@ -1,6 +1,9 @@
 //! How a run ended, as its report and the exit code say it.
 
-use std::time::{Instant, SystemTime};
+use std::{
+    net::SocketAddr,
+    time::{Instant, SystemTime},
+};
 
 use contract::{ExitCode, Report, RunResult};
 
@@ -13,12 +16,14 @@ pub struct Outcome {
     pub report: Report,
     /// What the process exits with.
     pub exit: ExitCode,
+    /// The address of the other end, once the two had met.
+    pub peer: Option<SocketAddr>,
 }
 
 impl Outcome {
     /// Of an end that serves runs and was told to stop while it had none: that is how serving ends, and no run's failure.
     pub(crate) fn between_runs() -> Self {
-        Self { report: Report::default(), exit: ExitCode::Done }
+        Self { report: Report::default(), exit: ExitCode::Done, peer: None }
     }
 }
 
@@ -26,22 +31,25 @@ impl Outcome {
 pub(crate) struct Clock<'a> {
     pub began: SystemTime,
     pub watch: Stopwatch<'a>,
+    peer: Option<SocketAddr>,
 }
 
 impl<'a> Clock<'a> {
     pub(crate) fn start(monitor: &'a Monitor) -> Self {
-        Self { began: SystemTime::now(), watch: Stopwatch::start(monitor) }
+        Self { began: SystemTime::now(), watch: Stopwatch::start(monitor), peer: None }
     }
 
-    /// Moves the start to another moment, so that the time in which an end waited for its peer does not count.
-    pub(crate) fn started_at(&mut self, start: Instant) {
+    /// Takes note of the peer, and moves the start to the moment of its first packet, so that the time in which an end
+    /// waited for it does not count.
+    pub(crate) fn met(&mut self, peer: SocketAddr, start: Instant) {
+        self.peer = Some(peer);
         self.began = SystemTime::now() - start.elapsed();
         self.watch.started_at(start);
     }
 
     pub(crate) fn outcome(&self, run: &str, result: Result<Report, SessionError>) -> Outcome {
         match result {
-            Ok(report) => Outcome { exit: exit_of(report.result), report },
+            Ok(report) => Outcome { exit: exit_of(report.result), report, peer: self.peer },
             Err(error) => self.failed(run, &error),
         }
     }
@@ -60,7 +68,7 @@ impl<'a> Clock<'a> {
             ..Report::default()
         };
         report.fill_rates();
-        Outcome { report, exit }
+        Outcome { report, exit, peer: self.peer }
     }
 }
 

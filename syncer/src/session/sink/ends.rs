@@ -22,7 +22,7 @@ use crate::{
     },
     transport::TransportError,
     tree::{Tree, dir::Totals},
-    wire::TreeHead,
+    wire::{Forecast, TreeHead},
 };
 
 /// One run: what it was asked to do, and what it has done so far.
@@ -78,6 +78,11 @@ pub(crate) trait SourceEnd: SourceTree + SourceHashes {
         _monitor: &Monitor,
     ) -> Result<SimilarFiles, SessionError> {
         Ok(SimilarFiles::new())
+    }
+
+    /// Tells the source how many files and bytes the sink will ask for.
+    fn announce(&self, _forecast: Forecast) -> Result<(), TransportError> {
+        Ok(())
     }
 
     /// Runs `work`, and writes the files that it asks for. Returns when all are written or have failed.

@@ -29,7 +29,7 @@ use crate::{
         Tree,
         dir::{DirId, Totals},
     },
-    wire::{Hashed, Listed, Message, TreeHead},
+    wire::{Forecast, Hashed, Listed, Message, TreeHead},
 };
 
 /// The source of a run over the network.
@@ -114,6 +114,14 @@ impl SourceEnd for RemoteSource<'_> {
         monitor: &Monitor,
     ) -> Result<SimilarFiles, SessionError> {
         similar::look(root, sink, new()?, &self.peer.control, monitor)
+    }
+
+    /// Says nothing if nothing is needed: then the run ends with the next message.
+    fn announce(&self, forecast: Forecast) -> Result<(), TransportError> {
+        match forecast.files {
+            0 => Ok(()),
+            _ => self.peer.control.send(&Message::Forecast(forecast)),
+        }
     }
 
     fn transfer(

@@ -29,7 +29,7 @@ use crate::{
     },
     transport::{Control, TransportError},
     tree::{Tree, dir::Totals},
-    wire::TreeHead,
+    wire::{Forecast, TreeHead},
 };
 
 /// The destination of a run.
@@ -267,6 +267,7 @@ impl Changes for TreeChanges<'_> {
         let dirs = &plan.compared.dirs;
         let (files, bytes) = executor.mine(dirs).map(to_transfer).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         context.monitor.set_totals(files, bytes);
+        source.announce(Forecast { files, bytes })?;
         let destination = context.destination;
         let moved = destination.sync_during(context.monitor, || {
             let new = &mut || executor.unlike_any(dirs);

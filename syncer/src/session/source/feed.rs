@@ -54,8 +54,6 @@ pub(crate) struct Feed<'scope> {
     jobs: Sender<SendJob>,
     workers: Vec<ScopedJoinHandle<'scope, Result<(), TransportError>>>,
     paths: Paths<'scope>,
-    /// How many bytes all files have.
-    total_bytes: u64,
     origin: Origin<'scope>,
     as_listed: AsListed,
     monitor: &'scope Monitor,
@@ -66,8 +64,6 @@ pub(crate) struct Feed<'scope> {
     /// Those that could not be read: the sink will say no more of them, but for what was on its way.
     given_up: HashSet<u32>,
     entries: EntriesOf<'scope>,
-    files: u64,
-    bytes: u64,
 }
 
 enum SendJob {
@@ -104,15 +100,12 @@ impl<'scope> Feed<'scope> {
             workers,
             paths: Paths::new(tree),
             entries: EntriesOf::new(tree),
-            total_bytes: tree.totals.bytes,
             as_listed: AsListed { classes: Classes::wanted(&params.preserve), since: tree.since },
             origin,
             monitor,
             fault: &peer.fault,
             half_known: HashMap::new(),
             given_up: HashSet::new(),
-            files: 0,
-            bytes: 0,
         }
     }
 
@@ -146,7 +139,6 @@ impl<'scope> Feed<'scope> {
                 bytes = 0;
             }
         }
-        self.monitor.set_totals(self.files, self.bytes);
         match wanted.next() {
             Some(_) => Err(NO_FILE),
             None => self.send_batch(needs.dir, &path, batch),
@@ -191,12 +183,11 @@ impl<'scope> Feed<'scope> {
     ) -> Result<(RelPath, RequestedFile), TransportError> {
         let entry = self.entries.from(dir, index).ok_or(NO_DIRECTORY)?.next().ok_or(NO_FILE)?;
         let file = self.file(need, &entry, None)?;
-        self.monitor.set_totals(self.files, self.bytes);
         Ok((self.paths.of(dir), file))
     }
 
     fn file(
-        &mut self,
+        &self,
         need: u32,
         entry: &Entry<'_>,
         prefix: Option<Prefix>,
@@ -205,11 +196,6 @@ impl<'scope> Feed<'scope> {
             return Err(TransportError::Nonsense(
                 "the content of something was asked for that is not a file",
             ));
-        };
-        // A sink may ask for one file again and again.
-        (self.files, self.bytes) = match self.origin.is_device() {
-            true => (1, self.total_bytes),
-            false => (self.files + 1, self.bytes.saturating_add(size)),
         };
         Ok(RequestedFile {
             need,

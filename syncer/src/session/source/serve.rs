@@ -36,7 +36,7 @@ use crate::{
         dir::{DirId, ROOT},
     },
     whereabouts::Whereabouts,
-    wire::{FileGroup, Hello, Listed, Message, TreeHead, Welcome},
+    wire::{FileGroup, Forecast, Hello, Listed, Message, TreeHead, Welcome},
 };
 
 /// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
@@ -112,6 +112,7 @@ pub(crate) fn serve(
         loop {
             match control.recv()? {
                 Message::Want(dirs) => list(control, tree, &dirs)?,
+                Message::Forecast(Forecast { files, bytes }) => monitor.set_totals(files, bytes),
                 Message::Need(needs) => feed.get_or_insert_with(|| start(watch)).send(&needs)?,
                 Message::Update(update) => feed.get_or_insert_with(|| start(watch)).update(update)?,
                 Message::NeedsEnd => {
@@ -246,4 +247,26 @@ pub(crate) fn send_device(
     peer.control.send(&Message::Hello(Box::new(hello)))?;
     watch.enter(Phase::Plan);
     serve(Origin::Device(&opened), &device::tree(opened.len()), peer, params, watch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{monitor::Monitor, transport::memory};
+
+    #[test]
+    fn the_source_knows_how_much_it_will_send_before_it_is_asked_for_the_first_file() {
+        let (source, sink) = memory::pair();
+        let welcome = Welcome { version: String::new(), dry_run: false };
+        let forecast = Forecast { files: 7, bytes: 99 };
+        for message in
+            [Message::Welcome(welcome), Message::Forecast(forecast), Message::Report(Box::default())]
+        {
+            sink.control.send(&message).unwrap();
+        }
+        let (dir, monitor) = (tempfile::tempdir().unwrap(), Monitor::default());
+        run(&dir.path().into(), &source, &RunParams::default(), &mut Stopwatch::start(&monitor)).unwrap();
+        let progress = monitor.snapshot();
+        assert_eq!((progress.files_total, progress.bytes_total), (7, 99));
+    }
 }

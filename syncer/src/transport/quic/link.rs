@@ -1,6 +1,6 @@
 //! The connections to the authenticated peer, from the start of a run to its close.
 
-use std::{sync::Arc, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use async_channel::bounded;
 use contract::Side;
@@ -64,6 +64,11 @@ impl Link {
     /// Returns when the connection began to be made.
     pub fn began(&self) -> Instant {
         self.began
+    }
+
+    /// Returns the address that the peer has now.
+    pub fn peer(&self) -> SocketAddr {
+        self.connections.first().remote_address()
     }
 
     /// Returns the bytes sent and received so far, as UDP payload.

@@ -53,6 +53,15 @@ pub struct Welcome {
     pub dry_run: bool,
 }
 
+/// The files that a sink will ask for, so that the source can show how far the run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forecast {
+    /// Their number.
+    pub files: u64,
+    /// The sum of their sizes.
+    pub bytes: u64,
+}
+
 /// Says why an end stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -84,6 +93,8 @@ pub enum Message {
     Tree(Box<TreeHead>),
     /// Sink: send these directories.
     Want(Vec<DirId>),
+    /// Sink: what the needs that follow add up to.
+    Forecast(Forecast),
     /// Sink: send these files.
     Need(Needs),
     /// Sink: send the differences of this file.
@@ -126,6 +137,7 @@ const HASH: u8 = 17;
 const HASHED: u8 = 18;
 const SKETCH: u8 = 19;
 const SKETCHED: u8 = 20;
+const FORECAST: u8 = 21;
 
 impl Message {
     /// Returns the message's name, for errors.
@@ -136,6 +148,7 @@ impl Message {
             Self::Listed(_) => "Listed",
             Self::Tree(_) => "Tree",
             Self::Want(_) => "Want",
+            Self::Forecast(_) => "Forecast",
             Self::Need(_) => "Need",
             Self::Update(_) => "Update",
             Self::NeedsEnd => "NeedsEnd",
@@ -179,6 +192,9 @@ impl Message {
             Self::Listed(whole) => listed::put_listed(out, whole),
             Self::Tree(head) => listed::put_tree(out, head),
             Self::Want(dirs) => dirs.iter().for_each(|dir| put_varint(out, u64::from(*dir))),
+            Self::Forecast(Forecast { files, bytes }) => {
+                [files, bytes].into_iter().for_each(|sum| put_varint(out, *sum));
+            }
             Self::Need(needs) => need::put_needs(out, needs),
             Self::Update(update) => need::put_update(out, update),
             Self::SourceDone(done) => put_json(out, done),
@@ -204,6 +220,7 @@ impl Message {
             LISTED => read_whole(body, listed::read_listed).map(Self::Listed).map_err(binary("Listed")),
             TREE => listed::read_tree(body).map(|head| Self::Tree(Box::new(head))),
             WANT => read_whole(body, read_ids).map(Self::Want).map_err(binary("Want")),
+            FORECAST => read_whole(body, read_forecast).map(Self::Forecast).map_err(binary("Forecast")),
             NEED => read_whole(body, need::read_needs).map(Self::Need).map_err(binary("Need")),
             UPDATE => need::read_update(body).map(Self::Update),
             NEEDS_END => read_whole(body, |_| Ok(Self::NeedsEnd)).map_err(binary("NeedsEnd")),
@@ -237,6 +254,7 @@ impl Message {
             Self::Listed(_) => LISTED,
             Self::Tree(_) => TREE,
             Self::Want(_) => WANT,
+            Self::Forecast(_) => FORECAST,
             Self::Need(_) => NEED,
             Self::Update(_) => UPDATE,
             Self::NeedsEnd => NEEDS_END,
@@ -286,6 +304,10 @@ fn read_refuse(body: &[u8]) -> Result<Message, WireError> {
         }
         _ => Ok(Message::Refuse(refusal)),
     }
+}
+
+fn read_forecast(reader: &mut Reader<'_>) -> Result<Forecast, DecodeError> {
+    Ok(Forecast { files: reader.varint()?, bytes: reader.varint()? })
 }
 
 fn read_ids(reader: &mut Reader<'_>) -> Result<Vec<DirId>, DecodeError> {

@@ -88,6 +88,7 @@ fn samples() -> Vec<Message> {
         Message::Listed(listed()),
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, u32::MAX]),
+        Message::Forecast(Forecast { files: 3, bytes: u64::MAX }),
         Message::Need(Needs { first: 5, dir: 2, indices: vec![0, 1, 7, 200], prefixes: prefixes() }),
         Message::Need(Needs { first: 5, dir: 2, indices: vec![3], prefixes: vec![] }),
         Message::Update(update(Basis::Granules(granules()))),

@@ -1,0 +1,56 @@
+//! The line that the log has of each run.
+
+use contract::{Report, RunResult};
+
+use syncer::session::Outcome;
+
+/// The module whose lines are logged without being asked for.
+pub(super) const RUNS: &str = module_path!();
+
+/// Logs one line with the same fields at the level of the outcome.
+macro_rules! line {
+    ($outcome:ident, $level:ident, $text:literal) => {{
+        let Outcome { report, peer, .. } = $outcome;
+        let Report { run, result, reason, message, work, timings, .. } = report;
+        tracing::$level!(
+            run = Some(run.as_str()).filter(|run| !run.is_empty()),
+            peer = peer.map(tracing::field::display),
+            ?result,
+            reason,
+            cause = Some(message.as_str()).filter(|message| !message.is_empty()),
+            created = work.files_created,
+            updated = work.files_updated,
+            deleted = work.files_deleted,
+            failed = work.files_failed,
+            skipped = work.files_skipped,
+            bytes_changed = work.bytes_changed,
+            bytes_on_wire = work.bytes_on_wire,
+            total_ms = timings.total,
+            $text
+        )
+    }};
+}
+
+/// Logs how a run ended, with its peer and what it did, so that an end that serves needs no other record.
+pub(super) fn log(outcome: &Outcome) {
+    match outcome.report.result {
+        RunResult::Succeeded => line!(outcome, info, "the run succeeded"),
+        RunResult::Canceled => line!(outcome, warn, "the run was canceled"),
+        RunResult::PartiallyFailed => line!(outcome, error, "the run failed in part"),
+        RunResult::Failed => line!(outcome, error, "the run failed"),
+    }
+}
+
+/// Logs the first failures of a run, for a log that has not named each file as it failed.
+pub(super) fn log_failures(report: &Report) {
+    let Report { run, failures, .. } = report;
+    for failure in failures {
+        tracing::error!(
+            run,
+            path = failure.path,
+            operation = failure.operation,
+            error = failure.error,
+            "a file failed"
+        );
+    }
+}
