@@ -42,6 +42,10 @@ pub(super) enum ConfigError {
     )]
     ShardOfNoRun,
     #[error(
+        "--snapshot with --shard: a run of several shards cannot take a snapshot, so leave one of them out"
+    )]
+    ShardedSnapshot,
+    #[error(
         "--report {path}: the folder {folder} is not there: make it first, or choose another",
         path = .path.display(), folder = .folder.display()
     )]
@@ -171,7 +175,8 @@ impl Config {
             Command::Receive(receive) => {
                 let link = LinkConfig::resolve(receive.link, Side::Sink)?;
                 let destination = place(receive.destination, receive.destination_path);
-                let (once, demands) = (receive.once, receive.demands.into());
+                let demands = Demands { snapshot: receive.snapshot.into(), ..receive.demands.into() };
+                let once = receive.once;
                 let job = Job::Receive { destination, link, once, demands };
                 Run::resolve(job, receive.output, surroundings)?
             }
@@ -180,7 +185,8 @@ impl Config {
                 check_local(&sync.destination)?;
                 let source = place(sync.source, sync.source_path);
                 let destination = place(sync.destination, sync.destination_path);
-                let params = check_params(sync.params.into())?;
+                let demands = Demands { snapshot: sync.snapshot.into(), ..Demands::default() };
+                let params = check_params(RunParams { demands, ..sync.params.into() })?;
                 Run::resolve(Job::Sync { source, destination, params }, sync.output, surroundings)?
             }
         })
@@ -251,6 +257,9 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.shard.is_some_and(|shard| shard.count > 1) && params.run.is_empty() {
         return Err(ConfigError::ShardOfNoRun);
     }
+    if params.shard.is_some_and(|shard| shard.count > 1) && params.demands.snapshot.is_some() {
+        return Err(ConfigError::ShardedSnapshot);
+    }
     Ok(params)
 }
 
@@ -303,6 +312,13 @@ mod tests {
         assert!(matches!(resolve(&args, PIPE), Err(ConfigError::ShardOfNoRun)));
         assert!(resolve(&[&args[..], &["--run=r"]].concat(), PIPE).is_ok());
         assert!(resolve(&["sync", "a", "b", "--shard=0/1"], PIPE).is_ok());
+    }
+
+    #[test]
+    fn a_shard_takes_no_snapshot() {
+        let args = ["sync", "a", "b", "--shard=0/2", "--run=r", "--snapshot"];
+        assert!(matches!(resolve(&args, PIPE), Err(ConfigError::ShardedSnapshot)));
+        assert!(resolve(&["sync", "a", "b", "--snapshot"], PIPE).is_ok());
     }
 
     #[test]

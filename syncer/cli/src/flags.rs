@@ -10,7 +10,7 @@ use contract::{
     VolumeId, WriteMode,
 };
 
-use super::snapshot::flags::SnapshotCommand;
+use super::{snapshot::flags::SnapshotCommand, take_flags::TakeFlags};
 use syncer::path::{OWN_DIR, RelPath};
 
 const EXAMPLES: &str = "\
@@ -249,6 +249,9 @@ pub(super) struct ReceiveFlags {
     pub(super) demands: DemandFlags,
 
     #[command(flatten)]
+    pub(super) snapshot: TakeFlags,
+
+    #[command(flatten)]
     pub(super) output: OutputFlags,
 }
 
@@ -298,6 +301,9 @@ pub(super) struct SyncFlags {
 
     #[command(flatten)]
     pub(super) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(super) snapshot: TakeFlags,
 
     #[command(flatten)]
     pub(super) output: OutputFlags,
@@ -513,7 +519,7 @@ pub(super) struct DemandFlags {
 impl From<DemandFlags> for Demands {
     fn from(flags: DemandFlags) -> Self {
         let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, image, run } = flags;
-        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, image }
+        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, image, snapshot: None }
     }
 }
 
@@ -651,6 +657,7 @@ fn seconds(s: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use contract::{Keep, SnapshotParams};
     use proptest::prelude::*;
 
     use super::*;
@@ -666,7 +673,9 @@ mod tests {
     fn parse_demands(args: &[String]) -> Result<Demands, clap::Error> {
         let line = ["volferry", "receive", "--identity=i", "a"].into_iter().map(String::from);
         match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
-            Command::Receive(receive) => Ok(receive.demands.into()),
+            Command::Receive(receive) => {
+                Ok(Demands { snapshot: receive.snapshot.into(), ..receive.demands.into() })
+            }
             other => panic!("`receive` was read as {other:?}"),
         }
     }
@@ -710,6 +719,7 @@ mod tests {
             (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
             shard in prop::option::of(any_shard()),
             volume in any::<Option<[u8; 16]>>(),
+            snapshot in prop::option::of(any_snapshot()),
         ) -> RunParams {
             RunParams {
                 run,
@@ -734,8 +744,20 @@ mod tests {
                 connections,
                 shard,
                 expect_volume: volume.map(VolumeId::new),
-                demands: Demands::default(),
+                demands: Demands { snapshot, ..Demands::default() },
             }
+        }
+    }
+
+    prop_compose! {
+        fn any_snapshot()(
+            tags in prop::collection::vec("[a-z=-]{1,5}", 0..3),
+            job in "[a-z-]{0,5}",
+            [last, hourly, daily, weekly, monthly, yearly] in any::<[u32; 6]>(),
+            within_seconds in prop::option::of(0..u64::from(u32::MAX)),
+        ) -> SnapshotParams {
+            let keep = Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds };
+            SnapshotParams { tags, job, keep }
         }
     }
 
@@ -744,6 +766,7 @@ mod tests {
         fn any_parameters_survive_the_command_line(params in any_params()) {
             let demands = Demands::of(&params);
             prop_assert_eq!(parse_demands(&demands.to_args()).unwrap(), demands);
+            let params = RunParams { demands: Demands::default(), ..params };
             prop_assert_eq!(parse(&params.to_args()).unwrap(), params);
         }
     }
@@ -762,14 +785,17 @@ mod tests {
         const LINK: &str = "connect connect_timeout identity listen";
         const WIRE: &str = "bandwidth_limit compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
+        const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
+                                snapshot_keep_monthly snapshot_keep_weekly snapshot_keep_within snapshot_keep_yearly \
+                                snapshot_tag";
         const PARAMS: &str = "compare delete delete_anyway delete_limit dry_run exclude expect_volume force ignore_files image include \
                               max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs ownership shard verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),
             ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
-            ("receive", vec![OUTPUT, LINK, DEMANDS, PLACES[1]]),
-            ("sync", vec![OUTPUT, PARAMS, PLACES[0], PLACES[1]]),
+            ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, PLACES[1]]),
+            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, PLACES[0], PLACES[1]]),
         ] {
             let mut all = Flags::command();
             all.build();

@@ -17,6 +17,7 @@ mod screen;
 mod signals;
 mod snapshot;
 mod summary;
+mod take_flags;
 mod trend;
 
 use std::{

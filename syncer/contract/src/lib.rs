@@ -11,6 +11,7 @@ mod params;
 mod parse_error;
 pub mod regression;
 mod report;
+mod snapshots;
 mod volume;
 
 pub use escape::Escaping;
@@ -25,4 +26,5 @@ pub use report::{
     Action, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates, Report,
     RunResult, Side, Timings, Usage, Work, timestamp,
 };
+pub use snapshots::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
 pub use volume::VolumeId;

@@ -2,6 +2,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{
     parse_error::{ParseParamError, bad},
+    snapshots::SnapshotParams,
     volume::VolumeId,
 };
 use schemars::JsonSchema;
@@ -140,6 +141,8 @@ pub struct Demands {
     pub expect_volume: Option<VolumeId>,
     /// A regular file is the image of a disk.
     pub image: bool,
+    /// The snapshot to take after each run that succeeds.
+    pub snapshot: Option<SnapshotParams>,
 }
 
 impl Demands {
@@ -155,6 +158,7 @@ impl Demands {
             exclude: params.exclude.clone(),
             expect_volume: params.expect_volume.filter(|_| guarded),
             image: params.image,
+            snapshot: params.demands.snapshot.clone(),
         }
     }
 
@@ -176,6 +180,7 @@ impl Demands {
         if let Some(volume) = self.expect_volume {
             value("--expect-volume", &volume);
         }
+        args.extend(self.snapshot.iter().flat_map(SnapshotParams::to_args));
         args
     }
 
@@ -185,6 +190,7 @@ impl Demands {
             (self.delete_limit.is_some(), "--delete-limit"),
             (!self.exclude.is_empty(), "--exclude"),
             (self.expect_volume.is_some(), "--expect-volume"),
+            (self.snapshot.is_some(), "--snapshot"),
         ];
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, flag)| flag)
     }

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::volume::VolumeId;
+use crate::{snapshots::SnapshotReport, volume::VolumeId};
 
 /// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
 pub const MAX_FAILURES: usize = 10;
@@ -31,7 +31,7 @@ pub enum RunResult {
     /// The destination equals the source.
     #[default]
     Succeeded,
-    /// Some files failed; all others are as at the source.
+    /// Some files failed, and all others are as at the source; or the snapshot that was to be taken then did.
     PartiallyFailed,
     /// The run did not get to its end.
     Failed,
@@ -262,6 +262,9 @@ pub struct Report {
     /// sentence a kind, with a count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The snapshot of the destination, if one was to be taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotReport>,
 }
 
 impl Report {
@@ -329,6 +332,17 @@ impl Report {
             }
             None => failed,
         };
+    }
+
+    /// Adds what became of the snapshot. If that failed, the run has [`RunResult::PartiallyFailed`], with the reason and the
+    /// message of the snapshot.
+    pub fn tell_snapshot(&mut self, snapshot: SnapshotReport) {
+        if self.result == RunResult::Succeeded && snapshot.is_failure() {
+            self.result = RunResult::PartiallyFailed;
+            self.reason.clone_from(&snapshot.reason);
+            self.message.clone_from(&snapshot.message);
+        }
+        self.snapshot = Some(snapshot);
     }
 
     /// Sets [`Rates`] from `work` and `timings`.

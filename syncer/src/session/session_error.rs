@@ -17,6 +17,11 @@ pub enum SessionError {
     /// A snapshot cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+    /// A run of several shards was to take a snapshot.
+    #[error(
+        "a run of several shards cannot take a snapshot: leave out --snapshot at this end, or --shard at the other"
+    )]
+    ShardedSnapshot,
     /// A pattern cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -115,6 +120,7 @@ impl SessionError {
             Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
+            Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),

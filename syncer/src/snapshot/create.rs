@@ -59,6 +59,23 @@ pub fn create(
     let destination = take(place)?;
     let path = place.path();
     let mut writer = Writer::open(destination.own(), destination.root(), &path)?;
+    let snapshot = create_in(&mut writer, destination.root(), labels, engine, failures, &Monitor::default())?;
+    drop(writer);
+    destination.close();
+    Ok(snapshot)
+}
+
+/// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Unreadable entries go to `failures`.
+///
+/// # Errors If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.
+pub(super) fn create_in(
+    writer: &mut Writer<'_>,
+    root: &Root,
+    labels: Labels,
+    engine: EngineChoice,
+    failures: &Failures,
+    monitor: &Monitor,
+) -> Result<Snapshot, SnapshotError> {
     let began = time_of(SystemTime::now());
     let before = tick_before(writer.now()?);
     let options = ScanOptions {
@@ -67,13 +84,9 @@ pub fn create(
         stamps: Some(before),
         ..ScanOptions::default()
     };
-    let tree =
-        scan(destination.root(), &options, failures, &Monitor::default()).map_err(io_error("scan", &path))?;
-    let source = Source { tree: &tree, root: destination.root(), before, began };
-    let snapshot = publish(&mut writer, &source, labels, engine, failures)?;
-    drop(writer);
-    destination.close();
-    Ok(snapshot)
+    let tree = scan(root, &options, failures, monitor).map_err(io_error("scan", writer.store.path()))?;
+    let source = Source { tree: &tree, root, before, began };
+    publish(writer, &source, labels, engine, failures)
 }
 
 /// Returns a moment before `now` by more than a tick of the clock.

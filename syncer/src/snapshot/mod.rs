@@ -2,10 +2,12 @@
 //!
 //! - A [`Snapshot`] is a record in the list [`Roots`]; its directories ([`folder`]) and small contents lie in packs, larger contents in files of their own.
 //! - [`publish`] makes one from a scanned tree; [`create`](create::create) scans a mounted volume for it.
+//! - [`after_run::take`] takes one at the end of a run, and drops what the job's rules do not keep.
 //! - [`Store`] reads, [`Writer`](store::Writer) changes; one rename publishes each change.
 //!
 //! `syncer/doc/snapshots.md` has the format, and the reasons.
 
+pub mod after_run;
 pub mod audit;
 pub mod browse;
 pub mod collect;

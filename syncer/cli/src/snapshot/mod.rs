@@ -7,7 +7,7 @@ mod json;
 mod print;
 mod prune;
 mod restore;
-mod time;
+pub(crate) mod time;
 mod verify;
 
 use std::{

@@ -26,7 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Time, SnapshotError> {
 }
 
 /// Reads a length of time such as `48h`, `2d` or `1w 2d`; a day has 24 hours. In seconds.
-pub(super) fn span_seconds(text: &str) -> Result<u64, String> {
+pub(crate) fn span_seconds(text: &str) -> Result<u64, String> {
     let why = || format!("`{text}` is no length of time: write it as 48h or 2d12h");
     let span: jiff::Span = text.parse().map_err(|_| why())?;
     let days = jiff::SpanRelativeTo::days_are_24_hours();

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod after_run;
 mod commands;
 mod crash;
 mod damage;

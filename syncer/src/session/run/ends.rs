@@ -100,7 +100,7 @@ pub fn receive(
             }
             Err(error) => (None, Err(error)),
         };
-        let outcome = clock.outcome(&run, result);
+        let outcome = clock.outcome(&run, result).with_no_snapshot(demands.snapshot.as_ref());
         on_run(&outcome);
         match back {
             Some(back) if !once && !monitor.cancelled() => port = Some(back),
@@ -119,7 +119,7 @@ pub fn sync(
 ) -> Outcome {
     let mut clock = Clock::start(monitor);
     let result = local_run::run(&source.into(), &destination.into(), params, &mut clock.watch);
-    clock.outcome(&params.run, result)
+    clock.outcome(&params.run, result).with_no_snapshot(params.demands.snapshot.as_ref())
 }
 
 /// Brings a volume, or a path of one, back to what a snapshot has.

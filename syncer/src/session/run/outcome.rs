@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use contract::{ExitCode, Report, RunResult};
+use contract::{ExitCode, Report, RunResult, SnapshotParams, SnapshotReport};
 
 use crate::{monitor::Monitor, report::Stopwatch, session::session_error::SessionError, wire::Refusal};
 
@@ -24,6 +24,15 @@ impl Outcome {
     /// Of an end that serves runs and was told to stop while it had none: that is how serving ends, and no run's failure.
     pub(crate) fn between_runs() -> Self {
         Self { report: Report::default(), exit: ExitCode::Done, peer: None }
+    }
+
+    /// Says of a run that did not get to its end that it took no snapshot, if it was to take one.
+    #[must_use]
+    pub(crate) fn with_no_snapshot(mut self, asked: Option<&SnapshotParams>) -> Self {
+        if asked.is_some() && self.report.snapshot.is_none() && self.exit != ExitCode::Done {
+            self.report.snapshot = Some(SnapshotReport::of_failed_run());
+        }
+        self
     }
 }
 

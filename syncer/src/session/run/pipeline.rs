@@ -1,6 +1,8 @@
 //! One run, from both ends opened to its report: the steps of "How a run goes" in `syncer/doc/design.md`.
 
-use contract::{Phase, Report};
+use std::sync::atomic::Ordering::Relaxed;
+
+use contract::{Phase, Report, SnapshotReport};
 
 use crate::{
     report::Stopwatch,
@@ -35,18 +37,34 @@ pub(crate) fn run<D: SinkEnd>(
     let done = change(&mut source, &sink, &plan, run, watch).inspect_err(|_| sink.give_up(run));
     let totals = sink.totals(&plan.head);
     watch.did(work_of(&totals, &run.counters));
-    if done? && run.params.verify {
+    let done = done?;
+    if done && run.params.verify {
         watch.enter(Phase::Plan);
         run.note(sink.verify(&mut source, &plan, run)?);
     }
-    // 9. Report.
+    // 9. Take a snapshot, if the owner of the destination wants one.
+    let snapshot = if done { snapshot(&sink, run, watch) } else { None };
+    // 10. Report.
     let mut report = make_report(run, watch, &totals);
+    if let Some(snapshot) = snapshot {
+        report.tell_snapshot(snapshot);
+    }
     sink.complete(&mut report);
     source.add_usage(&mut report, watch);
     report.fill_rates();
     sink.close();
     source.send_report(&report)?;
     Ok(report)
+}
+
+/// Takes the snapshot that is wanted, unless something of the run failed.
+fn snapshot(sink: &impl SinkEnd, run: &Run<'_>, watch: &mut Stopwatch<'_>) -> Option<SnapshotReport> {
+    let asked = run.params.demands.snapshot.as_ref()?;
+    if run.failures.count() + run.counters.deletes_kept_back.load(Relaxed) > 0 {
+        return Some(SnapshotReport::of_failed_run());
+    }
+    watch.enter(Phase::Snapshot);
+    sink.snapshot(asked, run)
 }
 
 /// Changes the destination as planned, if the guards let it. Returns whether it was changed: a dry run ends after the guards.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use contract::{PlannedAction, Report, RunParams};
+use contract::{PlannedAction, Report, RunParams, SnapshotParams, SnapshotReport};
 
 use crate::{
     monitor::Monitor,
@@ -164,6 +164,11 @@ pub(crate) trait SinkEnd {
         plan: &Planned,
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError>;
+
+    /// Takes the snapshot that the owner of the destination wants after a run that succeeded. Only trees have snapshots.
+    fn snapshot(&self, _asked: &SnapshotParams, _run: &Run<'_>) -> Option<SnapshotReport> {
+        None
+    }
 
     /// Returns the share of the source's totals that this process reports.
     fn totals(&self, head: &TreeHead) -> Totals;

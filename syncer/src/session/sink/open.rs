@@ -29,6 +29,9 @@ pub(crate) fn open_destination(
     if shard.is_some_and(|shard| !shard.is_valid()) {
         return Err(TransportError::Nonsense("there is no such shard").into());
     }
+    if shard.is_some() && params.demands.snapshot.is_some() {
+        return Err(SessionError::ShardedSnapshot);
+    }
     let shard = shard.map(|shard| (params.run.as_str(), shard));
     let destination = candidate.take(settings, shard)?;
     notes.extend_from_slice(destination.notes());

@@ -1,6 +1,6 @@
 //! A tree that is written to.
 
-use contract::{DeleteTiming, Report, RunParams, Side};
+use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport};
 
 use crate::{
     apply::{Destination, Settings},
@@ -27,6 +27,7 @@ use crate::{
             shards::ShardRun,
         },
     },
+    snapshot::after_run,
     transport::{Control, TransportError},
     tree::{Tree, dir::Totals},
     wire::{Forecast, TreeHead},
@@ -206,6 +207,11 @@ impl SinkEnd for TreeSink<'_> {
             monitor: run.monitor,
         };
         verifier.verify(source, &plan.head)
+    }
+
+    fn snapshot(&self, asked: &SnapshotParams, run: &Run<'_>) -> Option<SnapshotReport> {
+        let path = self.subject.place.path();
+        Some(after_run::take(&self.destination, &path, asked, &run.params.run, run.monitor))
     }
 
     /// Of several processes that share a run, which have all seen the source, only the first counts it.

@@ -1,0 +1,74 @@
+//! The flags by which a run takes a snapshot of its destination.
+
+use clap::Args;
+use contract::{Keep, SnapshotParams};
+
+use crate::snapshot::time;
+use syncer::snapshot::publish::check_tag;
+
+/// Everything that [`SnapshotParams::to_args`] spells.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Snapshot of DST")]
+pub(super) struct TakeFlags {
+    /// Take a snapshot of DST after a run that succeeds, as `volferry snapshot create` does
+    ///
+    /// A run that fails, or leaves something out, takes none. If the snapshot fails, the exit code is 3.
+    #[arg(long)]
+    snapshot: bool,
+
+    /// Give the snapshot this tag; may be repeated
+    #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
+    snapshot_tag: Vec<String>,
+
+    /// The job that the snapshot belongs to; the rules below judge the snapshots of each job separately
+    #[arg(long, value_name = "NAME", requires = "snapshot", default_value = "", hide_default_value = true)]
+    snapshot_job: String,
+
+    /// Of this job, keep the newest N, and drop what no rule keeps; without a rule, all are kept
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_keep_last: Option<u32>,
+
+    /// Keep the last one of each of N hours
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_keep_hourly: Option<u32>,
+
+    /// Keep the last one of each of N days
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_keep_daily: Option<u32>,
+
+    /// Keep the last one of each of N weeks
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_keep_weekly: Option<u32>,
+
+    /// Keep the last one of each of N months
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_keep_monthly: Option<u32>,
+
+    /// Keep the last one of each of N years
+    #[arg(long, value_name = "N", requires = "snapshot")]
+    snapshot_keep_yearly: Option<u32>,
+
+    /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
+    #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = time::span_seconds)]
+    snapshot_keep_within: Option<u64>,
+}
+
+impl From<TakeFlags> for Option<SnapshotParams> {
+    fn from(flags: TakeFlags) -> Self {
+        let keep = Keep {
+            last: flags.snapshot_keep_last.unwrap_or_default(),
+            hourly: flags.snapshot_keep_hourly.unwrap_or_default(),
+            daily: flags.snapshot_keep_daily.unwrap_or_default(),
+            weekly: flags.snapshot_keep_weekly.unwrap_or_default(),
+            monthly: flags.snapshot_keep_monthly.unwrap_or_default(),
+            yearly: flags.snapshot_keep_yearly.unwrap_or_default(),
+            within_seconds: flags.snapshot_keep_within,
+        };
+        let (tags, job) = (flags.snapshot_tag, flags.snapshot_job);
+        flags.snapshot.then_some(SnapshotParams { tags, job, keep })
+    }
+}
+
+fn tag(text: &str) -> Result<String, String> {
+    check_tag(text).map(|()| text.into()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,174 @@
+//! Runs that take a snapshot of their destination.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use contract::{ExitCode, Report, RunResult, SnapshotReport};
+use serde_json::Value;
+
+use crate::common::{
+    oracle::{self, Snapshot},
+    pair::{Pair, Run, Way},
+    process::program,
+};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// One run; `flags` are those of the source, and `demands` those of the sink.
+fn run(pair: &Pair, flags: &[&str], demands: &[&str]) -> Run {
+    if pair.way == Way::Local {
+        return Run::Local(pair.start_sync(&[flags, demands].concat()).wait());
+    }
+    let mut sink = pair.start_receive(&[&["--once", "--listen", ANY_PORT], demands].concat());
+    let address = sink.listening().to_string();
+    let source = pair.start_send(&["--connect", &address], flags).wait();
+    Run::Network { source, sink: sink.wait() }
+}
+
+/// The report of the sink's end; the source has the same unless the run failed.
+fn report_of(run: &Run) -> &Report {
+    let (Run::Local(end) | Run::Network { sink: end, .. }) = run;
+    end.report()
+}
+
+#[track_caller]
+fn snapshot_of(run: &Run, exit: ExitCode) -> SnapshotReport {
+    run.assert_exit(exit);
+    report_of(run).snapshot.clone().unwrap()
+}
+
+fn snapshot(command: &str, dir: &Path, args: &[&str]) -> Output {
+    Command::new(program()).args(["snapshot", command]).arg(dir).args(args).output().unwrap()
+}
+
+fn list(pair: &Pair) -> Vec<Value> {
+    let said = snapshot("list", &pair.destination, &["--json"]);
+    serde_json::from_slice::<Value>(&said.stdout).unwrap().as_array().unwrap().clone()
+}
+
+fn cat(pair: &Pair, id: &str, path: &str) -> String {
+    String::from_utf8(snapshot("cat", &pair.destination, &[id, path]).stdout).unwrap()
+}
+
+#[test]
+fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        let ids: Vec<String> = (1..=3)
+            .map(|version| {
+                fs::write(pair.source.join("file"), format!("version {version}")).unwrap();
+                let flags = ["--delete", &format!("--run=web-{version}")];
+                let demands =
+                    ["--snapshot", "--snapshot-tag=web", "--snapshot-job=web", "--snapshot-keep-last=2"];
+                let run = run(&pair, &flags, &demands);
+                let told = snapshot_of(&run, ExitCode::Done);
+                assert_eq!(run.report().snapshot.as_ref(), Some(&told), "{way:?}: both ends tell the same");
+                assert_eq!(told.count, version.min(2));
+                let made = told.made.clone().unwrap();
+                assert_eq!((&told.kept[0].id, &told.reason), (&made.id, &None));
+                assert_eq!((made.entries, made.bytes, made.tags), (1, 9, vec!["web".to_string()]));
+                assert!(told.kept[0].reasons.contains(&"last".into()), "{:?}", told.kept);
+                assert!(told.dropped_count == version.saturating_sub(2), "{told:?}");
+                made.id
+            })
+            .collect();
+        let listed = list(&pair);
+        let named: Vec<_> = listed.iter().map(|it| it["id"].as_str().unwrap()).collect();
+        assert_eq!(named, ids[1..]);
+        assert_eq!((&listed[0]["run"], &listed[0]["job"]), (&"web-2".into(), &"web".into()));
+        assert_eq!(cat(&pair, &ids[1], "file"), "version 2");
+        Snapshot::of(&pair.destination).assert_like(&Snapshot::of(&pair.source), oracle::COPY, "after");
+        assert!(snapshot("verify", &pair.destination, &[]).status.success());
+    }
+}
+
+#[test]
+fn rules_judge_the_snapshots_of_one_job_only() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    snapshot("create", &pair.destination, &["--tag=mine"]);
+    run(&pair, &[], &["--snapshot", "--snapshot-job=other"]).assert_exit(ExitCode::Done);
+    for _ in 0..2 {
+        let told = snapshot_of(
+            &run(&pair, &[], &["--snapshot", "--snapshot-job=web", "--snapshot-keep-last=1"]),
+            ExitCode::Done,
+        );
+        assert_eq!(told.count, 1);
+    }
+    let jobs: Vec<String> =
+        list(&pair).iter().map(|it| it["job"].as_str().unwrap_or_default().into()).collect();
+    assert_eq!(jobs, ["", "other", "web"]);
+}
+
+#[test]
+fn a_run_that_is_refused_takes_no_snapshot_and_says_so() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        fs::write(pair.source.join("file"), "content").unwrap();
+        snapshot_of(&run(&pair, &["--delete"], &["--snapshot"]), ExitCode::Done);
+        fs::remove_file(pair.source.join("file")).unwrap();
+        let refused = run(&pair, &["--delete"], &["--snapshot"]);
+        let told = snapshot_of(&refused, ExitCode::Guard);
+        assert_eq!((told.reason.as_deref(), told.made), (Some("RunNotWhole"), None));
+        assert_eq!(list(&pair).len(), 1, "{way:?}");
+    }
+}
+
+#[test]
+fn a_run_that_leaves_a_file_out_takes_no_snapshot_and_says_so() {
+    for pair in Pair::each_unprivileged() {
+        let secret = pair.source.join("secret");
+        fs::write(&secret, "content").unwrap();
+        crate::common::tree::set_mode(&secret, 0);
+        let partial = run(&pair, &[], &["--snapshot"]);
+        let told = snapshot_of(&partial, ExitCode::Partial);
+        assert_eq!(report_of(&partial).reason.as_deref(), Some("SomeFilesFailed"));
+        assert_eq!(told.reason.as_deref(), Some("RunNotWhole"));
+        assert_eq!(list(&pair).len(), 0);
+    }
+}
+
+#[test]
+fn a_snapshot_that_fails_is_what_the_run_says_of_itself() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        fs::write(pair.source.join("file"), "content").unwrap();
+        run(&pair, &[], &[]).assert_exit(ExitCode::Done);
+        let store = pair.destination.join(".volferry/snapshots");
+        fs::create_dir(&store).unwrap();
+        fs::write(store.join("roots"), b"vfroots\0\x09\0\0\0").unwrap();
+        fs::write(pair.source.join("file"), "other content").unwrap();
+        let failed = run(&pair, &[], &["--snapshot"]);
+        let told = snapshot_of(&failed, ExitCode::Partial);
+        let report = report_of(&failed);
+        assert_eq!(
+            (report.result, report.reason.as_deref()),
+            (RunResult::PartiallyFailed, Some("SnapshotFailed"))
+        );
+        assert!(told.message.contains("has format version 9"), "{told:?}");
+        assert_eq!(report.message, told.message);
+        assert_eq!(fs::read_to_string(pair.destination.join("file")).unwrap(), "other content");
+    }
+}
+
+#[test]
+fn a_dry_run_takes_no_snapshot() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    let dry = run(&pair, &["--dry-run"], &["--snapshot"]);
+    dry.assert_exit(ExitCode::Done);
+    assert_eq!(report_of(&dry).snapshot, None);
+    assert!(!pair.destination.join(".volferry").exists());
+}
+
+#[test]
+fn shards_take_no_snapshot() {
+    let pair = Pair::new(Way::SinkListens);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    let refused = run(&pair, &["--run=r", "--shard=0/2"], &["--snapshot"]);
+    refused.assert_exit(ExitCode::Usage);
+    assert_eq!(report_of(&refused).reason.as_deref(), Some("ShardedSnapshot"));
+}

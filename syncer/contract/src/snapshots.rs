@@ -1,0 +1,158 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How many snapshots a report names; [`SnapshotReport::count`] is of all of them.
+pub const MAX_SNAPSHOTS: usize = 20;
+
+/// The snapshot that the owner of a destination wants after each run that succeeds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SnapshotParams {
+    /// Labels to find it by.
+    pub tags: Vec<String>,
+    /// The job that it belongs to. Policies judge the snapshots of each job separately.
+    pub job: String,
+    /// The snapshots of this job that are kept. Without a rule, all are.
+    pub keep: Keep,
+}
+
+/// The rules that keep snapshots of a job. A snapshot is kept when one rule keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// The newest ones, this many.
+    pub last: u32,
+    /// The last one of each of this many hours.
+    pub hourly: u32,
+    /// The last one of each of this many days.
+    pub daily: u32,
+    /// The last one of each of this many weeks, which begin on Monday.
+    pub weekly: u32,
+    /// The last one of each of this many months.
+    pub monthly: u32,
+    /// The last one of each of this many years.
+    pub yearly: u32,
+    /// All that were taken at most this many seconds before the newest.
+    pub within_seconds: Option<u64>,
+}
+
+impl Keep {
+    /// Whether it has a rule.
+    pub fn has_rule(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl SnapshotParams {
+    /// Returns the flags of `volferry receive` and `sync` that mean these parameters.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { tags, job, keep } = self;
+        let mut args = vec!["--snapshot".to_string()];
+        args.extend(tags.iter().map(|tag| format!("--snapshot-tag={tag}")));
+        if !job.is_empty() {
+            args.push(format!("--snapshot-job={job}"));
+        }
+        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds } = *keep;
+        let counts = [
+            ("last", last),
+            ("hourly", hourly),
+            ("daily", daily),
+            ("weekly", weekly),
+            ("monthly", monthly),
+            ("yearly", yearly),
+        ];
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        args.extend(counts.map(|(rule, count)| format!("--snapshot-keep-{rule}={count}")));
+        args.extend(within_seconds.map(|seconds| format!("--snapshot-keep-within={seconds}s")));
+        args
+    }
+}
+
+/// What became of the snapshot that a run was to take of its destination.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotReport {
+    /// The snapshot that was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made: Option<SnapshotEntry>,
+    /// A word for programs if something is missing: `RunNotWhole`, because only a run that succeeds takes a snapshot;
+    /// `SnapshotFailed`, `SnapshotNotWhole`, or `RetentionFailed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What happened, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// How many snapshots the job has now.
+    pub count: u64,
+    /// Bytes that these snapshots added to the store.
+    pub bytes: u64,
+    /// The newest [`MAX_SNAPSHOTS`] of them, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<SnapshotEntry>,
+    /// How many snapshots the rules dropped.
+    pub dropped_count: u64,
+    /// The ids of the first [`MAX_SNAPSHOTS`] of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+    /// Bytes that dropping them freed.
+    pub freed_bytes: u64,
+}
+
+/// A snapshot, as reports and statuses describe it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotEntry {
+    /// Its name: 16 hexadecimal digits.
+    pub id: String,
+    /// When it was published, RFC 3339.
+    pub taken: String,
+    /// Entries of its tree.
+    pub entries: u64,
+    /// Bytes of all its files together.
+    pub bytes: u64,
+    /// Bytes that it added to the store.
+    pub added_bytes: u64,
+    /// Its tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Why it is kept; none where no rules were given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+}
+
+impl SnapshotReport {
+    /// Reports that a run that did not succeed takes no snapshot.
+    pub fn of_failed_run() -> Self {
+        Self {
+            reason: Some("RunNotWhole".into()),
+            message: "no snapshot was taken, because the run did not succeed".into(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a run that succeeded otherwise did not get the snapshot that it was to take.
+    pub fn is_failure(&self) -> bool {
+        self.reason.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rules_that_keep_something_are_flags() {
+        let keep = Keep { last: 2, weekly: 4, within_seconds: Some(172_800), ..Keep::default() };
+        let params = SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "web".into(), keep };
+        let expected = [
+            "--snapshot",
+            "--snapshot-tag=-x",
+            "--snapshot-tag=b",
+            "--snapshot-job=web",
+            "--snapshot-keep-last=2",
+            "--snapshot-keep-weekly=4",
+            "--snapshot-keep-within=172800s",
+        ];
+        assert_eq!(params.to_args(), expected);
+        assert_eq!(SnapshotParams::default().to_args(), ["--snapshot"]);
+        assert!(keep.has_rule() && !Keep::default().has_rule());
+    }
+}

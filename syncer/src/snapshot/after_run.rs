@@ -1,0 +1,148 @@
+//! Takes the snapshot that a run was asked for, and drops those that the job's rules do not keep.
+
+use std::{collections::BTreeSet, path::Path, time::SystemTime};
+
+use contract::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
+use jiff::{Timestamp, tz::TimeZone};
+
+use super::{
+    collect,
+    create::create_in,
+    error::{SnapshotError, chain},
+    id::SnapshotId,
+    keep::EngineChoice,
+    publish::{Labels, time_of},
+    retain::{Policy, Reason, Verdict, judge},
+    roots::{Roots, Snapshot},
+    store::Writer,
+};
+use crate::{apply::Destination, monitor::Monitor, report::Failures};
+
+impl From<Keep> for Policy {
+    fn from(keep: Keep) -> Self {
+        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds } = keep;
+        Self { last, hourly, daily, weekly, monthly, yearly, within_seconds, ..Self::default() }
+    }
+}
+
+/// Takes the snapshot that `asked` describes of the destination at `path`, after the run `run` has committed, and drops
+/// what the rules do not keep. Errors are in the report.
+pub fn take(
+    destination: &Destination,
+    path: &Path,
+    asked: &SnapshotParams,
+    run: &str,
+    monitor: &Monitor,
+) -> SnapshotReport {
+    let mut report = SnapshotReport::default();
+    if let Err(error) = take_and_drop(destination, path, asked, run, monitor, &mut report) {
+        let (reason, what) = match report.made {
+            None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
+            Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
+        };
+        report.reason = Some(reason.into());
+        report.message = format!("{what}: {}", chain(&error));
+    }
+    report
+}
+
+fn take_and_drop(
+    destination: &Destination,
+    path: &Path,
+    asked: &SnapshotParams,
+    run: &str,
+    monitor: &Monitor,
+    report: &mut SnapshotReport,
+) -> Result<(), SnapshotError> {
+    let labels = labels(asked, run);
+    labels.check()?;
+    let failures = Failures::default();
+    let mut writer = Writer::open(destination.own(), destination.root(), path)?;
+    let root = destination.root();
+    let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?;
+    tell_failures(report, &made, &failures);
+    report.made = Some(entry(&made, &[]));
+    list(report, &writer.roots, &asked.job, &[]);
+    if asked.keep.has_rule() {
+        apply_rules(&mut writer, asked, &made, report)?;
+    }
+    Ok(())
+}
+
+fn labels(asked: &SnapshotParams, run: &str) -> Labels {
+    Labels {
+        tags: asked.tags.iter().cloned().collect(),
+        run: run.into(),
+        job: asked.job.clone(),
+        user: format!("uid {}", rustix::process::getuid().as_raw()),
+        ..Labels::default()
+    }
+}
+
+fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {
+    if made.is_whole() {
+        return;
+    }
+    report.reason = Some("SnapshotNotWhole".into());
+    let first = failures.named().into_iter().next();
+    let first = first.map(|it| format!(", first {}: {}: {}", it.path, it.operation, it.error));
+    report.message = format!(
+        "snapshot {} lacks {} entries that could not be read{}",
+        made.id,
+        made.failed,
+        first.unwrap_or_default()
+    );
+}
+
+/// Drops the snapshots of this job that the rules do not keep. Those of others, and forgotten ones, stay.
+fn apply_rules(
+    writer: &mut Writer<'_>,
+    asked: &SnapshotParams,
+    made: &Snapshot,
+    report: &mut SnapshotReport,
+) -> Result<(), SnapshotError> {
+    let judged: Vec<&Snapshot> = of_job(&writer.roots, &asked.job).collect();
+    let now = time_of(SystemTime::now());
+    let verdicts = judge(&judged, &Policy::from(asked.keep), now, &TimeZone::system())?;
+    let gone: BTreeSet<SnapshotId> =
+        verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
+    if !gone.is_empty() {
+        let plan = collect::plan(&writer.store, &writer.roots, &gone)?;
+        let by = if made.run.is_empty() { &made.user } else { &made.run };
+        let collected = collect::collect(writer, &plan, by)?;
+        report.dropped_count = plan.snapshots.len() as u64;
+        report.dropped = plan.snapshots.iter().take(MAX_SNAPSHOTS).map(ToString::to_string).collect();
+        report.freed_bytes = if collected == collect::Collected::All { plan.bytes } else { 0 };
+    }
+    list(report, &writer.roots, &asked.job, &verdicts);
+    writer.empty_trash(None)
+}
+
+fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
+    roots.kept().filter(move |snapshot| snapshot.job == job)
+}
+
+/// Lists the job's snapshots, the newest first.
+fn list(report: &mut SnapshotReport, roots: &Roots, job: &str, verdicts: &[Verdict]) {
+    let mut kept: Vec<&Snapshot> = of_job(roots, job).collect();
+    kept.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
+    report.count = kept.len() as u64;
+    report.bytes = kept.iter().fold(0, |sum, snapshot| sum.saturating_add(snapshot.added_bytes));
+    let reasons = |id| verdicts.iter().find(|verdict| verdict.id == id).map(|it| &it.reasons[..]);
+    let newest = kept.iter().take(MAX_SNAPSHOTS);
+    report.kept = newest.map(|snapshot| entry(snapshot, reasons(snapshot.id).unwrap_or_default())).collect();
+}
+
+fn entry(snapshot: &Snapshot, reasons: &[Reason]) -> SnapshotEntry {
+    let taken = Timestamp::from_second(snapshot.taken.seconds);
+    SnapshotEntry {
+        id: snapshot.id.to_string(),
+        // A time beyond the years of the calendar is left out.
+        taken: taken.map(|taken| taken.to_string()).unwrap_or_default(),
+        entries: snapshot.entries,
+        bytes: snapshot.bytes,
+        added_bytes: snapshot.added_bytes,
+        tags: snapshot.tags.iter().cloned().collect(),
+        reasons: reasons.iter().map(ToString::to_string).collect(),
+    }
+}
