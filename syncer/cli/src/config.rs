@@ -12,9 +12,12 @@ use contract::{DeleteLimit, Demands, RunParams, Side};
 use thiserror::Error;
 
 use super::flags::{
-    Command, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ProgressFlag, ReportFlags,
+    Command, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag, ReportFlags,
 };
-use super::snapshot::flags::SnapshotCommand;
+use super::{
+    pattern_file::{self, PatternFileError},
+    snapshot::flags::SnapshotCommand,
+};
 use syncer::{path::RelPath, root::Place, session::Endpoint};
 
 /// How long an end goes on dialling that was not told for how long.
@@ -51,10 +54,18 @@ pub(super) enum ConfigError {
     )]
     ReportFolder { path: PathBuf, folder: PathBuf },
     #[error(
-        "{} names another machine, and `volferry sync` works on this one\nhint: run `volferry receive` on the machine that \
-         gets the copy, and `volferry send` on the one that has the files", .0.display()
+        "{} names another machine, and SRC and DST are folders of this one\nhint: run `volferry receive` on the machine \
+         that gets the copy, and `volferry send` on the one that has the files", .0.display()
     )]
     OtherMachine(PathBuf),
+    #[error(
+        "--report - with --progress json: the last line on standard output is the report, so leave --report out"
+    )]
+    ReportTwice,
+    #[error(transparent)]
+    PatternFile(#[from] PatternFileError),
+    #[error("two lists are to be read from standard input: give one of them a file of its own")]
+    InputTwice,
     #[error("--report {path}: it is a folder: name a file", path = .0.display())]
     ReportIsFolder(PathBuf),
 }
@@ -167,12 +178,14 @@ impl Config {
             Command::Generate(generate) => Self::Generate(generate),
             Command::Snapshot(snapshot) => Self::Snapshot(snapshot.0),
             Command::Send(send) => {
+                check_local(&send.source)?;
                 let source = place(send.source, send.source_path);
                 let link = LinkConfig::resolve(send.link, Side::Source)?;
-                let params = check_params(send.wire.add_to(send.params.into()))?;
+                let params = check_params(send.wire.add_to(params(send.params)?))?;
                 Run::resolve(Job::Send { source, link, params }, send.output, surroundings)?
             }
             Command::Receive(receive) => {
+                check_local(&receive.destination)?;
                 let link = LinkConfig::resolve(receive.link, Side::Sink)?;
                 let destination = place(receive.destination, receive.destination_path);
                 let demands = Demands { snapshot: receive.snapshot.into(), ..receive.demands.into() };
@@ -186,11 +199,24 @@ impl Config {
                 let source = place(sync.source, sync.source_path);
                 let destination = place(sync.destination, sync.destination_path);
                 let demands = Demands { snapshot: sync.snapshot.into(), ..Demands::default() };
-                let params = check_params(RunParams { demands, ..sync.params.into() })?;
+                let params = check_params(RunParams { demands, ..params(sync.params)? })?;
                 Run::resolve(Job::Sync { source, destination, params }, sync.output, surroundings)?
             }
         })
     }
+}
+
+/// The parameters that were typed, with the patterns of the files that they name.
+fn params(flags: ParamFlags) -> Result<RunParams, ConfigError> {
+    let files = [&flags.include_from, &flags.exclude_from];
+    if files.into_iter().flatten().filter(|path| *path == Path::new("-")).count() > 1 {
+        return Err(ConfigError::InputTwice);
+    }
+    let [mut include, mut exclude] = [pattern_file::read_all(files[0])?, pattern_file::read_all(files[1])?];
+    let typed = RunParams::from(flags);
+    include.extend(typed.include);
+    exclude.extend(typed.exclude);
+    Ok(RunParams { include, exclude, ..typed })
 }
 
 fn place(trusted: PathBuf, below: Option<RelPath>) -> Place {
@@ -224,7 +250,7 @@ impl LinkConfig {
 impl Output {
     fn resolve(flags: OutputFlags, surroundings: Surroundings) -> Result<Self, ConfigError> {
         if let Some(path) = &flags.report {
-            check_report_path(path)?;
+            check_report(path, flags.progress)?;
         }
         let can_draw = surroundings.terminal && surroundings.cursor;
         let progress = match flags.progress {
@@ -263,7 +289,10 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     Ok(params)
 }
 
-fn check_report_path(path: &Path) -> Result<(), ConfigError> {
+fn check_report(path: &Path, progress: ProgressFlag) -> Result<(), ConfigError> {
+    if path == Path::new("-") {
+        return if progress == ProgressFlag::Json { Err(ConfigError::ReportTwice) } else { Ok(()) };
+    }
     if path.is_dir() {
         return Err(ConfigError::ReportIsFolder(path.into()));
     }

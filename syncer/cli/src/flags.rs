@@ -383,9 +383,19 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
+    /// Read patterns for --include from this file, one on each line, as in .gitignore; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(super) include_from: Vec<PathBuf>,
+
     /// Neither send, change nor delete matches of this gitignore pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
+
+    /// Read patterns for --exclude from this file, one on each line, as in .gitignore; - is standard input
+    ///
+    /// They come before those of --exclude, so that an --exclude '!keep' takes one back.
+    #[arg(long, value_name = "FILE")]
+    pub(super) exclude_from: Vec<PathBuf>,
 
     /// Also leave out matches of the source's .gitignore and .volferryignore files
     ///
@@ -400,12 +410,19 @@ pub(super) struct ParamFlags {
     min_size: Option<u64>,
 
     /// Leave files of more bytes alone: neither send, change nor delete them; such as 100M or 2Gi
+    ///
+    /// Wherever bytes are given, k, M, G and T stand for powers of 1000, and Ki, Mi, Gi and Ti for powers of 1024. K is
+    /// k, and a B may follow: 1k, 1K, 1kB and 1KB are 1000 bytes, 1Ki and 1KiB are 1024.
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
     max_size: Option<u64>,
 
     /// Compare files by size and modification time, or by the hashes of their contents
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     compare: Compare,
+
+    /// Compare files by the hashes of their contents; the same as --compare content
+    #[arg(short, long, conflicts_with = "compare")]
+    checksum: bool,
 
     /// Replace a file by renaming a new one over it, or write changes into the old one (from 1 MiB on)
     #[arg(long, value_name = "atomic|in-place", default_value = "atomic")]
@@ -527,7 +544,7 @@ impl From<DemandFlags> for Demands {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputFlags {
-    /// Write what the run did, and how long each phase took, to this file as JSON
+    /// Write what the run did, and how long each phase took, to this file as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
@@ -587,7 +604,7 @@ impl From<ParamFlags> for RunParams {
             ignore_files: flags.ignore_files,
             min_size: flags.min_size,
             max_size: flags.max_size,
-            compare: flags.compare,
+            compare: if flags.checksum { Compare::Content } else { flags.compare },
             preserve: Preserve {
                 ownership: flags.ownership,
                 permissions: !flags.no_permissions,
@@ -788,8 +805,8 @@ mod tests {
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_weekly snapshot_keep_within snapshot_keep_yearly \
                                 snapshot_tag";
-        const PARAMS: &str = "compare delete delete_anyway delete_limit dry_run exclude expect_volume force ignore_files image include \
-                              max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
+        const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume force \
+                              ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs ownership shard verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),

@@ -9,6 +9,7 @@ mod human;
 mod keygen;
 mod live;
 mod logging;
+mod pattern_file;
 mod rate;
 mod report_file;
 mod run;

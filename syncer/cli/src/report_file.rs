@@ -10,11 +10,14 @@ use std::{
 
 use contract::Report;
 
-/// Writes `report` to `path` by way of a temporary file beside it. What is not a regular file (a pipe, a
+/// A report as its file has it.
+pub(super) fn text(report: &Report) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
+}
+
+/// Writes `text` to `path` by way of a temporary file beside it. What is not a regular file (a pipe, a
 /// terminal) cannot be replaced, and is written to. A symbolic link stays, and what it points at is replaced.
-pub(super) fn write(path: &Path, report: &Report) -> io::Result<()> {
-    let mut text = serde_json::to_string_pretty(report)?;
-    text.push('\n');
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => replace(&fs::canonicalize(path)?, text.as_bytes()),
         Ok(_) => fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes()),
@@ -68,6 +71,10 @@ mod tests {
 
     fn report(run: &str) -> Report {
         Report { run: run.into(), ..Report::default() }
+    }
+
+    fn write(path: &Path, report: &Report) -> io::Result<()> {
+        super::write(path, &text(report)?)
     }
 
     fn read(path: &Path) -> Report {

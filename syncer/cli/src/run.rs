@@ -1,6 +1,11 @@
 //! `volferry send`, `receive` and `sync`: from a configuration to an exit code.
 
-use std::{io, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use contract::{Demands, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side};
 use thiserror::Error;
@@ -192,7 +197,11 @@ impl Teller {
     /// A report that cannot be written does not change what the run did, nor its exit code.
     fn write(&self, report: &Report) {
         let Some(path) = &self.output.report else { return };
-        if let Err(error) = report_file::write(path, report) {
+        let written = report_file::text(report).and_then(|text| match path == Path::new("-") {
+            true => self.screen.line(text.trim_end()),
+            false => report_file::write(path, &text),
+        });
+        if let Err(error) = written {
             tracing::error!(path = %path.display(), %error, "the report cannot be written");
         }
     }

@@ -104,6 +104,12 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
         (&["send", "a", link[0], link[1], link[2], link[3], "--connect-timeout", "0"], "1 or more"),
         (&["sync", "a", "b", "--report", "no/such/r.json"], "the folder no/such is not there"),
         (&["sync", "a", "b", "--report", "/"], "name a file"),
+        (&["sync", "a", "b", "--report=-", "--progress=json"], "leave --report out"),
+        (&["sync", "a", "b", "--exclude-from", "no/such"], "the patterns in no/such: No such file"),
+        (&["sync", "a", "b", "--exclude-from=-", "--include-from=-"], "give one of them a file"),
+        (&["sync", "a", "b", "-c", "--compare=metadata"], "cannot be used with"),
+        (&["send", "web:/srv", link[0], link[1], link[2], link[3]], "names another machine"),
+        (&["receive", "user@web:copy", link[0], link[1], link[2], link[3]], "names another machine"),
     ];
     for (args, message) in cases {
         let run = volferry(*args);
@@ -261,6 +267,49 @@ fn the_log_has_one_json_object_for_a_run_with_its_figures_and_each_key_once() {
         }
     }
     assert_eq!(stderr(&sync(&dir, &["--log-format=json", "-q"])), "");
+}
+
+#[test]
+fn a_report_goes_to_standard_output_where_that_is_asked_for() {
+    let run = sync(&tree(), &["--report=-", "--run=nightly-7"]);
+    let report: Report = serde_json::from_str(&stdout(&run)).unwrap();
+    assert_eq!((report.run.as_str(), report.work.files_created), ("nightly-7", 1));
+}
+
+#[test]
+fn patterns_of_a_file_count_before_those_that_are_typed() {
+    let dir = tree();
+    let source = dir.path().join("source");
+    ["a.log", "keep.log", "b.md"].iter().for_each(|name| fs::write(source.join(name), "x").unwrap());
+    let patterns = dir.path().join("patterns");
+    fs::write(&patterns, "# a comment\n*.log\n\nfile\n").unwrap();
+    let exclude = format!("--exclude-from={}", text(&patterns));
+    assert_eq!(exit(&sync(&dir, &[&exclude, "--exclude=!keep.log"])), ExitCode::Done);
+    let names = || {
+        let entries = fs::read_dir(dir.path().join("copy")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), [".volferry", "b.md", "keep.log"]);
+    let include = format!("--include-from={}", text(&patterns));
+    assert_eq!(exit(&sync(&dir, &[&include])), ExitCode::Done);
+    assert_eq!(names(), [".volferry", "a.log", "b.md", "file", "keep.log"]);
+}
+
+#[test]
+fn checksum_finds_what_size_and_time_hide() {
+    let dir = tree();
+    sync(&dir, &[]);
+    let [source, copy] = ["source/file", "copy/file"].map(|name| dir.path().join(name));
+    let time = fs::metadata(&source).unwrap().modified().unwrap();
+    fs::write(&source, "FOUR").unwrap();
+    fs::File::options().write(true).open(&source).unwrap().set_modified(time).unwrap();
+    for (flags, content) in [(&[][..], "four"), (&["-c"], "FOUR")] {
+        assert_eq!(exit(&sync(&dir, flags)), ExitCode::Done);
+        assert_eq!(fs::read_to_string(&copy).unwrap(), content, "{flags:?}");
+    }
 }
 
 /// A folder with a source of one file, and no destination yet.

@@ -1,0 +1,74 @@
+//! Files with a pattern on each line, as `--exclude-from` and `--include-from` take them.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+/// The longest file, in bytes. The engine takes some thousands of patterns.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// Says why the patterns of a file cannot be used.
+#[derive(Debug, Error)]
+pub(super) enum PatternFileError {
+    #[error("cannot read the patterns in {path}: {source}", path = .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is not UTF-8, as patterns are", path = .0.display())]
+    Text(PathBuf),
+    #[error("{path} has more than {} MiB of patterns: join some", MAX_BYTES >> 20, path = .0.display())]
+    TooLong(PathBuf),
+}
+
+/// Reads the patterns of these files, in their order. `-` is standard input.
+pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<String>, PatternFileError> {
+    let lists = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(lists.concat())
+}
+
+fn read(path: &Path) -> Result<Vec<String>, PatternFileError> {
+    let failed = |source| PatternFileError::Read { path: path.into(), source };
+    let mut bytes = Vec::new();
+    let read = match path == Path::new("-") {
+        true => io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes),
+        false => File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)),
+    };
+    read.map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(PatternFileError::TooLong(path.into()));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| PatternFileError::Text(path.into()))?;
+    Ok(patterns(&text))
+}
+
+/// The lines of a `.gitignore` file that are patterns: no empty lines, no comments.
+fn patterns(text: &str) -> Vec<String> {
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(String::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_patterns_is_read_as_git_reads_one() {
+        let text = "\u{feff}*.o\r\n# a comment\n\n   \n\\#name\n!keep.o\n /top \nlast";
+        assert_eq!(patterns(text), ["*.o", "\\#name", "!keep.o", " /top ", "last"]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_list_of_patterns_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("patterns");
+        let error = |path: &Path| read(path).unwrap_err().to_string();
+        assert!(error(&path).contains("patterns: No such file"), "{}", error(&path));
+        assert!(error(dir.path()).contains("Is a directory"), "{}", error(dir.path()));
+        std::fs::write(&path, b"*.o\n\xff\n").unwrap();
+        assert!(error(&path).contains("is not UTF-8"), "{}", error(&path));
+        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert!(error(&path).contains("more than 8 MiB"), "{}", error(&path));
+    }
+}
