@@ -360,7 +360,7 @@ impl Destination {
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
     pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
         self.own.check()?;
-        node::make(&self.own, dir, entry, |staged| self.set_meta(self.own.staging(), staged, None))
+        node::make(&self.own, dir, entry, |at, staged| self.set_meta(at, staged, None))
     }
 
     /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
@@ -485,17 +485,47 @@ impl Destination {
     ) -> io::Result<()> {
         self.own.check()?;
         self.count_not_kept(wanted.owner, attrs);
-        let mode = match staged.is_inside() {
-            true => meta::new_file_mode(self.settings, wanted),
-            false => meta::file_mode(self.settings, dir, name, wanted)?,
-        };
+        let mode = self.mode_of(staged, dir, name, wanted)?;
         if let Some(over) = staged.below() {
             return self.rewrite(staged, over, dir, name, &Meta { mode, ..*wanted }, attrs);
         }
-        let inherits = self.has_attrs.load(Relaxed);
-        meta::set_open_file(self.settings, staged.fd(), &Meta { mode, ..*wanted }, attrs, inherits)
+        self.set_staged(staged, &Meta { mode, ..*wanted }, attrs)
             .inspect_err(|_| staged.unlink(&self.own))?;
         staged.publish(&self.own, dir, name)
+    }
+
+    /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which nothing can be renamed
+    /// from staging: copies it there, and gives the copy its name when it is complete. For files of which [`Self::publish`]
+    /// failed with `EXDEV`.
+    pub fn publish_copy(
+        &self,
+        staged: &Staged,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        wanted: &Meta,
+        attrs: Attrs<'_>,
+        monitor: &Monitor,
+    ) -> io::Result<()> {
+        let wanted = Meta { mode: self.mode_of(staged, dir, name, wanted)?, ..*wanted };
+        let copy = Staged::create(&self.own, dir, false, wanted.mode)?;
+        let copied = copy
+            .copy_from(staged.fd(), staged.basis_len()?, true, monitor)
+            .and_then(|()| self.set_staged(&copy, &wanted, attrs));
+        copied.inspect_err(|_| copy.unlink(&self.own))?;
+        copy.publish_beside(&self.own, dir, name)
+    }
+
+    /// The mode that a staged file gets.
+    fn mode_of(&self, staged: &Staged, dir: BorrowedFd<'_>, name: &[u8], wanted: &Meta) -> io::Result<u16> {
+        match staged.is_inside() {
+            true => Ok(meta::new_file_mode(self.settings, wanted)),
+            false => meta::file_mode(self.settings, dir, name, wanted),
+        }
+    }
+
+    fn set_staged(&self, staged: &Staged, wanted: &Meta, attrs: Attrs<'_>) -> io::Result<()> {
+        let inherits = self.has_attrs.load(Relaxed);
+        meta::set_open_file(self.settings, staged.fd(), wanted, attrs, inherits)
     }
 
     /// Writes a file in place.

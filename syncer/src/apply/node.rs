@@ -13,23 +13,22 @@ use rustix::{
 use super::{meta::hold, own::OwnDir, remove, staged::link_held};
 use crate::entry::{Entry, Kind, Owner};
 
-/// Makes `entry` in staging, has `set_meta` give it its metadata, and renames it into place.
+/// Makes `entry` under another name, has `set_meta` give it its metadata, and renames it to its own, so that nobody sees
+/// it without its metadata.
 pub(super) fn make(
     own: &OwnDir,
     dir: BorrowedFd<'_>,
     entry: &Entry<'_>,
-    set_meta: impl FnOnce(&Entry<'_>) -> io::Result<()>,
+    set_meta: impl Fn(BorrowedFd<'_>, &Entry<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let name = own.fresh_name();
-    let staging = own.staging();
-    create(staging, name.as_bytes(), &entry.kind)?;
-    let staged = Entry { name: name.as_bytes(), ..*entry };
-    let published =
-        set_meta(&staged).and_then(|()| Ok(rustix::fs::renameat(staging, &name, dir, entry.name)?));
-    if published.is_err() {
-        let _ = remove::file(staging, name.as_bytes());
-    }
-    published
+    let make = |at: BorrowedFd<'_>, first: &str| {
+        create(at, first.as_bytes(), &entry.kind)?;
+        let staged = Entry { name: first.as_bytes(), ..*entry };
+        let published =
+            set_meta(at, &staged).and_then(|()| Ok(rustix::fs::renameat(at, first, dir, entry.name)?));
+        published.inspect_err(|_| drop(remove::file(at, first.as_bytes())))
+    };
+    own.beside_or_in_staging(dir, make)
 }
 
 /// Makes `name` in `dir` one more name of `target` in `target_dir`, in place of what is there.
@@ -50,12 +49,13 @@ pub(super) fn link(
         Err(Errno::EXIST) => {}
         result => return Ok(result?),
     }
-    let staged = own.fresh_name();
-    link_held(held.as_fd(), own.staging(), staged.as_bytes())?;
-    let renamed = rustix::fs::renameat(own.staging(), &staged, dir, name);
-    // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
-    let _ = remove::file(own.staging(), staged.as_bytes());
-    Ok(renamed?)
+    own.beside_or_in_staging(dir, |at, first| {
+        link_held(held.as_fd(), at, first.as_bytes())?;
+        let renamed = rustix::fs::renameat(at, first, dir, name);
+        // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
+        let _ = remove::file(at, first.as_bytes());
+        Ok(renamed?)
+    })
 }
 
 fn create(dir: BorrowedFd<'_>, name: &[u8], kind: &Kind<'_>) -> io::Result<()> {

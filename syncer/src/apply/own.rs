@@ -197,6 +197,24 @@ impl OwnDir {
         self.staging.trusts(file)
     }
 
+    /// A name for an entry that is made beside its place, on a file system that is mounted inside the destination.
+    pub(super) fn name_beside(&self) -> String {
+        format!(".volferry-new-{}", self.fresh_name())
+    }
+
+    /// Has an entry made under a name in staging and renamed into `dir`; where `dir` is on another file system, made
+    /// beside its place.
+    pub(super) fn beside_or_in_staging(
+        &self,
+        dir: BorrowedFd<'_>,
+        make: impl Fn(BorrowedFd<'_>, &str) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match make(self.staging(), &self.fresh_name()) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => make(dir, &self.name_beside()),
+            result => result,
+        }
+    }
+
     /// A name in staging that nobody else uses, nor another run: one that was taken over must not find its files' names given to others.
     pub fn fresh_name(&self) -> String {
         format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))

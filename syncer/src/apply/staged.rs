@@ -298,6 +298,21 @@ impl Staged {
         result
     }
 
+    /// Makes an anonymous file visible as `name` in `dir`, the directory that it was made in, in place of any file there,
+    /// without use of staging.
+    pub(super) fn publish_beside(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        if self.name.is_some() {
+            self.unlink(own);
+            return Err(Errno::XDEV.into());
+        }
+        let first = own.name_beside();
+        self.link(dir, first.as_bytes())?;
+        rustix::fs::renameat(dir, &first, dir, name).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(dir, &first, AtFlags::empty());
+        })?;
+        self.check_published(dir, name)
+    }
+
     fn rename(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         let staged = match &self.name {
             Some(name) => name.clone(),

@@ -7,7 +7,7 @@ use contract::{ExitCode, Report};
 
 use crate::common::{
     disk::{Disk, run},
-    oracle::{Snapshot, UNTOUCHED},
+    oracle::{COPY, Snapshot, UNTOUCHED},
     pair::{Pair, Way},
     process::{Ended, Running},
     relay::Relay,
@@ -111,6 +111,45 @@ fn a_volume_that_is_unmounted_lazily_in_mid_run_is_written_to_the_end() {
     disk.mount_again();
     pair.assert_copy("on the volume, mounted again");
     pair.assert_staging_empty();
+}
+
+/// A tree of files, links and folders, large and small, which another seed changes.
+fn change_all(at: &std::path::Path, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for (name, len) in
+        [("empty", 0), ("small", 3000), ("packed", 100_000), ("blocks", 512 << 10), ("large", 5 << 20)]
+    {
+        tree::file(&at.join(name), &rng.bytes(len + seed as usize));
+    }
+    let _ = fs::remove_file(at.join("link"));
+    std::os::unix::fs::symlink(format!("target{seed}"), at.join("link")).unwrap();
+    let _ = fs::remove_file(at.join("another name"));
+    fs::hard_link(at.join(["small", "packed"][seed as usize % 2]), at.join("another name")).unwrap();
+    let folder = at.join(format!("folder{seed}/below"));
+    fs::create_dir_all(&folder).unwrap();
+    tree::file(&folder.join("file"), &rng.bytes(4000));
+}
+
+#[test]
+fn what_goes_to_a_file_system_that_is_mounted_inside_the_destination_arrives() {
+    for way in Way::ALL {
+        let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+        let pair = Pair::new(way);
+        let mount = pair.destination.join("mounted");
+        fs::create_dir_all(&mount).unwrap();
+        fs::create_dir(pair.source.join("mounted")).unwrap();
+        run(Command::new("mount").arg("--bind").arg(disk.path()).arg(&mount)).unwrap();
+        for seed in 1..4 {
+            change_all(&pair.source, seed);
+            change_all(&pair.source.join("mounted"), seed);
+            let run = pair.run(&["--delete", "--delete-limit", "100"]);
+            let differences = Snapshot::of(&pair.source).differences(&Snapshot::of(&pair.destination), COPY);
+            assert!(differences.is_empty(), "{way:?}, {seed}: {}", differences.join("\n"));
+            run.assert_exit(ExitCode::Done);
+            pair.assert_staging_empty();
+        }
+        umount(&[], &mount);
+    }
 }
 
 /// Stops the file system as a cut of its power would: what it has not written is lost.

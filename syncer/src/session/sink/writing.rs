@@ -136,7 +136,15 @@ impl<'a> Writing<'a> {
                         aside.has_arrived(staged.inode()?);
                     }
                     (None, Some(hidden)) => tree.publish(staged, hidden.fd(), &need.name, meta, attrs)?,
-                    (None, None) => tree.publish(staged, open(tree, need, dir)?, &need.name, meta, attrs)?,
+                    (None, None) => {
+                        let (dir, name) = (open(tree, need, dir)?, &need.name);
+                        match tree.publish(staged, dir, name, meta, attrs) {
+                            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                                tree.publish_copy(staged, dir, name, meta, attrs, self.monitor)?;
+                            }
+                            published => published?,
+                        }
+                    }
                 }
                 if need.aside.is_none() {
                     self.counters.count(need.replaces);
