@@ -97,7 +97,7 @@ pub(crate) fn check(
     let refused = [
         other_job(params, sink, planned, monitor)?,
         wrong_direction(params, head, sink, planned, monitor)?,
-        no_room(params, head, sink, planned, room.filter(|_| !planned.dirs.is_empty()), deletes),
+        no_room(params, head, sink, planned, room.filter(|_| !planned.dirs.is_empty()), deletes, monitor)?,
     ];
     let mut notes = Vec::new();
     if head.last_run.is_some() {
@@ -209,13 +209,15 @@ fn no_room(
     planned: &Compared,
     room: Option<&Room>,
     deletes: bool,
-) -> Option<Refused> {
-    let (needed, free) = room?.lacks(params, &head.totals, sink, planned, deletes)?;
-    Some(Refused {
+    monitor: &Monitor,
+) -> Result<Option<Refused>, SessionError> {
+    let Some(room) = room else { return Ok(None) };
+    let lacks = room.lacks(params, &head.totals, sink, planned, deletes, monitor)?;
+    Ok(lacks.map(|(needed, free)| Refused {
         reason: "NotEnoughSpace",
         problem: format!("the run needs at least {needed} bytes at the destination, and {free} are free"),
         remedy: "make room, or have deletes make it with --delete=before",
-    })
+    }))
 }
 
 /// Checks the deletes of a plan against the limits. Returns what was overridden.

@@ -17,12 +17,16 @@ use rustix::{
 
 use crate::{
     entry::Kind,
+    monitor::Monitor,
     path::RelPath,
     plan::Step,
     root::Root,
-    session::plan::{
-        need::MIN_IN_PLACE_BYTES,
-        planned::{Compared, PlannedDir, file_in},
+    session::{
+        plan::{
+            need::MIN_IN_PLACE_BYTES,
+            planned::{Compared, PlannedDir, file_in},
+        },
+        session_error::{SessionError, go_on},
     },
     tree::{Tree, dir::Totals},
     wire::MAX_PACKED_BYTES,
@@ -81,6 +85,9 @@ impl Room {
     }
 
     /// The bytes that a run needs at least, and those that it may have, where these are less.
+    ///
+    /// # Errors
+    /// Where the run is stopped.
     pub(crate) fn lacks(
         &self,
         params: &RunParams,
@@ -88,13 +95,16 @@ impl Room {
         sink: &Tree,
         planned: &Compared,
         deletes: bool,
-    ) -> Option<(u64, u64)> {
+        monitor: &Monitor,
+    ) -> Result<Option<(u64, u64)>, SessionError> {
         let holes = if params.preserve.sparse { source.sparse } else { 0 };
         let needed = |elsewhere: &HashSet<&RelPath>| {
             let mut needed = Needed::new(self, params, sink);
-            let here = planned.dirs.iter().filter(|dir| !elsewhere.contains(&dir.path));
-            here.for_each(|dir| needed.add(dir, sink));
-            needed.at_least().saturating_sub(holes)
+            for dir in planned.dirs.iter().filter(|dir| !elsewhere.contains(&dir.path)) {
+                go_on(monitor)?;
+                needed.add(dir, sink);
+            }
+            Ok::<_, SessionError>(needed.at_least().saturating_sub(holes))
         };
         let freed = match params.delete_timing {
             DeleteTiming::Before if deletes => self.freed(sink, planned),
@@ -102,16 +112,21 @@ impl Room {
         };
         let free = self.free.saturating_add(freed);
         // Each folder is opened for this, which only a run that may not fit has to pay for.
-        let is_short = needed(&HashSet::new()) > free;
-        let bytes = if is_short { needed(&self.elsewhere(planned)) } else { 0 };
-        (bytes > free).then_some((bytes, free))
+        let is_short = needed(&HashSet::new())? > free;
+        let bytes = if is_short { needed(&self.elsewhere(planned, monitor)?)? } else { 0 };
+        Ok((bytes > free).then_some((bytes, free)))
     }
 
     /// Finds the planned directories that lie on other file systems, which are mounted in the destination and have room of their own.
-    fn elsewhere<'p>(&self, planned: &'p Compared) -> HashSet<&'p RelPath> {
+    fn elsewhere<'p>(
+        &self,
+        planned: &'p Compared,
+        monitor: &Monitor,
+    ) -> Result<HashSet<&'p RelPath>, SessionError> {
         let here = device(&self.root);
         let mut elsewhere = HashSet::new();
         for dir in &planned.dirs {
+            go_on(monitor)?;
             let is_elsewhere = match dir.sink {
                 // It is made where its parent is, which comes before it.
                 None => dir.path.split_last().is_some_and(|(parent, _)| elsewhere.contains(&parent)),
@@ -121,7 +136,7 @@ impl Room {
                 elsewhere.insert(&dir.path);
             }
         }
-        elsewhere
+        Ok(elsewhere)
     }
 
     /// The most that deletes give back.
