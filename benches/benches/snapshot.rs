@@ -24,7 +24,7 @@ use syncer::{
         publish::Labels,
         select,
         store::Writer,
-        verify::{Part, verify},
+        verify::{VerifyShare, verify},
     },
 };
 use tempfile::TempDir;
@@ -180,7 +180,7 @@ fn checks(criterion: &mut Criterion) {
     criterion.bench_function("verify/with payload", |bencher| {
         bencher.iter(|| {
             let (store, roots) = open(&path);
-            assert!(!verify(&store, &roots, Part::default()).unwrap().is_damaged());
+            assert!(!verify(&store, &roots, VerifyShare::default()).unwrap().is_damaged());
         });
     });
 }

@@ -46,13 +46,13 @@ pub struct Monitor {
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
     #[cfg(test)]
-    checks: Checks,
+    checks: CheckCount,
 }
 
 /// How often a stop was checked for, and the check at which to stop.
 #[cfg(test)]
 #[derive(Debug)]
-struct Checks {
+struct CheckCount {
     made: AtomicU64,
     cancel_at: u64,
 }
@@ -87,14 +87,14 @@ impl Monitor {
             on_listening: Box::new(on_listening),
             on_planned: Box::new(|_| {}),
             #[cfg(test)]
-            checks: Checks { made: AtomicU64::new(0), cancel_at: u64::MAX },
+            checks: CheckCount { made: AtomicU64::new(0), cancel_at: u64::MAX },
         }
     }
 
     /// Stops at the check of this number, so that a test knows how much was done before.
     #[cfg(test)]
     pub fn canceled_at(look: u64) -> Self {
-        Self { checks: Checks { made: AtomicU64::new(0), cancel_at: look }, ..Self::default() }
+        Self { checks: CheckCount { made: AtomicU64::new(0), cancel_at: look }, ..Self::default() }
     }
 
     /// Returns how often [`check`](Self::check) was called.

@@ -20,12 +20,12 @@ use crate::{hash::digest, monitor::Monitor, path::RelPath};
 #[derive(Debug, Default)]
 pub struct Failures {
     count: AtomicU64,
-    named: Mutex<Named>,
+    named: Mutex<NamedFailures>,
     hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Named {
+struct NamedFailures {
     first: Vec<Failure>,
     /// The hashes of all their paths.
     seen: HashSet<u64>,
@@ -75,12 +75,12 @@ impl Failures {
 
     /// Forgets all of them, because another process of the run reports the same ones.
     pub fn forget(&self) {
-        *self.lock() = Named::default();
+        *self.lock() = NamedFailures::default();
         self.count.store(0, Relaxed);
     }
 
     /// Adds a failure, and returns whether its path is new.
-    fn push(&self, named: &mut Named, failure: Failure) -> bool {
+    fn push(&self, named: &mut NamedFailures, failure: Failure) -> bool {
         let is_new = named.seen.insert(self.hasher.hash_one(&failure.path));
         if is_new {
             self.count.fetch_add(1, Relaxed);
@@ -91,7 +91,7 @@ impl Failures {
         is_new
     }
 
-    fn lock(&self) -> MutexGuard<'_, Named> {
+    fn lock(&self) -> MutexGuard<'_, NamedFailures> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,7 +22,7 @@ use super::{
 use syncer::{
     monitor::Monitor,
     root::Place,
-    session::{self, Link, Outcome},
+    session::{self, LinkOptions, Outcome},
 };
 
 /// Why this end has no identity to go by.
@@ -126,7 +126,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
 /// Tells of each run as it ends, and at last of whatever kept this end from serving.
 fn receive(
     destination: Place,
-    link: &Link,
+    link: &LinkOptions,
     demands: &Demands,
     monitor: &Monitor,
     once: bool,
@@ -141,13 +141,13 @@ fn receive(
     outcome.exit
 }
 
-fn open(link: LinkConfig) -> Result<Link, LinkError> {
+fn open(link: LinkConfig) -> Result<LinkOptions, LinkError> {
     let LinkConfig { endpoint, side, identity: path, connect_timeout } = link;
     let identity = Identity::read(&path)?;
     if identity.side() != side {
         return Err(LinkError::OtherSide { path, of: identity.side(), end: side });
     }
-    Ok(Link { endpoint, identity, connect_timeout })
+    Ok(LinkOptions { endpoint, identity, connect_timeout })
 }
 
 /// The outcome of a run that did not begin, for want of an identity.

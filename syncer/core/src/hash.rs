@@ -40,7 +40,7 @@ impl fmt::Debug for ContentHash {
 #[derive(Debug)]
 pub struct BlockHashes {
     /// Known blocks, by the first block of each run.
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, GranuleRun>,
     /// The length of a block in bytes.
     block: u64,
     blocks: u64,
@@ -50,12 +50,12 @@ pub struct BlockHashes {
 
 /// Consecutive blocks whose part in the hash is known.
 #[derive(Debug, Clone, Copy)]
-enum Run {
+enum GranuleRun {
     One(ChainingValue),
     Holes(u64),
 }
 
-impl Run {
+impl GranuleRun {
     fn blocks(self) -> u64 {
         match self {
             Self::One(_) => 1,
@@ -140,9 +140,9 @@ impl BlockHashes {
     pub fn set(&mut self, offset: u64, hash: BlockHash) -> bool {
         let first = offset / self.block;
         let run = match hash {
-            BlockHash::Part(value) => Run::One(value),
-            BlockHash::Whole(root) => Run::One(root.0),
-            BlockHash::Holes(blocks) => Run::Holes(blocks),
+            BlockHash::Part(value) => GranuleRun::One(value),
+            BlockHash::Whole(root) => GranuleRun::One(root.0),
+            BlockHash::Holes(blocks) => GranuleRun::Holes(blocks),
         };
         let Some(end) = first.checked_add(run.blocks()).filter(|end| *end <= self.blocks) else {
             return false;
@@ -177,7 +177,7 @@ impl BlockHashes {
 /// Combines the subtrees of a file whose blocks are all known. Those of holes are made once for each size, so that a
 /// long hole costs little.
 struct Subtrees<'a> {
-    runs: &'a BTreeMap<u64, Run>,
+    runs: &'a BTreeMap<u64, GranuleRun>,
     /// Values of 1, 2, 4, 8 ... blocks that are holes.
     holes: Vec<ChainingValue>,
 }
@@ -187,8 +187,8 @@ impl Subtrees<'_> {
     fn value(&mut self, first: u64, blocks: u64) -> ChainingValue {
         if let Some((at, run)) = self.runs.range(..=first).next_back() {
             match *run {
-                Run::One(value) if blocks == 1 => return value,
-                Run::Holes(many) if blocks.is_power_of_two() && first + blocks <= at + many => {
+                GranuleRun::One(value) if blocks == 1 => return value,
+                GranuleRun::Holes(many) if blocks.is_power_of_two() && first + blocks <= at + many => {
                     return self.holes(blocks.trailing_zeros() as usize);
                 }
                 _ => {}

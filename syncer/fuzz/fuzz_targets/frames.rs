@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use syncer::wire::{
     HEADER_BYTES, MAX_FRAME_BYTES, MAX_PACKED_BYTES,
     compress::{self, COMPRESSED},
-    data::{BLOCK, Block, END, End, PACK, Pack},
+    data::{BLOCK, Block, END, EndFrame, PACK, Pack},
     patch::{CHUNKS, Chunks, PATCH, Patch},
 };
 
@@ -38,8 +38,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         END => {
-            if let Ok(end) = End::decode(&body) {
-                assert_eq!(End::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
+            if let Ok(end) = EndFrame::decode(&body) {
+                assert_eq!(EndFrame::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
             }
         }
         _ => {}

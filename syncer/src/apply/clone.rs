@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::{copy, own::OwnDir, staging_names::OWNERS};
+use super::{file_io, own::OwnDir, staging_names::OWNERS};
 use crate::{entry::Time, stat::changed};
 
 /// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
@@ -25,7 +25,7 @@ pub struct ClonedAt(Option<Time>);
 impl ClonedAt {
     /// When this clone was made: it was not written to since.
     pub fn of(clone: BorrowedFd<'_>) -> Self {
-        Self(change_time(clone).filter(|_| copy::is_local_and_clones(clone)))
+        Self(change_time(clone).filter(|_| file_io::is_local_and_clones(clone)))
     }
 
     /// Whether the file that was cloned is still the same; false where that cannot be told.

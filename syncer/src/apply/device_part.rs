@@ -9,7 +9,7 @@ use std::{
 
 use rustix::{fs::SeekFrom, io::Errno};
 
-use super::copy;
+use super::file_io;
 use crate::slice::{Slice, data_in};
 
 /// On a device, fewer zeros than these are written as any bytes: that is quicker than a command to the disk, which is waited for.
@@ -20,14 +20,14 @@ const BUFFER_BYTES: u64 = 1 << 20;
 
 /// A part of a device, which is written to in place.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct DevicePart {
     start: u64,
     len: u64,
     is_block: bool,
     written: AtomicU64,
 }
 
-impl Part {
+impl DevicePart {
     /// The range of `len` bytes from `start` on, of which nothing is written yet.
     pub(super) fn new(start: u64, len: u64, is_block: bool) -> Self {
         Self { start, len, is_block, written: AtomicU64::new(0) }
@@ -58,7 +58,7 @@ impl Part {
     }
 
     pub(super) fn write(&self, fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
-        copy::write_all(fd, bytes, self.at(offset, bytes.len() as u64)?)?;
+        file_io::write_all(fd, bytes, self.at(offset, bytes.len() as u64)?)?;
         self.written.fetch_add(bytes.len() as u64, Relaxed);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Part {
         let mut buffer = vec![0; len.min(BUFFER_BYTES) as usize];
         while at < end {
             let there = &mut buffer[..(end - at).min(BUFFER_BYTES) as usize];
-            copy::read_exact_at(fd, there, at)?;
+            file_io::read_exact_at(fd, there, at)?;
             data_in(there, at).into_iter().try_for_each(|data| self.zero(fd, data))?;
             at += there.len() as u64;
         }
@@ -82,8 +82,8 @@ impl Part {
 
     fn zero(&self, fd: BorrowedFd<'_>, Range { start, end }: Range<u64>) -> io::Result<()> {
         match self.is_block && end - start < MIN_HOLE_BYTES {
-            true => copy::write_zeros(fd, start, end - start)?,
-            false => copy::make_hole(fd, start, end - start)?,
+            true => file_io::write_zeros(fd, start, end - start)?,
+            false => file_io::make_hole(fd, start, end - start)?,
         }
         self.written.fetch_add(end - start, Relaxed);
         Ok(())

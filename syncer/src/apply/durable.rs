@@ -10,7 +10,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Destination, error::ApplyError};
+use super::{Destination, apply_error::ApplyError};
 use crate::{entry::Time, monitor::Monitor};
 
 /// How long a run goes on before what it wrote is first sent to the disk. Each pause is twice the one before, up to that in which kernels and

@@ -15,12 +15,11 @@ use rustix::{
 };
 
 use super::{
-    copy,
-    error::ApplyError,
-    meta,
+    apply_error::ApplyError,
+    file_io, meta,
     over::Over,
     own::OwnDir,
-    ranges::Change,
+    ranges::RangeChange,
     redo::{Redo, RedoError, hash_content, path_of_damaged},
     staged::Staged,
     staging_names::part_key,
@@ -93,7 +92,7 @@ fn times_of(stat: &Stat) -> Timestamps {
 fn commit(own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<String> {
     own.check()?;
     let name = staged.name().ok_or(io::ErrorKind::NotFound)?;
-    copy::write_all(staged.fd(), &redo.encode()?, redo.len)?;
+    file_io::write_all(staged.fd(), &redo.encode()?, redo.len)?;
     rustix::fs::fsync(staged.fd())?;
     let key = part_key(&redo.path);
     rustix::fs::renameat(own.staging(), name, own.journal().as_fd(), &key)?;
@@ -109,7 +108,7 @@ fn remove(own: &OwnDir, key: &str) -> io::Result<()> {
 
 /// Has the file system set room aside for what will be written, where it can.
 fn reserve(redo: &Redo, target: BorrowedFd<'_>) -> io::Result<()> {
-    for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == Change::Data) {
+    for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {
         let len = range.end - range.start;
         match rustix::fs::fallocate(target, FallocateFlags::KEEP_SIZE, range.start, len) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
@@ -128,8 +127,8 @@ fn apply(own: &OwnDir, redo: &Redo, entry: BorrowedFd<'_>, target: BorrowedFd<'_
             own.check()?;
             let end = range.end.min(at + STEP_BYTES);
             match change {
-                Change::Data => copy::range(entry, target, at..end)?,
-                Change::Hole => copy::make_hole(target, at, end - at)?,
+                RangeChange::Data => file_io::range(entry, target, at..end)?,
+                RangeChange::Hole => file_io::make_hole(target, at, end - at)?,
             }
             at = end;
         }
@@ -182,9 +181,9 @@ fn keys(own: &OwnDir) -> io::Result<(Vec<String>, usize)> {
     Ok((keys, removed))
 }
 
-type Unfinished = (Option<RelPath>, RedoError);
+type UnfinishedRedo = (Option<RelPath>, RedoError);
 
-fn finish(root: &Root, own: &OwnDir, key: &str) -> Result<(), Unfinished> {
+fn finish(root: &Root, own: &OwnDir, key: &str) -> Result<(), UnfinishedRedo> {
     let (entry, size) = open_entry(own, key).map_err(|error| (None, error))?;
     let redo = Redo::read(entry.as_fd(), size)
         .map_err(|error| (path_of_damaged(entry.as_fd(), size, key), error))?;
@@ -254,11 +253,11 @@ mod tests {
 
     const LEN: usize = 3 << 20;
 
-    struct Place {
+    struct TestTree {
         dir: tempfile::TempDir,
     }
 
-    impl Place {
+    impl TestTree {
         fn new() -> Self {
             let place = Self { dir: tempfile::tempdir().unwrap() };
             fs::write(place.file(), vec![1; LEN]).unwrap();
@@ -318,7 +317,7 @@ mod tests {
             },
         ];
         for crash in crashes {
-            let place = Place::new();
+            let place = TestTree::new();
             let new = place.cut_off();
             crash(&fs::OpenOptions::new().write(true).open(place.file()).unwrap());
             place.replay().unwrap();
@@ -331,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_is_not_in_the_journal_yet_leaves_the_file_as_it_was() {
-        let place = Place::new();
+        let place = TestTree::new();
         let (own, root) = (place.own(), place.root());
         let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
         staged.write_at(&[2; 5000], 100).unwrap();
@@ -342,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_file_that_took_the_place_of_another_is_left_alone() {
-        let place = Place::new();
+        let place = TestTree::new();
         place.cut_off();
         fs::write(place.dir.path().join("other"), "somebody's own").unwrap();
         fs::rename(place.dir.path().join("other"), place.file()).unwrap();
@@ -353,7 +352,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_others_could_have_written_is_never_believed() {
-        type Opening = fn(&Place, &Path);
+        type Opening = fn(&TestTree, &Path);
         let open: [Opening; 5] = [
             |_, entry| set_mode(entry, 0o620),
             |place, _| set_mode(&place.dir.path().join(".volferry/journal"), 0o2770),
@@ -365,7 +364,7 @@ mod tests {
             },
         ];
         for (nth, open) in open.into_iter().enumerate() {
-            let place = Place::new();
+            let place = TestTree::new();
             place.cut_off();
             open(&place, &place.journal()[0]);
             let notes = replay(&place.root(), &place.own()).unwrap();
@@ -383,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_damaged_entry_names_its_file_and_changes_nothing() {
-        let place = Place::new();
+        let place = TestTree::new();
         place.cut_off();
         let entry = place.journal().remove(0);
         fs::OpenOptions::new().write(true).open(&entry).unwrap().write_all_at(b"x", 3000).unwrap();
@@ -397,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_file_that_somebody_else_writes_to_is_not_mixed_with_what_was_kept_of_it() {
-        let place = Place::new();
+        let place = TestTree::new();
         let (own, root) = (place.own(), place.root());
         let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
         fs::OpenOptions::new()
@@ -411,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_file_with_two_names_is_not_written_in_place() {
-        let place = Place::new();
+        let place = TestTree::new();
         fs::hard_link(place.file(), place.dir.path().join("link")).unwrap();
         let path = RelPath::parse(b"file").unwrap();
         assert!(Staged::over(&place.own(), &place.root(), &path).unwrap().is_none());

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{attrs, redo::Redo, settings::Settings};
+use super::{attr_writer, redo::Redo, settings::Settings};
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
@@ -38,7 +38,7 @@ pub(super) fn set_open_file(
         let (user, group) = ids(wanted.owner);
         rustix::fs::fchown(file, user, group)?;
     }
-    attrs::set_new(file, wanted_attrs, settings.attrs, inherits)?;
+    attr_writer::set_new(file, wanted_attrs, settings.attrs, inherits)?;
     let is_touched = is_anothers || inherits || !wanted_attrs.is_empty();
     if is_touched || made.st_mode & 0o7777 != u32::from(wanted.mode) {
         rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode.into()))?;
@@ -56,7 +56,7 @@ pub(super) fn set_rewritten(redo: &Redo, file: BorrowedFd<'_>) -> io::Result<()>
         rustix::fs::fchown(file, user, group)?;
     }
     if let Some((classes, wanted)) = &redo.attrs {
-        attrs::replace(file, wanted.as_attrs(), *classes)?;
+        attr_writer::replace(file, wanted.as_attrs(), *classes)?;
     }
     rustix::fs::fchmod(file, Mode::from_raw_mode(redo.mode.into()))?;
     if let Some(mtime) = redo.mtime {
@@ -169,7 +169,7 @@ fn is_anothers(file: &Meta, user: u32) -> bool {
 }
 
 fn set_entry_attrs(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
-    let set = || attrs::replace(held, entry.attrs, settings.attrs);
+    let set = || attr_writer::replace(held, entry.attrs, settings.attrs);
     let denied = match set() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => error,
         result => return result,
@@ -238,7 +238,7 @@ pub(super) fn set_dir(
 }
 
 fn set_dir_attrs(settings: Settings, dir: BorrowedFd<'_>, wanted: Attrs<'_>) -> io::Result<()> {
-    let set = || attrs::replace(dir, wanted, settings.attrs);
+    let set = || attr_writer::replace(dir, wanted, settings.attrs);
     match set() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         result => return result,

@@ -3,16 +3,16 @@
 //! Everything is done by descriptors beneath the [`Root`]; what a peer names is one entry of one directory. A file's
 //! content becomes visible in one link or rename, after it was checked.
 
-mod attrs;
+mod apply_error;
+mod attr_writer;
 mod capability;
 mod clone;
-mod copy;
-mod device;
 mod device_part;
+mod device_writer;
 mod dirty;
 mod durable;
 mod epoch;
-mod error;
+mod file_io;
 mod first_error;
 mod hidden;
 mod in_place;
@@ -56,12 +56,12 @@ use crate::{
     root::{Place, Root, RootError, open_child},
 };
 
-pub use attrs::visible_attrs;
+pub use apply_error::ApplyError;
+pub use attr_writer::visible_attrs;
 pub use capability::may_change_owners;
 pub use clone::ClonedAt;
-pub use copy::read_exact_at;
-pub use device::Device;
-pub use error::ApplyError;
+pub use device_writer::Device;
+pub use file_io::read_exact_at;
 pub use hidden::HiddenDir;
 pub use own::OwnDir;
 pub use redo::{Redo, RedoError};
@@ -140,7 +140,7 @@ impl Candidate {
         if own.is_first() {
             in_place::replay(&root, &own)?.into_iter().for_each(|note| own.note(note));
         }
-        let settable = attrs::probe(own.staging(), &own.fresh_name(), settings.attrs);
+        let settable = attr_writer::probe(own.staging(), &own.fresh_name(), settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;
         Ok(Destination {
@@ -576,8 +576,9 @@ impl Destination {
     pub fn not_kept(&self) -> Vec<String> {
         let owners = (self.owners_not_kept.load(Relaxed), "owners: only root may give files away");
         let attrs = self.attrs_not_kept.iter().zip(Classes::EACH);
-        let kinds =
-            [owners].into_iter().chain(attrs.map(|(n, class)| (n.load(Relaxed), attrs::not_kept(class))));
+        let kinds = [owners]
+            .into_iter()
+            .chain(attrs.map(|(n, class)| (n.load(Relaxed), attr_writer::not_kept(class))));
         kinds
             .filter(|(n, _)| *n > 0)
             .map(|(n, kind)| format!("{n} entries did not keep their {kind}"))

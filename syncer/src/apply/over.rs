@@ -10,8 +10,8 @@ use std::{
 use rustix::fs::{FileType, Stat};
 
 use super::{
-    copy,
-    ranges::{Change, Ranges},
+    file_io,
+    ranges::{RangeChange, Ranges},
 };
 use crate::{path::RelPath, root::Root};
 
@@ -48,7 +48,7 @@ impl Over {
     }
 
     /// Takes note of what a range becomes.
-    pub(super) fn wrote(&self, range: Range<u64>, change: Change) {
+    pub(super) fn wrote(&self, range: Range<u64>, change: RangeChange) {
         self.ranges().set(range, change);
     }
 
@@ -58,9 +58,9 @@ impl Over {
         for (range, change) in pieces {
             let part = &mut bytes[(range.start - offset) as usize..(range.end - offset) as usize];
             match change {
-                Some(Change::Data) => copy::read_exact_at(staged, part, range.start)?,
-                Some(Change::Hole) => part.fill(0),
-                None => copy::read_exact_at(self.basis(), part, range.start)?,
+                Some(RangeChange::Data) => file_io::read_exact_at(staged, part, range.start)?,
+                Some(RangeChange::Hole) => part.fill(0),
+                None => file_io::read_exact_at(self.basis(), part, range.start)?,
             }
         }
         Ok(())

@@ -18,10 +18,10 @@ use rustix::{
 };
 
 use super::{
-    attrs,
+    apply_error::ApplyError,
+    attr_writer,
     dirty::Dirty,
     epoch::{EPOCH, Epoch},
-    error::ApplyError,
     own_contents::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
     private::{Private, Replaced},
     staging_names::part_key,
@@ -326,7 +326,7 @@ impl Entering<'_> {
         };
         let opened = changed(&rustix::fs::statat(&dir, EPOCH, AtFlags::SYMLINK_NOFOLLOW)?);
         // What is staged shall not inherit an access control list that the root's other files get.
-        attrs::drop_default_acl(staging.as_fd());
+        attr_writer::drop_default_acl(staging.as_fd());
         let mut notes: Vec<String> = replaced.iter().map(Replaced::note).collect();
         notes.extend(dir.has_no_modes().then(|| NO_MODES.into()));
         Ok(OwnDir {
@@ -431,11 +431,11 @@ mod tests {
         path::RelPath,
     };
 
-    struct Place {
+    struct TestStaging {
         dir: tempfile::TempDir,
     }
 
-    impl Place {
+    impl TestStaging {
         fn new() -> Self {
             Self { dir: tempfile::tempdir().unwrap() }
         }
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn what_is_staged_goes_with_the_run_and_the_rest_stays() {
-        let place = Place::new();
+        let place = TestStaging::new();
         let own = place.open().unwrap();
         let volume = own.volume();
         named(&own).unwrap();
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
-        let place = Place::new();
+        let place = TestStaging::new();
         drop(place.open().unwrap());
         fs::write(place.own("staging/0"), "left").unwrap();
         fs::create_dir(place.own("staging/1")).unwrap();
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn of_the_parts_of_one_file_the_one_with_most_in_it_is_left() {
-        let place = Place::new();
+        let place = TestStaging::new();
         drop(place.open().unwrap());
         let key = "0123456789abcdef".repeat(2);
         for (run, len) in [("1", 5_000), ("2", 500_000), ("3", 50_000), ("4", 0)] {
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn what_is_the_users_own_is_closed_to_others_again() {
-        let place = Place::new();
+        let place = TestStaging::new();
         let volume = place.open().unwrap().volume();
         let mode = |name: &str| fs::metadata(place.own(name)).unwrap().permissions().mode() & 0o7777;
         let set = |name: &str, mode| {
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_part_that_others_could_write_to_is_gone_on_from_in_a_new_file() {
-        let place = Place::new();
+        let place = TestStaging::new();
         drop(place.open().unwrap());
         let path = crate::path::RelPath::parse(b"large").unwrap();
         let name = format!("staging/{}.1", crate::apply::staging_names::part_key(&path));
@@ -551,14 +551,14 @@ mod tests {
     #[test]
     fn what_is_not_a_file_of_the_user_with_one_name_is_refused_and_named() {
         for name in ["epoch", "volume"] {
-            let place = Place::new();
+            let place = TestStaging::new();
             drop(place.open().unwrap());
             fs::hard_link(place.own(name), place.dir.path().join("another name")).unwrap();
             let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("{name} was used") };
             let text = source.to_string();
             assert!(text.contains(name) && text.contains("2 names") && text.contains("remove it"), "{text}");
         }
-        let place = Place::new();
+        let place = TestStaging::new();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink("elsewhere", place.own("")).unwrap();
         let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("a link was followed") };
@@ -567,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_run_that_does_not_get_to_its_end_leaves_the_parts_that_have_anything_in_them() {
-        let place = Place::new();
+        let place = TestStaging::new();
         let path = |name: &str| RelPath::parse(name.as_bytes()).unwrap();
         let stage = |own: &OwnDir| {
             Staged::part(own, &path("large")).unwrap().write_at(&[7; 5000], 0).unwrap();
@@ -587,7 +587,7 @@ mod tests {
 
     #[test]
     fn leftovers_that_are_not_needed_go_and_the_others_stay() {
-        let place = Place::new();
+        let place = TestStaging::new();
         drop(place.open().unwrap());
         let keys = ["0", "1"].map(|digit| digit.repeat(32));
         keys.iter().for_each(|key| fs::write(place.own(&format!("staging/{key}.1")), [7; 5000]).unwrap());
@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_taken_over_publishes_nothing_and_leaves_staging_alone() {
-        let place = Place::new();
+        let place = TestStaging::new();
         let old = place.open().unwrap();
         let late = named(&old).unwrap();
         late.write_at(b"late", 0).unwrap();

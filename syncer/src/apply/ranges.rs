@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 /// What a range of a file becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum RangeChange {
     /// Other bytes.
     Data,
     /// A hole.
@@ -13,11 +13,11 @@ pub(super) enum Change {
 
 /// Ranges that do not overlap, in their order; the ends of equal neighbours do not meet. What was set last holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Ranges(BTreeMap<u64, (u64, Change)>);
+pub(super) struct Ranges(BTreeMap<u64, (u64, RangeChange)>);
 
 impl Ranges {
     /// Sets what a range becomes.
-    pub(super) fn set(&mut self, Range { mut start, mut end }: Range<u64>, change: Change) {
+    pub(super) fn set(&mut self, Range { mut start, mut end }: Range<u64>, change: RangeChange) {
         if start >= end {
             return;
         }
@@ -51,12 +51,12 @@ impl Ranges {
     }
 
     /// The ranges and what they become, in their order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Range<u64>, Change)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Range<u64>, RangeChange)> {
         self.0.iter().map(|(&start, &(end, change))| (start..end, change))
     }
 
     /// What a range is made of, from its start to its end; `None` where it stays as it is.
-    pub(super) fn within(&self, Range { start, end }: Range<u64>) -> Vec<(Range<u64>, Option<Change>)> {
+    pub(super) fn within(&self, Range { start, end }: Range<u64>) -> Vec<(Range<u64>, Option<RangeChange>)> {
         let first = self.0.range(..=start).next_back().map_or(start, |(&at, _)| at);
         let (mut at, mut pieces) = (start, Vec::new());
         for (&from, &(to, change)) in self.0.range(first..end).filter(|(_, (to, _))| *to > start) {
@@ -94,7 +94,7 @@ mod tests {
             let mut plain = [None; 128];
             let mut ranges = Ranges::default();
             for (start, len, is_hole) in sets {
-                let change = if is_hole { Change::Hole } else { Change::Data };
+                let change = if is_hole { RangeChange::Hole } else { RangeChange::Data };
                 ranges.set(start..start + len, change);
                 plain[start as usize..(start + len) as usize].fill(Some(change));
             }

@@ -9,8 +9,8 @@ use blake3::Hasher;
 use thiserror::Error;
 
 use super::{
-    copy::read_exact_at,
-    ranges::{Change, Ranges},
+    file_io::read_exact_at,
+    ranges::{RangeChange, Ranges},
     staging_names::part_key,
 };
 use crate::{
@@ -109,7 +109,7 @@ impl Redo {
         let mut at = 0;
         for (range, change) in self.ranges.iter() {
             put_varint(&mut out, range.start - at);
-            put_varint(&mut out, (range.end - range.start) << 1 | u64::from(change == Change::Hole));
+            put_varint(&mut out, (range.end - range.start) << 1 | u64::from(change == RangeChange::Hole));
             at = range.end;
         }
         if out.len() > MAX_TABLE_BYTES {
@@ -180,7 +180,7 @@ pub(super) fn path_of_damaged(entry: BorrowedFd<'_>, size: u64, key: &str) -> Op
 pub(super) fn hash_content(entry: BorrowedFd<'_>, ranges: &Ranges) -> io::Result<[u8; 32]> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; BUFFER_BYTES];
-    for (range, _) in ranges.iter().filter(|(_, change)| *change == Change::Data) {
+    for (range, _) in ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {
         let mut at = range.start;
         while at < range.end {
             let most = usize::try_from(range.end - at).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
@@ -259,7 +259,7 @@ fn read_ranges(reader: &mut Reader<'_>, len: u64) -> Result<Ranges, RedoError> {
         if start == end {
             return Err(RedoError::Damaged("a range is empty"));
         }
-        ranges.set(start..end, if word & 1 == 1 { Change::Hole } else { Change::Data });
+        ranges.set(start..end, if word & 1 == 1 { RangeChange::Hole } else { RangeChange::Data });
         at = end;
     }
     Ok(ranges)
@@ -278,9 +278,9 @@ mod tests {
 
     fn example() -> Redo {
         let mut ranges = Ranges::default();
-        ranges.set(10..20, Change::Data);
-        ranges.set(20..4096, Change::Hole);
-        ranges.set(LEN - 3..LEN, Change::Data);
+        ranges.set(10..20, RangeChange::Data);
+        ranges.set(20..4096, RangeChange::Hole);
+        ranges.set(LEN - 3..LEN, RangeChange::Data);
         let mut attrs = Vec::new();
         put_attr(&mut attrs, b"user.a", b"value");
         Redo {
@@ -299,7 +299,7 @@ mod tests {
     /// An entry on disk, with what its content is.
     fn entry(redo: &Redo) -> (std::fs::File, u64) {
         let file = tempfile::tempfile().unwrap();
-        for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == Change::Data) {
+        for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {
             file.write_all_at(&vec![range.start as u8; (range.end - range.start) as usize], range.start)
                 .unwrap();
         }

@@ -3,7 +3,7 @@
 use contract::{Ownership, Preserve};
 use rustix::process::{getegid, geteuid};
 
-use super::{capability::may_change_owners, error::ApplyError};
+use super::{apply_error::ApplyError, capability::may_change_owners};
 use crate::{
     attrs::Classes,
     entry::{Entry, Kind, Meta, Owner, SET_IDS, kept_mode},

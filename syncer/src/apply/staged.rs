@@ -3,7 +3,7 @@
 //! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
 //! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
 //! named in `.volferry/staging/` and renamed into place. One in a directory that nobody sees has its name from the start ([`Inside`]). One that is to be written in place has only what changes in it ([`Over`]). A part of
-//! a device is nothing of all that: what is written to it is there at once ([`Part`]).
+//! a device is nothing of all that: what is written to it is there at once ([`DevicePart`]).
 
 use std::{
     io,
@@ -21,13 +21,13 @@ use rustix::{
 };
 
 use super::{
-    copy,
-    device_part::Part,
+    device_part::DevicePart,
+    file_io,
     hidden::{HiddenDir, Inside},
     over::Over,
     own::OwnDir,
     private::Identity,
-    ranges::Change,
+    ranges::RangeChange,
     staging_names::{OWNERS, part_key},
 };
 use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
@@ -42,7 +42,7 @@ pub struct Staged {
     /// What it lies over, if it only has what changes.
     over: Option<Over>,
     /// What it is of a device, if it is that.
-    part: Option<Part>,
+    part: Option<DevicePart>,
 }
 
 /// Whether `linkat` takes a bare descriptor; that needs CAP_DAC_READ_SEARCH or Linux 6.10. The other way needs `/proc`.
@@ -132,12 +132,12 @@ impl Staged {
     }
 
     /// A part of an open device, or of an image.
-    pub(super) fn part_of(fd: OwnedFd, part: Part) -> Self {
+    pub(super) fn part_of(fd: OwnedFd, part: DevicePart) -> Self {
         Self { part: Some(part), ..Self::bare(fd) }
     }
 
     /// What it is of a device, if it is that.
-    pub(super) fn as_part(&self) -> Option<&Part> {
+    pub(super) fn as_part(&self) -> Option<&DevicePart> {
         self.part.as_ref()
     }
 
@@ -193,9 +193,9 @@ impl Staged {
         if let Some(part) = &self.part {
             return part.write(self.fd(), bytes, offset);
         }
-        copy::write_all(self.fd(), bytes, offset)?;
+        file_io::write_all(self.fd(), bytes, offset)?;
         if let Some(over) = &self.over {
-            over.wrote(offset..offset + bytes.len() as u64, Change::Data);
+            over.wrote(offset..offset + bytes.len() as u64, RangeChange::Data);
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Staged {
     /// Has what was written in a range on its way to the disk. Of a part of a device that is the end's affair.
     pub fn begin_write_back(&self, offset: u64, len: u64) {
         if self.part.is_none() {
-            copy::begin_write_back(self.fd(), offset, len);
+            file_io::begin_write_back(self.fd(), offset, len);
         }
     }
 
@@ -231,10 +231,10 @@ impl Staged {
         match (&self.part, &self.over) {
             (Some(part), _) => part.make_hole(self.fd(), offset, len),
             (None, Some(over)) => {
-                over.wrote(offset..offset + len, Change::Hole);
+                over.wrote(offset..offset + len, RangeChange::Hole);
                 Ok(())
             }
-            (None, None) => copy::make_hole(self.fd(), offset, len),
+            (None, None) => file_io::make_hole(self.fd(), offset, len),
         }
     }
 
@@ -252,7 +252,7 @@ impl Staged {
         at: u64,
         monitor: &Monitor,
     ) -> io::Result<bool> {
-        copy::share(from, self.fd(), range, at, monitor)
+        file_io::share(from, self.fd(), range, at, monitor)
     }
 
     /// Takes over `len` bytes of another file; with `holes`, those stay holes.
@@ -263,7 +263,7 @@ impl Staged {
         holes: bool,
         monitor: &Monitor,
     ) -> io::Result<()> {
-        copy::content(from, self.fd(), len, holes, monitor)
+        file_io::content(from, self.fd(), len, holes, monitor)
     }
 
     /// Its number in the file system.

@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{copy, epoch::Stamp, private::Private, remove};
+use super::{epoch::Stamp, file_io, private::Private, remove};
 use crate::hash::digest;
 
 const BOARD: &[u8] = b"board";
@@ -218,7 +218,7 @@ impl Meeting<'_> {
             bytes.extend(seat.failures.to_le_bytes());
             bytes.extend(seat.failed.to_le_bytes());
         }
-        copy::write_all(self.0.board.as_fd(), &bytes, 0)
+        file_io::write_all(self.0.board.as_fd(), &bytes, 0)
     }
 }
 
@@ -285,7 +285,7 @@ impl Team {
         // A new file: somebody may hold the old one open from when others could write to the folder.
         remove::file(self.table.dir.as_fd(), DEAL)?;
         let file = open_file(&self.table.dir, DEAL)?;
-        copy::write_all(file.as_fd(), &bytes, 0)
+        file_io::write_all(file.as_fd(), &bytes, 0)
     }
 
     /// Reads what [`Team::deal`] wrote, one directory after the other.

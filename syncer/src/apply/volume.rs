@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{copy, epoch::fill_random};
+use super::{epoch::fill_random, file_io};
 use crate::{
     path::OWN_DIR,
     root::{Root, open_child},
@@ -73,7 +73,7 @@ fn make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, NEW, flags, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, FILE_BYTES as u64)?;
-    copy::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
+    file_io::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
     rustix::fs::fsync(&file)?;
     sync_names(dir)?;
     rustix::fs::renameat(dir, NEW, dir, VOLUME)?;

@@ -25,13 +25,13 @@ pub(super) struct Names {
     /// Names, each followed by a NUL.
     arena: Vec<u8>,
     /// The position of each name in the arena, in order.
-    spans: Vec<Span>,
+    spans: Vec<NameSpan>,
     /// All names of a directory that is too large for memory; then the arena is empty.
     runs: Option<Runs>,
 }
 
 /// Start and length.
-type Span = (u32, u32);
+type NameSpan = (u32, u32);
 
 impl Names {
     pub(super) fn read(
@@ -65,7 +65,7 @@ impl Names {
             }
             self.spans.push((self.arena.len() as u32, name.len() as u32));
             self.arena.extend_from_slice(name);
-            if self.arena.len() + self.spans.len() * size_of::<Span>() >= most {
+            if self.arena.len() + self.spans.len() * size_of::<NameSpan>() >= most {
                 self.spill(
                     spilled.get_or_insert_with(|| Spilled { names: Spool::in_file(), ends: Vec::new() }),
                 )?;
@@ -99,7 +99,8 @@ impl Names {
 
     /// Whether there may be an entry of this name. False means certainly not.
     pub(super) fn may_contain(&self, name: &[u8]) -> bool {
-        let name_at = |&at: &Span| span(&self.arena, at).strip_suffix(b"\0").unwrap_or_default().cmp(name);
+        let name_at =
+            |&at: &NameSpan| span(&self.arena, at).strip_suffix(b"\0").unwrap_or_default().cmp(name);
         self.runs.is_some() || self.spans.binary_search_by(name_at).is_ok()
     }
 
@@ -111,7 +112,7 @@ impl Names {
     }
 }
 
-fn span(arena: &[u8], (start, len): Span) -> &[u8] {
+fn span(arena: &[u8], (start, len): NameSpan) -> &[u8] {
     &arena[start as usize..][..len as usize]
 }
 

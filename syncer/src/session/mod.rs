@@ -23,7 +23,7 @@ mod source;
 pub use self::{
     local::stored_tree::Restore,
     run::{
-        ends::{Endpoint, Link, receive, restore, send, sync},
+        endpoint::{Endpoint, LinkOptions, receive, restore, send, sync},
         outcome::Outcome,
         restore::all_but,
     },

@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use super::{
-    content::Content,
-    error::SnapshotError,
+    content::ContentRef,
     folder::{Folder, FolderRef, has_content},
     roots::Snapshot,
+    snapshot_error::SnapshotError,
     store::Store,
 };
 use crate::{
@@ -37,7 +37,7 @@ pub enum What {
         /// Length in bytes.
         len: u64,
         /// Where its content is.
-        content: Option<Content>,
+        content: Option<ContentRef>,
     },
     /// A directory.
     Dir(FolderRef),
@@ -105,7 +105,7 @@ pub fn nodes(folder: &Folder) -> impl Iterator<Item = (&[u8], Node)> {
     })
 }
 
-fn node(entry: &Entry<'_>, content: Option<Content>, child: Option<FolderRef>) -> Option<Node> {
+fn node(entry: &Entry<'_>, content: Option<ContentRef>, child: Option<FolderRef>) -> Option<Node> {
     let what = match entry.kind {
         Kind::File { size } => What::File { len: size, content },
         Kind::Dir => What::Dir(child?),
@@ -146,7 +146,7 @@ pub fn file(
     store: &Store,
     snapshot: &Snapshot,
     path: &RelPath,
-) -> Result<(Option<Content>, u64), SnapshotError> {
+) -> Result<(Option<ContentRef>, u64), SnapshotError> {
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: path.to_string() };
     let mut to = path.clone();
     for _ in 0..MAX_HOPS {

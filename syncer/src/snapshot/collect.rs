@@ -17,11 +17,11 @@ use rustix::{
 };
 
 use super::{
-    content::{Content, Home},
-    error::{SnapshotError, io_error},
+    content::{ContentRef, Home},
     id::SnapshotId,
     publish::files_of,
     roots::{Roots, Snapshot},
+    snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
     store_files::{CONTENT, PACK_MAGIC, PACKS, TRASH, names, open_file},
     walk::walk,
@@ -89,9 +89,9 @@ pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result
 #[derive(Debug, Default)]
 struct Live {
     /// Ranges of each pack: offset and length.
-    packs: HashMap<u64, Marks<(u64, u64)>>,
+    packs: HashMap<u64, PieceMarks<(u64, u64)>>,
     /// The first half of the ids of contents in files of their own.
-    own: Marks<[u8; 16]>,
+    own: PieceMarks<[u8; 16]>,
 }
 
 fn mark<'s>(store: &Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Result<Live, SnapshotError> {
@@ -107,12 +107,12 @@ fn mark<'s>(store: &Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Res
         Ok(())
     })?;
     live.own.settle();
-    live.packs.values_mut().for_each(Marks::settle);
+    live.packs.values_mut().for_each(PieceMarks::settle);
     Ok(live)
 }
 
 impl Live {
-    fn mark(&mut self, content: &Content, len: u64) {
+    fn mark(&mut self, content: &ContentRef, len: u64) {
         match content.home {
             Home::Own => self.own.push(half(&content.id.0)),
             Home::Pack { pack, offset } => self.packs.entry(pack).or_default().push((offset, len)),
@@ -128,18 +128,18 @@ fn half(id: &[u8; 32]) -> [u8; 16] {
 
 /// A set that is filled first and queried later. It takes little more room than its members.
 #[derive(Debug)]
-struct Marks<T> {
+struct PieceMarks<T> {
     marks: Vec<T>,
     in_order: usize,
 }
 
-impl<T> Default for Marks<T> {
+impl<T> Default for PieceMarks<T> {
     fn default() -> Self {
         Self { marks: Vec::new(), in_order: 0 }
     }
 }
 
-impl<T: Ord> Marks<T> {
+impl<T: Ord> PieceMarks<T> {
     fn push(&mut self, mark: T) {
         self.marks.push(mark);
         if self.marks.len() >= self.in_order + self.in_order / 2 + MARKS_AT_ONCE {
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn marks_are_kept_once_however_often_they_come() {
-        let mut marks = Marks::default();
+        let mut marks = PieceMarks::default();
         for round in 0..5_u32 {
             (0..MARKS_AT_ONCE as u32 / 2).for_each(|mark| marks.push(mark * 2 + round % 2));
         }

@@ -43,7 +43,7 @@ impl ContentId {
     /// come in any order.
     ///
     /// # Errors `UnexpectedEof` if the file is shorter; any error of `visit`.
-    pub fn of_visited(file: Slice<'_>, len: u64, visit: &Visit<'_>) -> io::Result<Self> {
+    pub fn of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<Self> {
         if len >= SHARED_BYTES {
             return by_blocks(file, len, visit);
         }
@@ -62,10 +62,10 @@ impl ContentId {
 }
 
 /// Receives a piece of a file and its offset.
-pub type Visit<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
+pub type VisitData<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
 
 /// Hashes a file on all cores, block by block.
-fn by_blocks(file: Slice<'_>, len: u64, visit: &Visit<'_>) -> io::Result<ContentId> {
+fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {
     let (next, hashes) = (AtomicU64::new(0), Mutex::new(BlockHashes::new(len)));
     let block = block_bytes(len) as u64;
     let work = || {
@@ -120,7 +120,7 @@ pub enum Home {
 
 /// The content of a file that is not empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content {
+pub struct ContentRef {
     /// Its hash.
     pub id: ContentId,
     /// Its place.

@@ -6,10 +6,10 @@ use contract::Preserve;
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{
-    error::{SnapshotError, io_error},
     keep::EngineChoice,
     publish::{Labels, Source, publish, time_of},
     roots::Snapshot,
+    snapshot_error::{SnapshotError, io_error},
     store::Writer,
 };
 use crate::{

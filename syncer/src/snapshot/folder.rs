@@ -3,8 +3,8 @@
 //! `syncer/doc/snapshots.md` draws the bytes.
 
 use super::{
-    content::{Content, ContentId, Home, ID_BYTES},
-    seen::Seen,
+    content::{ContentId, ContentRef, Home, ID_BYTES},
+    seen::Stamps,
 };
 use crate::{
     codec::{DecodeError, Reader, put_varint},
@@ -28,7 +28,7 @@ pub struct FolderId(pub [u8; ID_BYTES]);
 
 /// The place of a directory's encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct PackPlace {
     /// The pack.
     pub pack: u64,
     /// The offset of its first byte there.
@@ -43,11 +43,11 @@ pub struct FolderRef {
     /// Its hash.
     pub id: FolderId,
     /// Its place.
-    pub place: Place,
+    pub place: PackPlace,
     /// Its digests, which a run compares.
     pub digest: TreeDigest,
     /// The stamps of all files in it and below.
-    pub seen: Seen,
+    pub seen: Stamps,
 }
 
 /// A directory.
@@ -58,7 +58,7 @@ pub struct Folder {
     /// Its directories, in the order of the listing.
     pub children: Vec<FolderRef>,
     /// The content of its regular files that are not empty, in the order of the listing.
-    pub contents: Vec<Content>,
+    pub contents: Vec<ContentRef>,
     /// The stamps of those files; 0 for none.
     pub stamps: Vec<u64>,
 }
@@ -152,7 +152,7 @@ impl Folder {
             folder.children.push(read_child(&mut reader, FolderId(*id), &packs)?);
         }
         for id in &ids[dirs..] {
-            folder.contents.push(Content { id: ContentId(*id), home: read_home(&mut reader, &packs)? });
+            folder.contents.push(ContentRef { id: ContentId(*id), home: read_home(&mut reader, &packs)? });
         }
         for _ in &ids[dirs..] {
             folder.stamps.push(u64::from_le_bytes(reader.array()?));
@@ -186,9 +186,9 @@ fn read_packs(reader: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
 fn read_child(reader: &mut Reader<'_>, id: FolderId, packs: &[u64]) -> Result<FolderRef, DecodeError> {
     let nth = reader.length()?;
     let pack = *packs.get(nth).ok_or(DecodeError::Invalid("it names a pack that it does not list"))?;
-    let place = Place { pack, offset: reader.varint()?, len: reader.varint32()? };
+    let place = PackPlace { pack, offset: reader.varint()?, len: reader.varint32()? };
     let digest = TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? };
-    Ok(FolderRef { id, place, digest, seen: Seen::read(reader)? })
+    Ok(FolderRef { id, place, digest, seen: Stamps::read(reader)? })
 }
 
 fn read_home(reader: &mut Reader<'_>, packs: &[u64]) -> Result<Home, DecodeError> {
@@ -238,16 +238,16 @@ mod tests {
         let digest = TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [0; 16] };
         let child = FolderRef {
             id: FolderId([3; 32]),
-            place: Place { pack: 9, offset: 300, len: 70 },
+            place: PackPlace { pack: 9, offset: 300, len: 70 },
             digest,
-            seen: Seen::unknown(),
+            seen: Stamps::unknown(),
         };
         Folder {
             listing: builder.finish(),
             children: vec![child],
             contents: vec![
-                Content { id: ContentId([4; 32]), home: Home::Own },
-                Content { id: ContentId([5; 32]), home: Home::Pack { pack: 7, offset: 8 } },
+                ContentRef { id: ContentId([4; 32]), home: Home::Own },
+                ContentRef { id: ContentId([5; 32]), home: Home::Pack { pack: 7, offset: 8 } },
             ],
             stamps: vec![0, 77],
         }

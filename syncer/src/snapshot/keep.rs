@@ -13,10 +13,10 @@ use rustix::{
 };
 
 use super::{
-    content::{Content, ContentId, Home},
-    error::SnapshotError,
+    content::{ContentId, ContentRef, Home},
     pack::Packing,
     roots::Engine,
+    snapshot_error::SnapshotError,
 };
 use crate::{
     attrs::Attrs,
@@ -76,9 +76,9 @@ fn can_clone(dir: BorrowedFd<'_>) -> bool {
 
 /// A file at the moment when its content was taken.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct TakenFile {
     /// Its content; none if it is empty.
-    pub content: Option<Content>,
+    pub content: Option<ContentRef>,
     /// Its length in bytes.
     pub len: u64,
     /// Its metadata.
@@ -89,7 +89,7 @@ pub(super) struct Taken {
     pub added: u64,
 }
 
-impl Taken {
+impl TakenFile {
     /// Returns the listing's entry for the file.
     pub(super) fn entry<'a>(&self, name: &'a [u8], attrs: Attrs<'a>) -> Entry<'a> {
         Entry { name, kind: Kind::File { size: self.len }, meta: self.meta, attrs }
@@ -111,7 +111,12 @@ impl Keeper<'_> {
     /// Takes the content of the file `name` in `dir`. `old` is its content in the last snapshot.
     ///
     /// # Errors If it cannot be read, or keeps changing.
-    pub(super) fn take(&self, dir: BorrowedFd<'_>, name: &[u8], old: Option<Content>) -> io::Result<Taken> {
+    pub(super) fn take(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        old: Option<ContentRef>,
+    ) -> io::Result<TakenFile> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let mut stat = regular(&file)?;
@@ -127,22 +132,22 @@ impl Keeper<'_> {
         Err(io::Error::other("the file kept changing while it was read"))
     }
 
-    fn taken(&self, content: Option<Content>, stat: &Stat, added: u64) -> Taken {
+    fn taken(&self, content: Option<ContentRef>, stat: &Stat, added: u64) -> TakenFile {
         let meta = Meta {
             mode: (stat.st_mode & 0o7777) as u16,
             mtime: modified(stat),
             owner: Owner { uid: stat.st_uid, gid: stat.st_gid },
         };
         let stamp = stamp_of_stat(stat, self.before);
-        Taken { content, len: stat.st_size as u64, meta, stamp, added }
+        TakenFile { content, len: stat.st_size as u64, meta, stamp, added }
     }
 
     fn attempt(
         &self,
         file: &OwnedFd,
         stat: &Stat,
-        old: Option<Content>,
-    ) -> io::Result<(Option<Content>, u64)> {
+        old: Option<ContentRef>,
+    ) -> io::Result<(Option<ContentRef>, u64)> {
         let len = stat.st_size as u64;
         if len == 0 {
             return Ok((None, 0));
@@ -158,22 +163,22 @@ impl Keeper<'_> {
         Ok((Some(content), added))
     }
 
-    fn pack(&self, file: &OwnedFd, len: u64, old: Option<Content>) -> io::Result<(Content, u64)> {
+    fn pack(&self, file: &OwnedFd, len: u64, old: Option<ContentRef>) -> io::Result<(ContentRef, u64)> {
         let mut bytes = vec![0; len as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
         let id = ContentId::of(&bytes);
         match old.filter(|old| old.id == id) {
             Some(old) => Ok((old, 0)),
-            None => Ok((Content { id, home: self.stored(self.packing.content(id, &bytes))? }, len)),
+            None => Ok((ContentRef { id, home: self.stored(self.packing.content(id, &bytes))? }, len)),
         }
     }
 
-    fn own(&self, file: &OwnedFd, stat: &Stat, len: u64) -> io::Result<(Content, u64)> {
+    fn own(&self, file: &OwnedFd, stat: &Stat, len: u64) -> io::Result<(ContentRef, u64)> {
         let (to, part) = self.stored(self.packing.create())?;
         let filled = self.fill(file, stat, &to, len);
         let done = filled.and_then(|id| Ok((id, self.stored(self.packing.name(&part, id))?)));
         let (id, is_new) = done.inspect_err(|_| self.packing.discard(&part))?;
-        Ok((Content { id, home: Home::Own }, if is_new { len } else { 0 }))
+        Ok((ContentRef { id, home: Home::Own }, if is_new { len } else { 0 }))
     }
 
     /// Remembers the first error of writing to the store, which is not an error of the file that is being read.

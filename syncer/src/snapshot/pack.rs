@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{
     content::{ContentId, Home},
-    folder::Place,
+    folder::PackPlace,
     id::SnapshotId,
     store::Writer,
     store_files::{PACK_MAGIC, PACK_NEW, PART, write_all},
@@ -63,11 +63,11 @@ impl<'a> Packing<'a> {
     }
 
     /// Appends the encoding of a directory.
-    pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<Place> {
+    pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<PackPlace> {
         let len =
             u32::try_from(bytes.len()).map_err(|_| io::Error::other("a directory has too many entries"))?;
         let offset = self.append(&mut self.lock(), bytes)?;
-        Ok(Place { pack: self.id.0, offset, len })
+        Ok(PackPlace { pack: self.id.0, offset, len })
     }
 
     fn append(&self, state: &mut State, bytes: &[u8]) -> io::Result<u64> {

@@ -18,15 +18,15 @@ use std::{
 };
 
 use super::{
-    content::Content,
-    error::{SnapshotError, io_error},
+    content::ContentRef,
     folder::{Folder, FolderRef, has_content},
     id::SnapshotId,
-    keep::{EngineChoice, Keeper, Taken},
+    keep::{EngineChoice, Keeper, TakenFile},
     pack::Packing,
     roots::{Engine, MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS, Snapshot},
-    seen::Seen,
+    seen::Stamps,
     select::LATEST,
+    snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
 };
 use crate::{
@@ -159,7 +159,7 @@ pub fn publish(
 }
 
 /// The result of a publication before it is visible.
-struct Made {
+struct MadeSnapshot {
     tree: FolderRef,
     bytes: u64,
     added_bytes: u64,
@@ -171,7 +171,7 @@ fn make(
     source: &Source<'_>,
     keeper: &mut Keeper<'_>,
     failures: &Failures,
-) -> Result<Made, SnapshotError> {
+) -> Result<MadeSnapshot, SnapshotError> {
     let store = &writer.store;
     let mut planned = plan(source.tree, store, writer.roots.last().map(|last| &last.tree));
     let added = read_all(&mut planned, source, keeper, failures);
@@ -186,7 +186,7 @@ fn make(
     if is_new {
         rustix::fs::syncfs(store.dir()).map_err(|error| io_error("sync", store.path())(error.into()))?;
     }
-    Ok(Made { tree, bytes, added_bytes: added + packed, is_new })
+    Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new })
 }
 
 fn record(
@@ -194,7 +194,7 @@ fn record(
     source: &Source<'_>,
     labels: Labels,
     engine: Engine,
-    made: &Made,
+    made: &MadeSnapshot,
     failures: &Failures,
 ) -> Snapshot {
     let Labels { tags, note, run, job, user, pinned } = labels;
@@ -232,11 +232,11 @@ pub fn time_of(time: SystemTime) -> Time {
 #[derive(Debug)]
 enum Slot {
     /// Unchanged since the last snapshot, with its stamp.
-    Same(Content, u64),
+    Same(ContentRef, u64),
     /// To be read; the last snapshot may have had this content.
-    Wanted(Option<Content>),
+    Wanted(Option<ContentRef>),
     /// Read.
-    Taken(Taken),
+    Taken(TakenFile),
     /// The file is gone.
     Gone,
     /// The file cannot be read.
@@ -256,7 +256,7 @@ struct Making {
 
 /// The directories to write, and those that the store has.
 #[derive(Debug, Default)]
-struct Planned {
+struct PlannedFolders {
     making: Vec<Making>,
     /// Directories in the store, by number.
     there: Vec<Option<FolderRef>>,
@@ -265,9 +265,9 @@ struct Planned {
 }
 
 /// Compares a tree with the last snapshot. If that cannot be read, everything counts as new.
-fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>) -> Planned {
+fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>) -> PlannedFolders {
     let seen = seen_upwards(tree);
-    let mut planned = Planned { there: vec![None; tree.dirs.len()], ..Planned::default() };
+    let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
     let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
     while let Some((id, path, old)) = visits.pop() {
         let dir = &tree.dirs[id as usize];
@@ -298,8 +298,8 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
 }
 
 /// Combines the stamps of files upwards. Children have greater numbers.
-fn seen_upwards(tree: &Tree) -> Vec<Seen> {
-    let mut seen = vec![Seen::unknown(); tree.dirs.len()];
+fn seen_upwards(tree: &Tree) -> Vec<Stamps> {
+    let mut seen = vec![Stamps::unknown(); tree.dirs.len()];
     for id in (0..tree.dirs.len()).rev() {
         let dir = &tree.dirs[id];
         if !dir.listing.is_complete() {
@@ -307,7 +307,7 @@ fn seen_upwards(tree: &Tree) -> Vec<Seen> {
         }
         let first = dir.first_child as usize;
         let below = seen[first..first + dir.listing.dirs() as usize].iter().copied();
-        seen[id] = Seen::of(stamps(dir), below.collect::<Vec<_>>().into_iter());
+        seen[id] = Stamps::of(stamps(dir), below.collect::<Vec<_>>().into_iter());
     }
     seen
 }
@@ -361,7 +361,7 @@ fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>) -> Vec<Slot> {
 }
 
 /// Yields the files of a stored directory that have content, with that and their stamps.
-pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, Content, u64)> {
+pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, ContentRef, u64)> {
     let files = folder.listing.iter().filter(|entry| has_content(&entry.kind));
     let contents = folder.contents.iter().copied().zip(folder.stamps.iter().copied());
     files.zip(contents).map(|(entry, (content, stamp))| (entry, content, stamp))
@@ -372,7 +372,12 @@ pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, Content, u6
 type Unit = (usize, Vec<(usize, u32)>);
 
 /// Takes the content of all wanted files into the store. Returns how many bytes the store got.
-fn read_all(planned: &mut Planned, source: &Source<'_>, keeper: &Keeper<'_>, failures: &Failures) -> u64 {
+fn read_all(
+    planned: &mut PlannedFolders,
+    source: &Source<'_>,
+    keeper: &Keeper<'_>,
+    failures: &Failures,
+) -> u64 {
     let units = units(planned, source.tree);
     let files: usize = units.iter().map(|(_, files)| files.len()).sum();
     let threads = cores().min(files.div_ceil(FILES_PER_THREAD)).max(1);
@@ -400,7 +405,7 @@ fn read_all(planned: &mut Planned, source: &Source<'_>, keeper: &Keeper<'_>, fai
     added
 }
 
-fn units(planned: &Planned, tree: &Tree) -> Vec<Unit> {
+fn units(planned: &PlannedFolders, tree: &Tree) -> Vec<Unit> {
     let mut units = Vec::new();
     for (nth, making) in planned.making.iter().enumerate() {
         let listing = &tree.dirs[making.dir as usize].listing;
@@ -415,7 +420,7 @@ fn units(planned: &Planned, tree: &Tree) -> Vec<Unit> {
 
 /// Files that several threads read.
 struct Reading<'a> {
-    planned: &'a Planned,
+    planned: &'a PlannedFolders,
     source: &'a Source<'a>,
     keeper: &'a Keeper<'a>,
     failures: &'a Failures,
@@ -457,7 +462,7 @@ impl Reading<'_> {
         }
     }
 
-    fn slot(&self, making: &Making, entry: &Entry<'_>, taken: std::io::Result<Taken>) -> Slot {
+    fn slot(&self, making: &Making, entry: &Entry<'_>, taken: std::io::Result<TakenFile>) -> Slot {
         match taken {
             Ok(taken) => {
                 self.added.fetch_add(taken.added, Relaxed);
@@ -478,9 +483,13 @@ impl Reading<'_> {
 }
 
 /// Writes the new directories, from the leaves to the root.
-fn write_folders(mut planned: Planned, tree: &Tree, packing: &Packing<'_>) -> std::io::Result<FolderRef> {
+fn write_folders(
+    mut planned: PlannedFolders,
+    tree: &Tree,
+    packing: &Packing<'_>,
+) -> std::io::Result<FolderRef> {
     planned.making.sort_unstable_by_key(|making| std::cmp::Reverse(making.dir));
-    let Planned { making, mut there, .. } = planned;
+    let PlannedFolders { making, mut there, .. } = planned;
     for Making { dir, old, slots, .. } in making {
         let scanned = &tree.dirs[dir as usize];
         let first = scanned.first_child as usize;
@@ -502,8 +511,8 @@ fn write_folder(
     let own = folder.listing.digest();
     let digest = if below.is_empty() { own } else { own.with_children(&below) };
     let seen = match folder.listing.is_complete() {
-        true => Seen::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen)),
-        false => Seen::unknown(),
+        true => Stamps::of(folder.stamps.iter().copied(), folder.children.iter().map(|child| child.seen)),
+        false => Stamps::unknown(),
     };
     let (id, bytes) = folder.encode();
     if let Some(old) = old.filter(|old| old.id == id && old.seen == seen) {

@@ -16,7 +16,7 @@ use crate::entry::Time;
 
 /// The rules that keep snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Policy {
+pub struct Retention {
     /// The newest ones, this many.
     pub last: u32,
     /// The last one of each of this many hours.
@@ -38,7 +38,7 @@ pub struct Policy {
     pub max_bytes: Option<u64>,
 }
 
-impl Policy {
+impl Retention {
     fn counts(&self) -> [(Period, u32); 6] {
         [
             (Period::Snapshot, self.last),
@@ -145,7 +145,7 @@ impl Verdict {
 /// # Errors [`EmptyPolicy`], because a policy without rules would remove everything.
 pub fn judge(
     snapshots: &[&Snapshot],
-    policy: &Policy,
+    policy: &Retention,
     now: Time,
     zone: &TimeZone,
 ) -> Result<Vec<Verdict>, EmptyPolicy> {
@@ -169,7 +169,7 @@ pub fn judge(
 /// Judges the snapshots of one SyncJob, the newest first.
 fn judge_job(
     newest_first: &[&Snapshot],
-    policy: &Policy,
+    policy: &Retention,
     now: Time,
     zone: &TimeZone,
 ) -> Vec<(SnapshotId, Vec<Reason>)> {
@@ -200,7 +200,7 @@ fn judge_job(
 }
 
 /// Returns the reasons that depend on no other snapshot.
-fn protections(snapshot: &Snapshot, policy: &Policy, now: Time) -> Vec<Reason> {
+fn protections(snapshot: &Snapshot, policy: &Retention, now: Time) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if snapshot.pinned {
         reasons.push(Reason::Pinned);
@@ -302,7 +302,7 @@ mod tests {
         Snapshot { taken, pinned: false, forgotten: None, tags: BTreeSet::new(), ..sample(id) }
     }
 
-    fn kept(snapshots: &[Snapshot], policy: &Policy) -> Vec<u64> {
+    fn kept(snapshots: &[Snapshot], policy: &Retention) -> Vec<u64> {
         let all: Vec<&Snapshot> = snapshots.iter().collect();
         let verdicts = judge(&all, policy, NOW, &TimeZone::UTC).unwrap();
         verdicts.iter().filter(|verdict| verdict.is_kept()).map(|verdict| verdict.id.0).collect()
@@ -319,26 +319,26 @@ mod tests {
     #[test]
     fn each_rule_keeps_the_last_of_its_periods() {
         let snapshots = two_a_day(90);
-        let of = |policy: Policy| kept(&snapshots, &policy);
-        assert_eq!(of(Policy { last: 3, ..Policy::default() }), [0, 100, 1]);
-        assert_eq!(of(Policy { hourly: 3, ..Policy::default() }), [0, 100, 1]);
-        assert_eq!(of(Policy { daily: 3, ..Policy::default() }), [0, 1, 2]);
+        let of = |policy: Retention| kept(&snapshots, &policy);
+        assert_eq!(of(Retention { last: 3, ..Retention::default() }), [0, 100, 1]);
+        assert_eq!(of(Retention { hourly: 3, ..Retention::default() }), [0, 100, 1]);
+        assert_eq!(of(Retention { daily: 3, ..Retention::default() }), [0, 1, 2]);
         // NOW is Sunday, 22 November 2026.
-        assert_eq!(of(Policy { weekly: 3, ..Policy::default() }), [0, 7, 14]);
-        assert_eq!(of(Policy { monthly: 3, ..Policy::default() }), [0, 22, 53]);
-        assert_eq!(of(Policy { yearly: 1, ..Policy::default() }), [0]);
-        assert_eq!(of(Policy { within_seconds: Some(DAY as u64), ..Policy::default() }), [0, 100, 1]);
-        assert_eq!(of(Policy { daily: 2, weekly: 2, ..Policy::default() }), [0, 1, 7]);
+        assert_eq!(of(Retention { weekly: 3, ..Retention::default() }), [0, 7, 14]);
+        assert_eq!(of(Retention { monthly: 3, ..Retention::default() }), [0, 22, 53]);
+        assert_eq!(of(Retention { yearly: 1, ..Retention::default() }), [0]);
+        assert_eq!(of(Retention { within_seconds: Some(DAY as u64), ..Retention::default() }), [0, 100, 1]);
+        assert_eq!(of(Retention { daily: 2, weekly: 2, ..Retention::default() }), [0, 1, 7]);
     }
 
     #[test]
     fn the_oldest_is_kept_while_a_rule_has_periods_left() {
-        assert_eq!(kept(&two_a_day(3), &Policy { yearly: 5, ..Policy::default() }), [0, 102]);
+        assert_eq!(kept(&two_a_day(3), &Retention { yearly: 5, ..Retention::default() }), [0, 102]);
     }
 
     #[test]
     fn an_empty_policy_is_refused() {
-        assert_eq!(judge(&[], &Policy::default(), NOW, &TimeZone::UTC), Err(EmptyPolicy));
+        assert_eq!(judge(&[], &Retention::default(), NOW, &TimeZone::UTC), Err(EmptyPolicy));
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
         snapshots[11].tags.insert("gold".into());
         snapshots[0].failed = 1;
         snapshots.push(taken(77, NOW.seconds + 5));
-        let policy = Policy { last: 1, tags: ["gold".into()].into(), ..Policy::default() };
+        let policy = Retention { last: 1, tags: ["gold".into()].into(), ..Retention::default() };
         assert_eq!(kept(&snapshots, &policy), [0, 100, 5, 105, 77]);
     }
 
@@ -356,7 +356,7 @@ mod tests {
     fn each_job_is_judged_by_itself() {
         let mut snapshots = two_a_day(2);
         snapshots[3].job = "other".into();
-        assert_eq!(kept(&snapshots, &Policy { last: 1, ..Policy::default() }), [0, 101]);
+        assert_eq!(kept(&snapshots, &Retention { last: 1, ..Retention::default() }), [0, 101]);
     }
 
     #[test]
@@ -364,11 +364,11 @@ mod tests {
         let mut snapshots = two_a_day(3);
         snapshots.iter_mut().for_each(|snapshot| (snapshot.bytes, snapshot.added_bytes) = (100, 10));
         let limited =
-            |max_bytes| kept(&snapshots, &Policy { max_bytes: Some(max_bytes), ..Policy::default() });
+            |max_bytes| kept(&snapshots, &Retention { max_bytes: Some(max_bytes), ..Retention::default() });
         assert_eq!(limited(120), [0, 100, 1]);
         assert_eq!(limited(0), [0], "the newest whole one");
         assert_eq!(limited(u64::MAX).len(), 6);
-        let both = Policy { daily: 3, max_bytes: Some(110), ..Policy::default() };
+        let both = Retention { daily: 3, max_bytes: Some(110), ..Retention::default() };
         assert_eq!(kept(&snapshots, &both), [0, 1]);
     }
 
@@ -376,8 +376,12 @@ mod tests {
     fn many_in_a_short_time_push_out_nothing_that_is_within() {
         let mut snapshots = two_a_day(5);
         snapshots.extend((1000..1200).map(|id| taken(id, NOW.seconds - id as i64 + 900)));
-        let policy =
-            Policy { last: 1, within_seconds: Some(2 * DAY as u64), max_bytes: Some(1), ..Policy::default() };
+        let policy = Retention {
+            last: 1,
+            within_seconds: Some(2 * DAY as u64),
+            max_bytes: Some(1),
+            ..Retention::default()
+        };
         let kept = kept(&snapshots, &policy);
         assert!([0, 100, 1, 101, 2].iter().all(|id| kept.contains(id)), "{kept:?}");
     }
@@ -395,12 +399,12 @@ mod tests {
         })
     }
 
-    fn any_policy() -> impl Strategy<Value = Policy> {
+    fn any_policy() -> impl Strategy<Value = Retention> {
         let counts = prop::array::uniform6(0_u32..6);
         (counts, prop::option::of(0..40 * DAY as u64), prop::option::of(0_u64..20_000)).prop_map(
             |(n, within_seconds, max_bytes)| {
                 let [last, hourly, daily, weekly, monthly, yearly] = n;
-                Policy {
+                Retention {
                     last,
                     hourly,
                     daily,
@@ -450,8 +454,8 @@ mod tests {
 
         #[test]
         fn a_wider_rule_keeps_no_fewer(snapshots in any_snapshots(), policy in any_policy()) {
-            let narrow = Policy { max_bytes: None, ..policy };
-            let wide = Policy { daily: narrow.daily + 1, weekly: narrow.weekly + 2, ..narrow.clone() };
+            let narrow = Retention { max_bytes: None, ..policy };
+            let wide = Retention { daily: narrow.daily + 1, weekly: narrow.weekly + 2, ..narrow.clone() };
             let all: Vec<&Snapshot> = snapshots.iter().collect();
             let Ok(narrow) = judge(&all, &narrow, NOW, &TimeZone::UTC) else { return Ok(()) };
             let wide = judge(&all, &wide, NOW, &TimeZone::UTC).unwrap();

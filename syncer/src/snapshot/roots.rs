@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    folder::{FolderId, FolderRef, Place, check_of},
+    folder::{FolderId, FolderRef, PackPlace, check_of},
     id::SnapshotId,
-    seen::Seen,
+    seen::Stamps,
 };
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
@@ -142,9 +142,10 @@ impl Snapshot {
         let r = &mut reader;
         let id = SnapshotId(u64::from_le_bytes(r.array()?));
         let folder = FolderId(r.array()?);
-        let place = Place { pack: u64::from_le_bytes(r.array()?), offset: r.varint()?, len: r.varint32()? };
+        let place =
+            PackPlace { pack: u64::from_le_bytes(r.array()?), offset: r.varint()?, len: r.varint32()? };
         let digest = TreeDigest { entries: r.array()?, owners: r.array()?, attrs: r.array()? };
-        let tree = FolderRef { id: folder, place, digest, seen: Seen::read(r)? };
+        let tree = FolderRef { id: folder, place, digest, seen: Stamps::read(r)? };
         let root_meta = read_meta(r)?;
         let root_attrs = Attrs::decode(r.bytes(MAX_ATTRS_BYTES)?)?.into();
         let (began, taken) = (read_time(r)?, read_time(r)?);
@@ -355,10 +356,10 @@ pub(super) mod tests {
         let time = |seconds| Time { seconds, nanos: 5 };
         let owner = Owner { uid: 1000, gid: 100 };
         let digest = TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [0; 16] };
-        let place = Place { pack: id, offset: 8, len: 70 };
+        let place = PackPlace { pack: id, offset: 8, len: 70 };
         Snapshot {
             id: SnapshotId(id),
-            tree: FolderRef { id: FolderId([3; 32]), place, digest, seen: Seen::unknown() },
+            tree: FolderRef { id: FolderId([3; 32]), place, digest, seen: Stamps::unknown() },
             root_meta: Meta { mode: 0o755, mtime: time(1_600_000_000), owner },
             root_attrs: AttrsBuf::default(),
             began: time(1_700_000_000),

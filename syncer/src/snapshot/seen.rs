@@ -8,9 +8,9 @@ use crate::{
 
 /// The stamps of the files of a directory and of all below it, hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen([u8; 16]);
+pub struct Stamps([u8; 16]);
 
-impl Seen {
+impl Stamps {
     /// Makes the word for files of which at least one has no stamp.
     pub fn unknown() -> Self {
         Self([0; 16])
@@ -56,16 +56,16 @@ mod tests {
 
     #[test]
     fn one_file_without_a_stamp_makes_all_unknown() {
-        let of = |stamps: &[u64], below: &[Seen]| Seen::of(stamps.iter().copied(), below.iter().copied());
+        let of = |stamps: &[u64], below: &[Stamps]| Stamps::of(stamps.iter().copied(), below.iter().copied());
         let (one, other) = (of(&[1, 2], &[]), of(&[1, 3], &[]));
         assert!(one.proves_same(of(&[1, 2], &[])) && !one.proves_same(other));
-        assert_eq!(of(&[1, 0], &[]), Seen::unknown());
-        assert_eq!(of(&[1], &[one, Seen::unknown()]), Seen::unknown());
-        assert!(!Seen::unknown().proves_same(Seen::unknown()));
+        assert_eq!(of(&[1, 0], &[]), Stamps::unknown());
+        assert_eq!(of(&[1], &[one, Stamps::unknown()]), Stamps::unknown());
+        assert!(!Stamps::unknown().proves_same(Stamps::unknown()));
         assert!(
             of(&[1], &[one]).proves_same(of(&[1], &[one]))
                 && !of(&[1], &[one]).proves_same(of(&[1], &[other]))
         );
-        assert_ne!(of(&[], &[]), Seen::unknown());
+        assert_ne!(of(&[], &[]), Stamps::unknown());
     }
 }

@@ -1,9 +1,9 @@
 //! Finds the snapshot that a user's text means.
 
 use super::{
-    error::SnapshotError,
     id::SnapshotId,
     roots::{Roots, Snapshot},
+    snapshot_error::SnapshotError,
 };
 use crate::entry::Time;
 

@@ -17,11 +17,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 
 use super::{
     audit::{self, Event},
-    content::{Content, ContentId, Home},
-    error::{SnapshotError, io_error},
+    content::{ContentId, ContentRef, Home},
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES},
     id::SnapshotId,
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
+    snapshot_error::{SnapshotError, io_error},
     store_files::{
         CONTENT, PACK_NEW, PACKS, PART, TRASH, make_dir, names, open_file, own_name, remove_flat, write_all,
     },
@@ -186,7 +186,7 @@ impl Store {
     /// Opens content. [`Self::check`] checks whether it is undamaged.
     ///
     /// # Errors If it is missing.
-    pub fn content(&self, content: &Content) -> Result<OpenContent, SnapshotError> {
+    pub fn content(&self, content: &ContentRef) -> Result<OpenContent, SnapshotError> {
         match content.home {
             Home::Pack { pack, offset } => {
                 let file = self.pack(pack).map_err(io_error("open", self.pack_path(pack)))?;
@@ -204,7 +204,7 @@ impl Store {
     /// Reads content of `len` bytes from a pack and checks it.
     ///
     /// # Errors If it cannot be read, or does not have its hash.
-    pub fn small(&self, content: &Content, len: u64) -> Result<Vec<u8>, SnapshotError> {
+    pub fn small(&self, content: &ContentRef, len: u64) -> Result<Vec<u8>, SnapshotError> {
         let open = self.content(content)?;
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MAX_FOLDER_BYTES as usize)];
         open.slice().read_exact_at(&mut bytes, 0).map_err(io_error("read", self.name_of(content)))?;
@@ -217,7 +217,7 @@ impl Store {
     /// Reads content of `len` bytes and checks it.
     ///
     /// # Errors If it cannot be read, has another length, or does not have its hash.
-    pub fn check(&self, content: &Content, len: u64) -> Result<(), SnapshotError> {
+    pub fn check(&self, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
         let open = self.content(content)?;
         let failed = io_error("read", self.name_of(content));
         let end = rustix::fs::fstat(&open.file).map(|stat| stat.st_size as u64);
@@ -232,7 +232,7 @@ impl Store {
     }
 
     /// Names an object for messages.
-    pub fn name_of(&self, content: &Content) -> String {
+    pub fn name_of(&self, content: &ContentRef) -> String {
         match content.home {
             Home::Own => self.path.join(own_name(&content.id)).display().to_string(),
             Home::Pack { pack, offset } => self.name_of_pack(pack, offset),

@@ -16,12 +16,12 @@ use std::{
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::{
-    content::{Content, ContentId, Home},
-    error::{SnapshotError, chain, io_error},
+    content::{ContentId, ContentRef, Home},
     folder::FolderRef,
     id::SnapshotId,
     publish::files_of,
     roots::Roots,
+    snapshot_error::{SnapshotError, chain, io_error},
     store::{Store, Writer},
     store_files::{PACKS, make_dir, own_name},
     walk::walk,
@@ -36,20 +36,20 @@ const BATCH: usize = 4096;
 
 /// The nth of several parts of a store, counted from 1. All parts together cover everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct VerifyShare {
     /// The number of the part.
     pub nth: u64,
     /// The number of parts.
     pub of: u64,
 }
 
-impl Default for Part {
+impl Default for VerifyShare {
     fn default() -> Self {
         Self { nth: 1, of: 1 }
     }
 }
 
-impl Part {
+impl VerifyShare {
     fn has(self, id: &ContentId) -> bool {
         let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         word % self.of.max(1) == self.nth.saturating_sub(1)
@@ -74,7 +74,7 @@ pub struct Damage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damaged {
-    Content(Content, u64),
+    Content(ContentRef, u64),
     Folder(FolderRef),
 }
 
@@ -103,14 +103,14 @@ impl Verified {
 /// Checks every directory, and the contents of one part, of all snapshots. Changes nothing.
 ///
 /// # Errors If the audit log cannot be read. Damage of an object is in the result.
-pub fn verify(store: &Store, roots: &Roots, part: Part) -> Result<Verified, SnapshotError> {
+pub fn verify(store: &Store, roots: &Roots, part: VerifyShare) -> Result<Verified, SnapshotError> {
     let log = store.audit()?;
     let mut verified = Verified {
         damaged_records: roots.damages() as u64,
         audit_broken_at: log.broken,
         ..Verified::default()
     };
-    let mut checks = Checks { store, part, seen: HashSet::new(), batch: Vec::new() };
+    let mut checks = CheckBatch { store, part, seen: HashSet::new(), batch: Vec::new() };
     walk(store, roots.snapshots.iter(), &mut |visited, folder| {
         verified.objects += 1;
         verified.bytes += u64::from(visited.folder.place.len);
@@ -141,21 +141,21 @@ impl Damage {
         Self { object, error: chain(error), count: 0, files: Vec::new(), healed_from: None, what }
     }
 
-    fn is_of(&self, content: &Content) -> bool {
+    fn is_of(&self, content: &ContentRef) -> bool {
         matches!(&self.what, Damaged::Content(own, _) if own == content)
     }
 }
 
 /// Contents to check, each once.
-struct Checks<'a> {
+struct CheckBatch<'a> {
     store: &'a Store,
-    part: Part,
+    part: VerifyShare,
     seen: HashSet<(u64, u64, [u8; 8])>,
-    batch: Vec<(Content, u64)>,
+    batch: Vec<(ContentRef, u64)>,
 }
 
-impl Checks<'_> {
-    fn push(&mut self, content: Content, len: u64) {
+impl CheckBatch<'_> {
+    fn push(&mut self, content: ContentRef, len: u64) {
         let mut first = [0; 8];
         first.copy_from_slice(&content.id.0[..8]);
         let key = match content.home {
@@ -245,7 +245,7 @@ pub fn heal(writer: &Writer<'_>, live: &Root, damaged: &mut [Damage]) -> Result<
 /// Other copies of damaged objects.
 #[derive(Debug, Default)]
 struct Copies {
-    contents: HashMap<ContentId, Vec<Content>>,
+    contents: HashMap<ContentId, Vec<ContentRef>>,
     folders: HashMap<super::folder::FolderId, Vec<FolderRef>>,
 }
 
@@ -278,12 +278,12 @@ fn copies(writer: &Writer<'_>, damaged: &[Damage]) -> Result<Copies, SnapshotErr
 fn heal_content(
     writer: &Writer<'_>,
     live: &Root,
-    (content, len): (Content, u64),
+    (content, len): (ContentRef, u64),
     damage: &Damage,
     copies: &Copies,
 ) -> io::Result<Option<String>> {
     let store = &writer.store;
-    let own = Content { id: content.id, home: Home::Own };
+    let own = ContentRef { id: content.id, home: Home::Own };
     let others = copies.contents.get(&content.id).into_iter().flatten().chain(std::iter::once(&own));
     for other in others.filter(|other| **other != content) {
         let Ok(open) = store.content(other) else { continue };
@@ -301,7 +301,7 @@ fn heal_content(
 }
 
 /// Replaces damaged content by that of a file, if it has the id. Otherwise returns false.
-fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (Content, u64)) -> io::Result<bool> {
+fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (ContentRef, u64)) -> io::Result<bool> {
     if !matches!(ContentId::of_file(from, len), Ok(id) if id == content.id) {
         return Ok(false);
     }

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::{
-    error::SnapshotError,
-    folder::{Folder, FolderRef, Place},
+    folder::{Folder, FolderRef, PackPlace},
     roots::Snapshot,
+    snapshot_error::SnapshotError,
     store::Store,
 };
 use crate::{entry::Kind, path::RelPath};
@@ -19,7 +19,7 @@ pub(super) struct Visited<'a> {
 }
 
 /// Receives a directory, or the reason why it cannot be read.
-pub(super) type Visit<'a> =
+pub(super) type VisitFolder<'a> =
     dyn FnMut(&Visited<'_>, Result<&Folder, SnapshotError>) -> Result<(), SnapshotError> + 'a;
 
 /// Reads every directory of these snapshots. A directory that several of them share is visited once, for the first of
@@ -29,9 +29,9 @@ pub(super) type Visit<'a> =
 pub(super) fn walk<'s>(
     store: &Store,
     snapshots: impl Iterator<Item = &'s Snapshot>,
-    visit: &mut Visit<'_>,
+    visit: &mut VisitFolder<'_>,
 ) -> Result<(), SnapshotError> {
-    let mut seen: HashSet<Place> = HashSet::new();
+    let mut seen: HashSet<PackPlace> = HashSet::new();
     for snapshot in snapshots {
         let mut stack = vec![(snapshot.tree, RelPath::root())];
         while let Some((folder, path)) = stack.pop() {

@@ -17,14 +17,14 @@ use syncer::{
         collect::{self, Collected},
         create,
         publish::time_of,
-        retain::{Policy, Verdict, judge},
+        retain::{Retention, Verdict, judge},
         store::Writer,
     },
 };
 
 impl PruneFlags {
-    fn policy(&self) -> Policy {
-        Policy {
+    fn policy(&self) -> Retention {
+        Retention {
             last: self.keep_last,
             hourly: self.keep_hourly,
             daily: self.keep_daily,

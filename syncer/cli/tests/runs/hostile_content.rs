@@ -9,10 +9,10 @@ use syncer::{
     delta::chunk::ChunkSizes,
     hash::{BlockHash, BlockHashes, ContentHash, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES},
     wire::{
-        Basis, Message, Update,
+        BasisKind, Message, Update,
         compress::COMPRESSED,
-        data::{Block, END, End, PACK, PackBuilder, Whole},
-        patch::{ChunksBuilder, Patch, Place, Segment},
+        data::{Block, END, EndFrame, PACK, PackBuilder, Whole},
+        patch::{ChunksBuilder, Patch, PatchRange, Segment},
     },
 };
 
@@ -203,11 +203,11 @@ pub(crate) fn block(need: u32, file_len: u64, offset: u64, content: &[u8]) -> Ve
 }
 
 pub(crate) fn end(file_len: u64, hash: ContentHash) -> Vec<u8> {
-    End { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None }) }.encode()
+    EndFrame { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None }) }.encode()
 }
 
-pub(crate) fn place(file_len: u64) -> Place {
-    Place { need: 0, attempt: 0, file_len, offset: 0 }
+pub(crate) fn place(file_len: u64) -> PatchRange {
+    PatchRange { need: 0, attempt: 0, file_len, offset: 0 }
 }
 
 /// A length that a chunk can have.
@@ -225,7 +225,7 @@ fn offer_update(peer: &mut Hostile, size: u64) {
     peer.offer(&[file("old", size)]);
     loop {
         match peer.hear() {
-            Some(Message::Update(Update { need: 0, basis: Basis::Chunks(_), .. })) => return,
+            Some(Message::Update(Update { need: 0, basis: BasisKind::Chunks(_), .. })) => return,
             Some(Message::Welcome(_) | Message::Want(_)) => {}
             other => panic!("not an update: {other:?}"),
         }
@@ -295,7 +295,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
                 let parts = [0, 2 * len, len].map(|offset| {
                     let mut chunks = ChunksBuilder::default();
                     chunks.push(Some((offset, CHUNK_LEN)), b"");
-                    chunks.finish(&Place { offset, ..place(3 * len) })
+                    chunks.finish(&PatchRange { offset, ..place(3 * len) })
                 });
                 peer.data(&[parts.concat(), end(3 * len, ContentHash([3; 32]))].concat());
             },
@@ -341,9 +341,10 @@ fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
     });
     peer.offer(&[file("huge", LEN)]);
     // The sink says what it has in 32,768 messages, which are more than wait for a peer that hears the first alone.
-    while !matches!(peer.hear().unwrap(), Message::Update(Update { need: 0, basis: Basis::Granules(_), .. }))
-    {
-    }
+    while !matches!(
+        peer.hear().unwrap(),
+        Message::Update(Update { need: 0, basis: BasisKind::Granules(_), .. })
+    ) {}
     peer.data(&block(0, LEN, LEN - MAX_BLOCK_BYTES as u64, &[1; MAX_BLOCK_BYTES]));
     let (ended, pair) = sink.end();
     ended.assert_exit(ExitCode::PeerLost);
@@ -412,7 +413,7 @@ fn a_source_by_hand_that_keeps_to_the_rules_is_served() {
     assert!(hashes.set(0, BlockHash::of(&content, 0, len)));
     assert!(hashes.set(BLOCK_LEN, BlockHash::of_hole(4 * BLOCK_LEN, len)));
     let hole = Patch {
-        place: Place { offset: BLOCK_LEN, ..place(len) },
+        place: PatchRange { offset: BLOCK_LEN, ..place(len) },
         segments: vec![Segment::Hole(4 * BLOCK_LEN)],
     };
     peer.data(&[hole.encode(), end(len, hashes.finish().unwrap()), block(0, len, 0, &content)].concat());

@@ -7,8 +7,8 @@ use syncer::{
     delta::name::{Name as _, ShortName},
     hash::{ContentHash, MIN_BLOCK_BYTES},
     wire::{
-        Basis, FileGroup, Message, Prefix, Update,
-        patch::{Patch, Place, Segment},
+        BasisKind, FileGroup, Message, Prefix, Update,
+        patch::{Patch, PatchRange, Segment},
     },
 };
 
@@ -56,7 +56,12 @@ fn offer(peer: &mut Hostile) {
     peer.say(&hello_of(Some(LEN)));
     loop {
         match peer.hear() {
-            Some(Message::Update(Update { need: 0, dir: 0, index: 0, basis: Basis::Granules(names) })) => {
+            Some(Message::Update(Update {
+                need: 0,
+                dir: 0,
+                index: 0,
+                basis: BasisKind::Granules(names),
+            })) => {
                 assert_eq!(names.file_len(), LEN);
                 return;
             }
@@ -68,7 +73,7 @@ fn offer(peer: &mut Hostile) {
 }
 
 fn hole(file_len: u64, offset: u64, len: u64) -> Vec<u8> {
-    let place = Place { offset, ..place(file_len) };
+    let place = PatchRange { offset, ..place(file_len) };
     Patch { place, segments: vec![Segment::Hole(len)] }.encode()
 }
 

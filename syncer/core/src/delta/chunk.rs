@@ -12,7 +12,7 @@
 
 use thiserror::Error;
 
-use super::filter::{FILTER_RATE, WINDOW, find};
+use super::cut_filter::{FILTER_RATE, WINDOW, find};
 
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;

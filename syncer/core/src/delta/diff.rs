@@ -13,7 +13,7 @@ use super::chunk::Chunker;
 
 /// A chunk of the source's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundChunk {
     /// Bytes from the start of the source's file.
     pub offset: u64,
     /// Length in bytes.
@@ -21,12 +21,12 @@ pub struct Found {
     /// The hash of its bytes.
     pub hash: blake3::Hash,
     /// Where the sink can take its bytes from.
-    pub origin: Origin,
+    pub origin: ChunkOrigin,
 }
 
 /// Says how much of a chunk the sink has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ChunkOrigin {
     /// Nothing.
     New,
     /// All of it.
@@ -71,20 +71,24 @@ impl<'b> Differ<'b> {
     ///
     /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most the
     /// longest chunk. With `last`, only an empty slice returns `None`.
-    pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<Found> {
+    pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<FoundChunk> {
         if let Some(ordinal) = self.expected {
             match self.try_expected(ordinal, bytes, last) {
                 Tried::TooFewBytes => return None,
                 Tried::Refuted => self.expected = None,
                 Tried::Confirmed(hash) => {
-                    return Some(self.found(self.basis.len_of(ordinal), hash, Origin::Known(ordinal)));
+                    return Some(self.found(self.basis.len_of(ordinal), hash, ChunkOrigin::Known(ordinal)));
                 }
             }
         }
         let cut = self.chunker.next_cut(bytes, last)?;
         let (hash, grown) = self.hash(&bytes[..cut]);
-        let known = self.basis.find(&hash, cut as u32).map(Origin::Known);
-        Some(self.found(cut as u32, hash, known.or(grown.map(Origin::Grown)).unwrap_or(Origin::New)))
+        let known = self.basis.find(&hash, cut as u32).map(ChunkOrigin::Known);
+        Some(self.found(
+            cut as u32,
+            hash,
+            known.or(grown.map(ChunkOrigin::Grown)).unwrap_or(ChunkOrigin::New),
+        ))
     }
 
     fn try_expected(&mut self, ordinal: Ordinal, bytes: &[u8], last: bool) -> Tried {
@@ -113,12 +117,12 @@ impl<'b> Differ<'b> {
         }
     }
 
-    fn found(&mut self, len: u32, hash: blake3::Hash, origin: Origin) -> Found {
-        let found = Found { offset: self.offset, len, hash, origin };
+    fn found(&mut self, len: u32, hash: blake3::Hash, origin: ChunkOrigin) -> FoundChunk {
+        let found = FoundChunk { offset: self.offset, len, hash, origin };
         self.offset += u64::from(len);
         self.expected = match origin {
-            Origin::Known(ordinal) => self.basis.next(ordinal),
-            Origin::New | Origin::Grown(_) => None,
+            ChunkOrigin::Known(ordinal) => self.basis.next(ordinal),
+            ChunkOrigin::New | ChunkOrigin::Grown(_) => None,
         };
         found
     }
@@ -141,7 +145,7 @@ mod tests {
     }
 
     /// Returns all chunks of `bytes`, which arrive `step` bytes at a time.
-    fn chunks(basis: &Basis, bytes: &[u8], step: usize) -> Vec<Found> {
+    fn chunks(basis: &Basis, bytes: &[u8], step: usize) -> Vec<FoundChunk> {
         let mut differ = Differ::new(basis);
         let mut all = Vec::new();
         let (mut start, mut end) = (0, 0);
@@ -161,8 +165,8 @@ mod tests {
         let (mut made, mut literal) = (Vec::new(), 0);
         for found in chunks(&basis, new, step) {
             let copied = match found.origin {
-                Origin::New => 0..0,
-                Origin::Known(ordinal) | Origin::Grown(ordinal) => {
+                ChunkOrigin::New => 0..0,
+                ChunkOrigin::Known(ordinal) | ChunkOrigin::Grown(ordinal) => {
                     let offset = basis.offset(ordinal) as usize;
                     offset..offset + basis.len_of(ordinal) as usize
                 }
@@ -249,7 +253,7 @@ mod tests {
             let new = edited(&old, &edits);
             let followed = chunks(&basis(&old), &new, step);
             let searched = chunks(&Basis::empty(FINE), &new, new.len().max(1));
-            let cuts = |found: &[Found]| found.iter().map(|found| (found.offset, found.len, found.hash)).collect::<Vec<_>>();
+            let cuts = |found: &[FoundChunk]| found.iter().map(|found| (found.offset, found.len, found.hash)).collect::<Vec<_>>();
             prop_assert_eq!(cuts(&followed), cuts(&searched));
         }
     }

@@ -5,7 +5,7 @@
 //! sixteenth of each have features in common. Files of the same length are sampled at the same offsets, so far smaller
 //! samples find copies.
 
-use super::filter::{FILTER_RATE, WINDOW, find};
+use super::cut_filter::{FILTER_RATE, WINDOW, find};
 
 /// Data has one feature in this many bytes, on average.
 pub const RATE: u64 = 16 << 10;

@@ -19,11 +19,11 @@
 
 pub mod basis;
 pub mod chunk;
+mod cut_filter;
 pub mod diff;
 #[cfg(test)]
 mod edits;
 pub mod features;
-mod filter;
 pub mod granules;
 pub mod list;
 mod marks;

@@ -64,21 +64,21 @@ pub struct InUse(Arc<AtomicUsize>);
 
 impl InUse {
     /// Counts more bytes, unless that exceeds the limit.
-    fn take(&self, bytes: usize) -> Result<Held, RulesError> {
+    fn take(&self, bytes: usize) -> Result<HeldPattern, RulesError> {
         let before = self.0.fetch_add(bytes, Relaxed);
         // Dropping `held` releases them.
-        let held = Held { in_use: self.clone(), bytes };
+        let held = HeldPattern { in_use: self.clone(), bytes };
         if before + bytes > MAX_BYTES_IN_USE { Err(RulesError::TooManyInUse) } else { Ok(held) }
     }
 }
 
 /// Memory that counts as in use until it is dropped.
-struct Held {
+struct HeldPattern {
     in_use: InUse,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for HeldPattern {
     fn drop(&mut self) {
         self.in_use.0.fetch_sub(self.bytes, Relaxed);
     }
@@ -90,7 +90,7 @@ pub struct Rules {
     above: Option<Arc<Self>>,
     dir: RelPath,
     patterns: Gitignore,
-    _held: Held,
+    _held: HeldPattern,
 }
 
 impl fmt::Debug for Rules {

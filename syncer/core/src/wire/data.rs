@@ -73,12 +73,12 @@ pub struct Packed<'a> {
     /// The number of the need.
     pub need: u32,
     /// Its content, or why there is none.
-    pub content: Result<Content<'a>, Failed<'a>>,
+    pub content: Result<ContentFrame<'a>, Failed<'a>>,
 }
 
 /// The whole content of a small file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content<'a> {
+pub struct ContentFrame<'a> {
     /// Metadata that is newer than the listing's.
     pub fresh: Option<Fresh<'a>>,
     /// The prefix that the sink has, if the content begins with it.
@@ -231,14 +231,14 @@ fn read_content<'a>(
     reader: &mut Reader<'a>,
     fresh: Option<Fresh<'a>>,
     has_kept: bool,
-) -> Result<Content<'a>, DecodeError> {
+) -> Result<ContentFrame<'a>, DecodeError> {
     let size = reader.varint()?;
     if size > MAX_PACKED_BYTES {
         return Err(DecodeError::Invalid("a packed file is larger than a pack may hold"));
     }
     let kept = if has_kept { Some(read_kept(reader)?) } else { None };
     let rest = size.checked_sub(kept.map_or(0, |kept| kept.len.into())).ok_or(DecodeError::Overflow)?;
-    Ok(Content { fresh, kept, bytes: reader.take(rest as usize)? })
+    Ok(ContentFrame { fresh, kept, bytes: reader.take(rest as usize)? })
 }
 
 fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, DecodeError> {
@@ -309,7 +309,7 @@ impl<'a> Block<'a> {
 
 /// The end of a large file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End<'a> {
+pub struct EndFrame<'a> {
     /// The number of the need.
     pub need: u32,
     /// See [`Block::attempt`].
@@ -329,7 +329,7 @@ pub struct Whole<'a> {
     pub fresh: Option<Fresh<'a>>,
 }
 
-impl<'a> End<'a> {
+impl<'a> EndFrame<'a> {
     /// Encodes the frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(64);
@@ -411,8 +411,8 @@ mod tests {
             let (mut files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
             assert!(files.next().unwrap().is_err(), "{bytes:?}");
             let whole = Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: Some(fresh) };
-            let end = End { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
-            assert!(End::decode(&end[HEADER_BYTES..]).is_err(), "{bytes:?}");
+            let end = EndFrame { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
+            assert!(EndFrame::decode(&end[HEADER_BYTES..]).is_err(), "{bytes:?}");
         }
     }
 
@@ -428,7 +428,7 @@ mod tests {
         let (files, intact) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
         assert!(intact);
         let items: Vec<_> = files.collect::<Result<_, _>>().unwrap();
-        let content = |bytes, fresh| Ok(Content { fresh, kept: None, bytes });
+        let content = |bytes, fresh| Ok(ContentFrame { fresh, kept: None, bytes });
         assert_eq!(
             items,
             [
@@ -507,8 +507,8 @@ mod tests {
             }),
             Err(Failed { operation: "read", error: "e" }),
         ] {
-            let end = End { need: 4, attempt: 1, outcome };
-            assert_eq!(End::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
+            let end = EndFrame { need: 4, attempt: 1, outcome };
+            assert_eq!(EndFrame::decode(&end.encode()[HEADER_BYTES..]), Ok(end));
         }
     }
 

@@ -29,7 +29,7 @@ const TAG_BITS: u32 = 2;
 
 /// Says which range of which file a frame covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PatchRange {
     /// The number of the need.
     pub need: u32,
     /// See [`Block::attempt`](super::data::Block::attempt).
@@ -40,7 +40,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-impl Place {
+impl PatchRange {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.need));
         put_varint(out, u64::from(self.attempt));
@@ -97,7 +97,7 @@ impl Segment<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch<'a> {
     /// Its offset is a multiple of [`block_bytes`].
-    pub place: Place,
+    pub place: PatchRange,
     /// Consecutive segments that cover the whole block.
     pub segments: Vec<Segment<'a>>,
 }
@@ -164,9 +164,9 @@ impl<'a> Patch<'a> {
     }
 
     fn read(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
-        let place = Place::read(&mut reader)?;
+        let place = PatchRange::read(&mut reader)?;
         let parts = read_parts(&mut reader, |_, tag| if tag > HOLE { Err(UNKNOWN_PART) } else { Ok(()) })?;
-        let segment = |part: &Part<()>| {
+        let segment = |part: &PatchPart<()>| {
             Ok(match part.tag {
                 LITERAL => Segment::Literal(take(&mut reader, part.len)?),
                 KEPT => Segment::Kept(part.len),
@@ -217,7 +217,7 @@ impl ChunkPart<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks<'a> {
     /// The place of the first chunk.
-    pub place: Place,
+    pub place: PatchRange,
     /// One or more.
     pub chunks: Vec<ChunkPart<'a>>,
 }
@@ -247,10 +247,10 @@ impl<'a> Chunks<'a> {
     }
 
     fn read(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
-        let place = Place::read(&mut reader)?;
+        let place = PatchRange::read(&mut reader)?;
         let mut last = 0;
         let parts = read_parts(&mut reader, |reader, tag| read_copied(reader, tag, &mut last))?;
-        let chunk = |part: &Part<Option<(u64, Option<u32>)>>| {
+        let chunk = |part: &PatchPart<Option<(u64, Option<u32>)>>| {
             let len =
                 u32::try_from(part.len).ok().filter(|&len| len <= MAX_CHUNK).ok_or(DecodeError::Overflow)?;
             let copied = part.more.map(|(offset, copied)| (offset, copied.unwrap_or(len)));
@@ -336,7 +336,7 @@ impl ChunksBuilder {
     }
 
     /// Encodes the frame.
-    pub fn finish(self, place: &Place) -> Vec<u8> {
+    pub fn finish(self, place: &PatchRange) -> Vec<u8> {
         let mut frame = Vec::with_capacity(HEADER_BYTES + 40 + self.parts.len() + self.literal.len());
         begin_frame(&mut frame, CHUNKS);
         place.put(&mut frame);
@@ -349,7 +349,7 @@ impl ChunksBuilder {
 }
 
 /// A part of a frame before its bytes are assigned.
-struct Part<T> {
+struct PatchPart<T> {
     tag: u64,
     len: u64,
     more: T,
@@ -361,7 +361,7 @@ const UNKNOWN_PART: DecodeError =
 fn read_parts<'a, T>(
     reader: &mut Reader<'a>,
     mut more: impl FnMut(&mut Reader<'a>, u64) -> Result<T, DecodeError>,
-) -> Result<Vec<Part<T>>, DecodeError> {
+) -> Result<Vec<PatchPart<T>>, DecodeError> {
     let count = reader.varint()?;
     if count > MAX_PARTS as u64 {
         return Err(DecodeError::Invalid("a frame has more parts than it may"));
@@ -372,7 +372,7 @@ fn read_parts<'a, T>(
         if len == 0 {
             return Err(DecodeError::Invalid("a part of a file is empty"));
         }
-        Ok(Part { tag, len, more: more(reader, tag)? })
+        Ok(PatchPart { tag, len, more: more(reader, tag)? })
     };
     (0..count).map(&mut read).collect()
 }
@@ -388,8 +388,8 @@ mod tests {
 
     const BLOCK: u64 = MIN_BLOCK_BYTES as u64;
 
-    fn place(file_len: u64, offset: u64) -> Place {
-        Place { need: 7, attempt: 1, file_len, offset }
+    fn place(file_len: u64, offset: u64) -> PatchRange {
+        PatchRange { need: 7, attempt: 1, file_len, offset }
     }
 
     fn patch(file_len: u64, offset: u64, segments: Vec<Segment<'_>>) -> Patch<'_> {

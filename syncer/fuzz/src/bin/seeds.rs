@@ -21,11 +21,11 @@ use syncer::{
     hash::{ContentHash, TreeDigest},
     owners::Owners,
     wire::{
-        Basis, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
+        BasisKind, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
         TreeHead, Update, Welcome,
         compress::Compressor,
-        data::{Block, End, Failed, Fresh, PackBuilder, Whole},
-        patch::{ChunksBuilder, Patch, Place, Segment},
+        data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
+        patch::{ChunksBuilder, Patch, PatchRange, Segment},
     },
 };
 
@@ -148,8 +148,8 @@ fn messages() -> Vec<Message> {
         Message::Tree(Box::new(head)),
         Message::Want(vec![0, 1, 300]),
         Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200], prefixes: vec![prefix] }),
-        update(Basis::Granules(granules)),
-        update(Basis::Chunks(chunks)),
+        update(BasisKind::Granules(granules)),
+        update(BasisKind::Chunks(chunks)),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
         Message::Report(Box::default()),
@@ -182,7 +182,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let whole =
         Whole { file_len: 300, hash: ContentHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }) };
     let failed = Failed { operation: "read", error: "it kept changing" };
-    let place = Place { need: 4, attempt: 0, file_len: 700, offset: 0 };
+    let place = PatchRange { need: 4, attempt: 0, file_len: 700, offset: 0 };
     let literal = noise(300);
     let mut parts = ChunksBuilder::default();
     parts.push(Some((50, 400)), b"");
@@ -194,7 +194,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ("pack", pack()),
         ("compressed", Compressor::new(Compression::Level(3)).seal(pack(), true)),
         ("block", Block::seal(block, 4, 0, 300, 0)),
-        ("end", End { need: 4, attempt: 0, outcome: Ok(whole) }.encode()),
-        ("failed", End { need: 5, attempt: 2, outcome: Err(failed) }.encode()),
+        ("end", EndFrame { need: 4, attempt: 0, outcome: Ok(whole) }.encode()),
+        ("failed", EndFrame { need: 5, attempt: 2, outcome: Err(failed) }.encode()),
     ]
 }

@@ -22,8 +22,8 @@ use crate::{
         reading::{hash_files::Expect, source_file::Origin},
         session_error::SessionError,
         sink::{
-            ends::{Changes, NoChanges, Run, SinkEnd, SourceEnd},
-            writing::{Store, Writing},
+            traits::{Changes, NoChanges, Run, SinkEnd, SourceEnd},
+            writing::{WriteTarget, Writing},
         },
     },
     tree::{
@@ -124,7 +124,7 @@ impl Changes for DeviceChanges<'_> {
         run.monitor.set_totals(1, device.len());
         source.announce(Forecast { files: 1, bytes: device.len() })?;
         let (failures, counters, monitor) = (&run.failures, &run.counters, run.monitor);
-        let writing = Writing { store: Store::Device(device), failures, counters, monitor };
+        let writing = Writing { store: WriteTarget::Device(device), failures, counters, monitor };
         source.transfer(writing, &mut |fetch| fetch_all(device, fetch))?;
         monitor.add_files(1);
         Ok(())

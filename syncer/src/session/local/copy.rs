@@ -14,7 +14,7 @@ use crate::{
         plan::need::{Fetch, Need},
         reading::source_file::{CHANGED, LastDir, MAX_ATTEMPTS, Origin, SourceFile},
         session_error::SessionError,
-        sink::writing::{Store, Writing},
+        sink::writing::{WriteTarget, Writing},
     },
     slice::Slice,
     transport::TransportError,
@@ -114,8 +114,8 @@ impl Copier<'_> {
         let source =
             self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.monitor)?;
         let zeros = match writing.store {
-            Store::Tree(tree) if tree.settings().holes && source.has_holes() => Zeros::Holes,
-            Store::Device(device) if device.keeps_holes() => Zeros::AllHoles,
+            WriteTarget::Tree(tree) if tree.settings().holes && source.has_holes() => Zeros::Holes,
+            WriteTarget::Device(device) if device.keeps_holes() => Zeros::AllHoles,
             _ => Zeros::Bytes,
         };
         let (staged, reused) = match writing.stage_over(need) {
@@ -133,12 +133,12 @@ impl Copier<'_> {
             },
         };
         let attrs = match writing.store {
-            Store::Tree(_) if source.is_stored() => Ok(need.attrs.clone()),
-            Store::Tree(tree) => {
+            WriteTarget::Tree(_) if source.is_stored() => Ok(need.attrs.clone()),
+            WriteTarget::Tree(tree) => {
                 let settings = tree.settings();
                 xattr::of_open(source.as_fd(), settings.attrs | settings.count_attrs)
             }
-            Store::Device(_) => Ok(AttrsBuf::default()),
+            WriteTarget::Device(_) => Ok(AttrsBuf::default()),
         };
         let attrs = attrs.inspect_err(|_| writing.unstage(&staged))?;
         if !source.is_unchanged()? {

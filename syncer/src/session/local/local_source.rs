@@ -23,7 +23,7 @@ use crate::{
         reading::source_file::Origin,
         session_error::SessionError,
         sink::{
-            ends::{Run, SourceEnd},
+            traits::{Run, SourceEnd},
             writing::Writing,
         },
         source::tree_head::last_run,

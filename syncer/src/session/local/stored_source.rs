@@ -25,7 +25,7 @@ use crate::{
         reading::source_file::Origin,
         session_error::SessionError,
         sink::{
-            ends::{Run, SourceEnd},
+            traits::{Run, SourceEnd},
             writing::Writing,
         },
     },

@@ -30,7 +30,7 @@ use crate::{
     snapshot::{
         Snapshot, SnapshotError, Store,
         browse::{self, Node, What},
-        content::Content,
+        content::ContentRef,
         folder::{Folder, FolderRef},
         publish::files_of,
     },
@@ -74,7 +74,7 @@ struct ReadFolder {
 #[derive(Debug)]
 struct StoredFile {
     name: Box<[u8]>,
-    content: Option<Content>,
+    content: Option<ContentRef>,
     len: u64,
     mtime: Time,
 }
@@ -152,7 +152,7 @@ impl<'a> StoredTree<'a> {
     }
 
     /// The content of a file, and its length and time in the snapshot.
-    pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<Content>, OfStore)> {
+    pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<ContentRef>, OfStore)> {
         let state = self.lock();
         let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
         let nth = files.binary_search_by(|file| (*file.name).cmp(name)).ok()?;
@@ -237,21 +237,21 @@ impl Stored for StoredTree<'_> {
 }
 
 /// An object that a restore reads, and a file that it is for.
-pub(crate) struct Needed {
-    pub content: Content,
+pub(crate) struct NeededContent {
+    pub content: ContentRef,
     pub len: u64,
     pub path: RelPath,
 }
 
 /// The objects of all files that are made or updated, each once.
-pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<Needed> {
+pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededContent> {
     let mut seen = HashSet::new();
     let mut needed = Vec::new();
     for dir in &compared.dirs {
         for (name, len) in written(dir) {
             let Some((content, _)) = tree.file(dir.source, name) else { continue };
             if let Some(content) = content.filter(|content| seen.insert(content.id)) {
-                needed.push(Needed { content, len, path: path_in(&dir.path, name) });
+                needed.push(NeededContent { content, len, path: path_in(&dir.path, name) });
             }
         }
     }
@@ -270,7 +270,11 @@ fn written(dir: &PlannedDir) -> impl Iterator<Item = (&[u8], u64)> {
     })
 }
 
-pub(crate) fn check_all(store: &Store, snapshot: &Snapshot, needed: &[Needed]) -> Result<(), SnapshotError> {
+pub(crate) fn check_all(
+    store: &Store,
+    snapshot: &Snapshot,
+    needed: &[NeededContent],
+) -> Result<(), SnapshotError> {
     let (next, bad) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(object) = needed.get(next.fetch_add(1, Relaxed)) {

@@ -99,13 +99,13 @@ pub(crate) fn compare(
     let patterns = InUse::default();
     let asked = 0;
     let mut walk =
-        Walk { source, sink, policy, owner, monitor, level, asked, dirs, moves, held, made, patterns };
+        CompareWalk { source, sink, policy, owner, monitor, level, asked, dirs, moves, held, made, patterns };
     walk.run()?;
     Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), ..walk.made })
 }
 
 /// A comparison that is under way.
-struct Walk<'a, S> {
+struct CompareWalk<'a, S> {
     source: &'a mut S,
     sink: &'a Tree,
     policy: Policy,
@@ -123,7 +123,7 @@ struct Walk<'a, S> {
     patterns: InUse,
 }
 
-impl<S: SourceTree> Walk<'_, S> {
+impl<S: SourceTree> CompareWalk<'_, S> {
     fn run(&mut self) -> Result<(), SessionError> {
         self.run_level()?;
         if !self.held.is_empty() {

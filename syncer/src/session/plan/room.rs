@@ -99,7 +99,7 @@ impl Room {
     ) -> Result<Option<(u64, u64)>, SessionError> {
         let holes = if params.preserve.sparse { source.sparse } else { 0 };
         let needed = |elsewhere: &HashSet<&RelPath>| {
-            let mut needed = Needed::new(self, params, sink);
+            let mut needed = NeededBytes::new(self, params, sink);
             for dir in planned.dirs.iter().filter(|dir| !elsewhere.contains(&dir.path)) {
                 go_on(monitor)?;
                 needed.add(dir, sink);
@@ -181,7 +181,7 @@ fn deleted_bytes(dir: &PlannedDir, sink: &Tree, id: u32, room: &Room) -> u64 {
 }
 
 /// The files of a plan, added up.
-struct Needed<'a> {
+struct NeededBytes<'a> {
     room: &'a Room,
     in_place: bool,
     /// Whether a large new file may be like one of the destination.
@@ -198,7 +198,7 @@ struct Needed<'a> {
     largest_unlike: u64,
 }
 
-impl<'a> Needed<'a> {
+impl<'a> NeededBytes<'a> {
     fn new(room: &'a Room, params: &RunParams, sink: &Tree) -> Self {
         let is_large = |size| size > MAX_PACKED_BYTES;
         let mut entries = sink.dirs.iter().flat_map(|dir| &dir.listing);

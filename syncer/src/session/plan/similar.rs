@@ -67,11 +67,11 @@ pub(crate) fn look(
     let held = match here {
         Some(here) => {
             let features = sample_files(Origin::Tree(root), &files, here, monitor)?;
-            let mut held = Held::new(there.thinning() * here.thinning());
+            let mut held = SampledFile::new(there.thinning() * here.thinning());
             features.into_iter().zip(&files).for_each(|(features, file)| held.add(&features, file.size));
             held
         }
-        None => Held::new(1),
+        None => SampledFile::new(1),
     };
     let wanted = match control.recv()? {
         Message::Sketched(wanted) if wanted.len() == new.len() => wanted,
@@ -183,10 +183,10 @@ enum Chosen {
 
 /// What each of the new files with these features is made from: what the destination holds before what other new files bring, of which the largest come first.
 /// `thinning` is that among new files.
-fn choose(held: &Held, new: &[NewFile<'_>], features: &[Vec<u64>], thinning: u64) -> Vec<Vec<Chosen>> {
+fn choose(held: &SampledFile, new: &[NewFile<'_>], features: &[Vec<u64>], thinning: u64) -> Vec<Vec<Chosen>> {
     let mut order: Vec<usize> = (0..new.len()).collect();
     order.sort_by_key(|nth| Reverse(new[*nth].size));
-    let (mut coming, mut firsts) = (Held::new(thinning), Vec::new());
+    let (mut coming, mut firsts) = (SampledFile::new(thinning), Vec::new());
     let mut bases: Vec<_> = new.iter().map(|_| Vec::new()).collect();
     for nth in order {
         let mut rest = features[nth].clone();
@@ -203,7 +203,7 @@ fn choose(held: &Held, new: &[NewFile<'_>], features: &[Vec<u64>], thinning: u64
 }
 
 /// What the samples of files show.
-struct Held {
+struct SampledFile {
     /// Which files have a feature.
     holders: HashMap<u64, Vec<u32>>,
     lens: Vec<u64>,
@@ -211,7 +211,7 @@ struct Held {
     thinning: u64,
 }
 
-impl Held {
+impl SampledFile {
     fn new(thinning: u64) -> Self {
         Self { holders: HashMap::new(), lens: Vec::new(), thinning }
     }
@@ -279,13 +279,13 @@ mod tests {
         (0..).zip(sizes).map(file).collect()
     }
 
-    fn held(files: &[(Vec<u64>, u64)], thinning: u64) -> Held {
-        let mut held = Held::new(thinning);
+    fn held(files: &[(Vec<u64>, u64)], thinning: u64) -> SampledFile {
+        let mut held = SampledFile::new(thinning);
         files.iter().for_each(|(features, len)| held.add(features, *len));
         held
     }
 
-    fn bases(held: &Held, mut features: Vec<u64>) -> Vec<u32> {
+    fn bases(held: &SampledFile, mut features: Vec<u64>) -> Vec<u32> {
         held.bases(&mut features, MAX_BASES)
     }
 

@@ -26,7 +26,7 @@ use crate::{
 const SPANS_PER_JOB: usize = 64;
 
 /// A span: which file, and from where in it.
-type Span = (usize, u64);
+type SampleSpan = (usize, u64);
 
 /// The features of each file, on all cores. What cannot be read has none.
 ///
@@ -66,7 +66,7 @@ pub(crate) fn sample_files(
     }
 }
 
-fn spans(files: &[HashRequest], sampling: Sampling) -> Result<Vec<Span>, TransportError> {
+fn spans(files: &[HashRequest], sampling: Sampling) -> Result<Vec<SampleSpan>, TransportError> {
     let total = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
     if sampling.spans(total) > MAX_SPANS {
         return Err(TransportError::Nonsense("more of files was to be looked at than may be"));

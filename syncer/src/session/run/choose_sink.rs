@@ -13,7 +13,7 @@ use crate::{
         session_error::SessionError,
         sink::{
             dry_run::DryTree,
-            ends::{Run, SourceEnd},
+            traits::{Run, SourceEnd},
             tree_sink::TreeSink,
         },
     },

@@ -16,7 +16,7 @@ use crate::{
         },
         run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
-        sink::ends::Run,
+        sink::traits::Run,
         source::source_lock::SourceLock,
     },
 };

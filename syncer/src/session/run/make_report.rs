@@ -6,7 +6,7 @@ use contract::{Report, Work};
 
 use crate::{
     report::Stopwatch,
-    session::{plan::policy::work_of, sink::ends::Run},
+    session::{plan::policy::work_of, sink::traits::Run},
     tree::dir::Totals,
 };
 

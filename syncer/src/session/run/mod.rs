@@ -1,7 +1,7 @@
 //! Runs, from their first step to their report.
 
 pub(crate) mod choose_sink;
-pub(crate) mod ends;
+pub(crate) mod endpoint;
 pub(crate) mod local_run;
 pub(crate) mod make_report;
 pub(crate) mod network;

@@ -12,7 +12,7 @@ use crate::{
         plan::{kinds, subject::Subject},
         run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
-        sink::{ends::Run, remote_source::RemoteSource},
+        sink::{remote_source::RemoteSource, traits::Run},
     },
     transport::{Control, Peer, TransportError},
     wire::{Hello, Message, Welcome},

@@ -10,7 +10,7 @@ use crate::{
         plan::{planned::Planned, policy::work_of},
         run::make_report::make_report,
         session_error::SessionError,
-        sink::ends::{Changes as _, Run, SinkEnd, SourceEnd},
+        sink::traits::{Changes as _, Run, SinkEnd, SourceEnd},
     },
 };
 

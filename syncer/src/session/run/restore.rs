@@ -11,7 +11,7 @@ use crate::{
         plan::subject::Subject,
         run::choose_sink::onto_tree,
         session_error::SessionError,
-        sink::ends::Run,
+        sink::traits::Run,
     },
     snapshot::SnapshotError,
 };

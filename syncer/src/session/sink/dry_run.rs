@@ -28,8 +28,8 @@ use crate::{
         },
         session_error::SessionError,
         sink::{
-            ends::{NoChanges, Run, SinkEnd, SourceEnd},
             read_back,
+            traits::{NoChanges, Run, SinkEnd, SourceEnd},
             tree_sink::{compare_tree_contents, compare_trees},
         },
     },

@@ -2,7 +2,6 @@
 
 pub(crate) mod context;
 pub(crate) mod dry_run;
-pub(crate) mod ends;
 pub(crate) mod executor;
 pub(crate) mod open;
 pub(crate) mod owner_change;
@@ -11,5 +10,6 @@ pub(crate) mod receive;
 pub(crate) mod remote_source;
 pub(crate) mod remote_tree;
 pub(crate) mod shards;
+pub(crate) mod traits;
 pub(crate) mod tree_sink;
 pub(crate) mod writing;

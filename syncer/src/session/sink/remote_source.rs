@@ -18,9 +18,9 @@ use crate::{
         },
         session_error::SessionError,
         sink::{
-            ends::{Run, SourceEnd},
             receive::fetch,
             remote_tree::{RemoteHashes, RemoteTree, expect_done},
+            traits::{Run, SourceEnd},
             writing::Writing,
         },
     },

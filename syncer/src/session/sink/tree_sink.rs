@@ -20,11 +20,11 @@ use crate::{
         session_error::SessionError,
         sink::{
             context::Context,
-            ends::{Changes, Run, SinkEnd, SourceEnd},
             executor::Executor,
             open::open_destination,
             read_back::Verifier,
             shards::ShardRun,
+            traits::{Changes, Run, SinkEnd, SourceEnd},
         },
     },
     snapshot::after_run,

@@ -23,7 +23,7 @@ use crate::{
 
 /// Where files go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Store<'a> {
+pub(crate) enum WriteTarget<'a> {
     /// To a tree.
     Tree(&'a Destination),
     /// To a device, whose parts are the files.
@@ -33,7 +33,7 @@ pub(crate) enum Store<'a> {
 /// What every thread that writes files needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writing<'a> {
-    pub store: Store<'a>,
+    pub store: WriteTarget<'a>,
     pub failures: &'a Failures,
     pub counters: &'a Counters,
     pub monitor: &'a Monitor,
@@ -42,13 +42,13 @@ pub(crate) struct Writing<'a> {
 impl<'a> From<Context<'a>> for Writing<'a> {
     fn from(context: Context<'a>) -> Self {
         let Context { destination, failures, counters, monitor } = context;
-        Self { store: Store::Tree(destination), failures, counters, monitor }
+        Self { store: WriteTarget::Tree(destination), failures, counters, monitor }
     }
 }
 
 impl<'a> Writing<'a> {
     pub(crate) fn is_device(&self) -> bool {
-        matches!(self.store, Store::Device(_))
+        matches!(self.store, WriteTarget::Device(_))
     }
 
     /// The tree that is written to.
@@ -57,8 +57,8 @@ impl<'a> Writing<'a> {
     /// When it is a device: it has no files but its parts.
     pub(crate) fn tree(&self) -> io::Result<&'a Destination> {
         match self.store {
-            Store::Tree(destination) => Ok(destination),
-            Store::Device(_) => Err(io::Error::other("a device is written to in its parts only")),
+            WriteTarget::Tree(destination) => Ok(destination),
+            WriteTarget::Device(_) => Err(io::Error::other("a device is written to in its parts only")),
         }
     }
 
@@ -85,8 +85,8 @@ impl<'a> Writing<'a> {
     /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
     pub(crate) fn stage_over(&self, need: &Need) -> Option<Staged> {
         let tree = match self.store {
-            Store::Tree(tree) => tree,
-            Store::Device(device) => return part_of(device, need).ok(),
+            WriteTarget::Tree(tree) => tree,
+            WriteTarget::Device(device) => return part_of(device, need).ok(),
         };
         let path = need.path();
         let old = need.old.as_ref().filter(|old| old.path == path)?;
@@ -96,8 +96,10 @@ impl<'a> Writing<'a> {
     /// Begins a large file whose content arrives in pieces.
     pub(crate) fn stage(&self, need: &Need) -> io::Result<Staged> {
         match self.store {
-            Store::Tree(tree) => self.stage_over(need).map_or_else(|| tree.stage_file(&need.path()), Ok),
-            Store::Device(device) => part_of(device, need),
+            WriteTarget::Tree(tree) => {
+                self.stage_over(need).map_or_else(|| tree.stage_file(&need.path()), Ok)
+            }
+            WriteTarget::Device(device) => part_of(device, need),
         }
     }
 
@@ -128,7 +130,7 @@ impl<'a> Writing<'a> {
         len: u64,
     ) -> io::Result<()> {
         let changed = match self.store {
-            Store::Tree(tree) => {
+            WriteTarget::Tree(tree) => {
                 match (&need.aside, need.dir.hidden(tree)) {
                     (Some(aside), _) => {
                         let staging = tree.own().staging();
@@ -152,7 +154,7 @@ impl<'a> Writing<'a> {
                 self.monitor.add_files(1);
                 len
             }
-            Store::Device(device) => device.done(staged),
+            WriteTarget::Device(device) => device.done(staged),
         };
         self.counters.bytes_changed.fetch_add(changed, Relaxed);
         Ok(())

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::{
     delta::{
         basis::Basis,
-        diff::{Differ, Found, Origin},
+        diff::{ChunkOrigin, Differ, FoundChunk},
         list::{ChunkList, ListBuilder},
         name::ShortName,
         window::Window,
@@ -23,8 +23,8 @@ use crate::{
     },
     transport::TransportError,
     wire::{
-        data::{End, Fresh, Whole},
-        patch::{ChunksBuilder, Place},
+        data::{EndFrame, Fresh, Whole},
+        patch::{ChunksBuilder, PatchRange},
     },
 };
 
@@ -76,7 +76,7 @@ impl SendWorker<'_> {
             opened: &opened,
         };
         let mut frame = ChunksBuilder::default();
-        let mut place = Place { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
+        let mut place = PatchRange { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
         loop {
             self.check()?;
             match reading.next() {
@@ -95,7 +95,11 @@ impl SendWorker<'_> {
         }
     }
 
-    fn send_frame(&mut self, frame: &mut ChunksBuilder, place: &mut Place) -> Result<(), TransportError> {
+    fn send_frame(
+        &mut self,
+        frame: &mut ChunksBuilder,
+        place: &mut PatchRange,
+    ) -> Result<(), TransportError> {
         let frame = std::mem::take(frame);
         let len = frame.len();
         self.send(frame.finish(place))?;
@@ -106,12 +110,12 @@ impl SendWorker<'_> {
 }
 
 /// What of a chunk is copied at the sink, and its other bytes.
-fn parts<'b>(found: &Found, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
+fn parts<'b>(found: &FoundChunk, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
     let chunk = &bytes[..found.len as usize];
     match found.origin {
-        Origin::New => (None, chunk),
-        Origin::Known(ordinal) => (Some((basis.offset(ordinal), found.len)), &[]),
-        Origin::Grown(ordinal) => {
+        ChunkOrigin::New => (None, chunk),
+        ChunkOrigin::Known(ordinal) => (Some((basis.offset(ordinal), found.len)), &[]),
+        ChunkOrigin::Grown(ordinal) => {
             let len = basis.len_of(ordinal);
             (Some((basis.offset(ordinal), len)), &chunk[len as usize..])
         }
@@ -129,7 +133,7 @@ struct ChunkReader<'a> {
 
 impl ChunkReader<'_> {
     /// The chunk that the window begins with.
-    fn next(&mut self) -> io::Result<Option<Found>> {
+    fn next(&mut self) -> io::Result<Option<FoundChunk>> {
         loop {
             let last = self.read == self.opened.len();
             if let Some(found) = self.differ.next(self.window.bytes(), last) {
@@ -168,6 +172,6 @@ impl ChunkReader<'_> {
         let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
         let (_, root) = self.root.finish();
         let whole = Whole { file_len: self.opened.len(), hash: ContentHash(*root.0.as_bytes()), fresh };
-        Ok(End { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
+        Ok(EndFrame { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
     }
 }

@@ -30,8 +30,8 @@ use crate::{
     slice::data_in,
     transport::TransportError,
     wire::{
-        data::{Block, End, Failed, Fresh, Whole},
-        patch::{MAX_PARTS, Patch, Place, Segment},
+        data::{Block, EndFrame, Failed, Fresh, Whole},
+        patch::{MAX_PARTS, Patch, PatchRange, Segment},
     },
 };
 
@@ -293,8 +293,8 @@ impl Large {
         debug_assert!(is_new, "every block is taken by one worker");
     }
 
-    fn place(&self, offset: u64) -> Place {
-        Place { need: self.file.need, attempt: self.attempt, file_len: self.len, offset }
+    fn place(&self, offset: u64) -> PatchRange {
+        PatchRange { need: self.file.need, attempt: self.attempt, file_len: self.len, offset }
     }
 
     fn fail(&self, error: io::Error) {
@@ -329,7 +329,7 @@ impl Large {
             }
             (error, ..) => Err(Failed { operation: "read", error: error.as_deref().unwrap_or(CHANGED) }),
         };
-        Ended::Over(End { need: self.file.need, attempt: self.attempt, outcome }.encode())
+        Ended::Over(EndFrame { need: self.file.need, attempt: self.attempt, outcome }.encode())
     }
 
     fn lock(&self) -> MutexGuard<'_, LargeState> {

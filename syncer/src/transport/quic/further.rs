@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::{
     config::widen,
     connections::Connections,
-    data::Data,
+    data_streams::Data,
     door::Door,
     errors::connection_error,
     handshakes::{Handshakes, TurnedAway},

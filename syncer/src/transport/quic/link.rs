@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, task::JoinSet};
 use super::{
     config::{IDLE_TIMEOUT, MAX_DATA_STREAMS, widen},
     connections::Connections,
-    data::{ClosesData, Data},
+    data_streams::{ClosesData, Data},
     errors::connection_error,
     further::{Further, Role},
     port::{End, Port},

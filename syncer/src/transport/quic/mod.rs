@@ -3,7 +3,7 @@
 mod accept;
 mod config;
 mod connections;
-mod data;
+mod data_streams;
 mod dial;
 mod door;
 mod errors;

@@ -34,13 +34,13 @@ pub trait Row: Default {
 
 /// The parts of a listing, each in its own row until it is complete.
 #[derive(Debug, Default)]
-struct Parts<R> {
+struct SpillParts<R> {
     entries: R,
     owners: R,
     attrs: R,
 }
 
-impl<R: Row> Parts<R> {
+impl<R: Row> SpillParts<R> {
     /// Takes the bytes that `builder` holds.
     fn take(&mut self, builder: &mut ListingBuilder) -> Result<(), R::Error> {
         let rows = [&mut self.entries, &mut self.owners, &mut self.attrs];
@@ -68,7 +68,7 @@ impl<R: Row> Parts<R> {
 #[derive(Debug, Default)]
 pub struct SpillingBuilder<R> {
     builder: ListingBuilder,
-    spilled: Option<Box<Parts<R>>>,
+    spilled: Option<Box<SpillParts<R>>>,
 }
 
 impl<R: Row> SpillingBuilder<R> {

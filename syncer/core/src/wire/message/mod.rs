@@ -3,7 +3,7 @@
 mod fields;
 mod hashes;
 mod listed;
-mod need;
+mod needs;
 mod sketch;
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ mod tests;
 pub use fields::{LISTED, LISTED_PART};
 pub use hashes::{FileGroup, Hashed, MAX_HASHES};
 pub use listed::{Listed, SourceDone, TreeHead};
-pub use need::{Basis, Needs, Prefix, Update};
+pub use needs::{BasisKind, Needs, Prefix, Update};
 pub use sketch::{MAX_SPANS, Sketch};
 
 use bytes::Bytes;
@@ -195,8 +195,8 @@ impl Message {
             Self::Forecast(Forecast { files, bytes }) => {
                 [files, bytes].into_iter().for_each(|sum| put_varint(out, *sum));
             }
-            Self::Need(needs) => need::put_needs(out, needs),
-            Self::Update(update) => need::put_update(out, update),
+            Self::Need(needs) => needs::put_needs(out, needs),
+            Self::Update(update) => needs::put_update(out, update),
             Self::SourceDone(done) => put_json(out, done),
             Self::Report(report) => put_json(out, report),
             Self::Refuse(refusal) => put_json(out, refusal),
@@ -221,8 +221,8 @@ impl Message {
             TREE => listed::read_tree(body).map(|head| Self::Tree(Box::new(head))),
             WANT => read_whole(body, read_ids).map(Self::Want).map_err(binary("Want")),
             FORECAST => read_whole(body, read_forecast).map(Self::Forecast).map_err(binary("Forecast")),
-            NEED => read_whole(body, need::read_needs).map(Self::Need).map_err(binary("Need")),
-            UPDATE => need::read_update(body).map(Self::Update),
+            NEED => read_whole(body, needs::read_needs).map(Self::Need).map_err(binary("Need")),
+            UPDATE => needs::read_update(body).map(Self::Update),
             NEEDS_END => read_whole(body, |_| Ok(Self::NeedsEnd)).map_err(binary("NeedsEnd")),
             SOURCE_DONE => Ok(Self::SourceDone(json("SourceDone", body)?)),
             REPORT => Ok(Self::Report(json("Report", body)?)),

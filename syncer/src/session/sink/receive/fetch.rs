@@ -68,9 +68,9 @@ impl Fetch for RemoteFetch<'_, '_> {
         for need in needs {
             let need = Arc::new(need);
             match way(self.writing, &need) {
-                Way::Plain => plain.push(need),
-                Way::Small => small.push(need),
-                Way::Large => {
+                FetchWay::Plain => plain.push(need),
+                FetchWay::Small => small.push(need),
+                FetchWay::Large => {
                     let number = self.add(&[Arc::clone(&need)], true)?;
                     let old = open_all(self.writing, &need);
                     self.read(BasisJob::Large(number, need, old))?;
@@ -107,7 +107,7 @@ impl Fetch for RemoteFetch<'_, '_> {
 }
 
 /// How a file is asked for.
-enum Way {
+enum FetchWay {
     /// At once, all of it.
     Plain,
     /// After a small file was read that it may begin with.
@@ -116,13 +116,13 @@ enum Way {
     Large,
 }
 
-fn way(writing: Writing<'_>, need: &Need) -> Way {
+fn way(writing: Writing<'_>, need: &Need) -> FetchWay {
     let large = need.size > MAX_PACKED_BYTES || writing.is_device();
     match &need.old {
-        _ if large && writing.has_leftover(need) => Way::Large,
-        Some(old) if large && old.len > 0 => Way::Large,
-        Some(old) if !large && (1..=need.size).contains(&old.len) => Way::Small,
-        _ => Way::Plain,
+        _ if large && writing.has_leftover(need) => FetchWay::Large,
+        Some(old) if large && old.len > 0 => FetchWay::Large,
+        Some(old) if !large && (1..=need.size).contains(&old.len) => FetchWay::Small,
+        _ => FetchWay::Plain,
     }
 }
 

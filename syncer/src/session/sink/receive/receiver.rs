@@ -26,8 +26,8 @@ use crate::{
     transport::{Frame, Peer, TransportError},
     wire::{
         WireError, compress,
-        data::{self, BLOCK, Block, Content, END, End, Failed, Fresh, PACK, Pack, Packed},
-        patch::{CHUNKS, Chunks, PATCH, Patch, Place},
+        data::{self, BLOCK, Block, ContentFrame, END, EndFrame, Failed, Fresh, PACK, Pack, Packed},
+        patch::{CHUNKS, Chunks, PATCH, Patch, PatchRange},
     },
 };
 
@@ -65,7 +65,7 @@ impl<'a> Receiver<'a> {
             BLOCK => self.take_block(&Block::decode(&body)?),
             PATCH => self.take_patch(&Patch::decode(&body)?),
             CHUNKS => self.take_chunks(&Chunks::decode(&body)?),
-            END => self.take_end(&End::decode(&body)?),
+            END => self.take_end(&EndFrame::decode(&body)?),
             unknown => Err(WireError::UnknownKind(unknown).into()),
         };
         buffers::give_back(body);
@@ -90,7 +90,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    fn write_small(&mut self, need: &Need, content: &Content<'_>) {
+    fn write_small(&mut self, need: &Need, content: &ContentFrame<'_>) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let bytes = match content.kept {
             None => content.bytes,
@@ -122,7 +122,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    fn write(&mut self, need: &Need, content: &Content<'_>, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, need: &Need, content: &ContentFrame<'_>, bytes: &[u8]) -> io::Result<()> {
         let Fresh { meta, attrs } = content.fresh.unwrap_or_else(|| as_listed(need));
         let (writing, len) = (self.writing, bytes.len() as u64);
         let staged = writing.create(need, &mut self.dir, meta.mode)?;
@@ -158,7 +158,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn take_patch(&mut self, patch: &Patch<'_>) -> Result<(), TransportError> {
-        let Place { need: number, attempt, file_len, .. } = patch.place;
+        let PatchRange { need: number, attempt, file_len, .. } = patch.place;
         let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
         let kept = kept_before(&assembly, attempt, patch.place.offset + patch.len())?;
         if kept.is_none() && patch.kept() > 0 {
@@ -198,7 +198,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn take_chunks(&mut self, chunks: &Chunks<'_>) -> Result<(), TransportError> {
-        let Place { need: number, attempt, file_len, offset } = chunks.place;
+        let PatchRange { need: number, attempt, file_len, offset } = chunks.place;
         let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
         let old = match lock_attempt(&assembly, attempt).as_deref() {
             Some(Assembly { made: Made::Chunks(made), .. }) => Arc::clone(&made.old),
@@ -255,7 +255,7 @@ impl<'a> Receiver<'a> {
         Ok(Some((need, assembly)))
     }
 
-    fn take_end(&mut self, end: &End<'_>) -> Result<(), TransportError> {
+    fn take_end(&mut self, end: &EndFrame<'_>) -> Result<(), TransportError> {
         let Some(need) = self.in_flight.need(end.need)? else { return Ok(()) };
         match end.outcome {
             Err(Failed { operation, error }) => {

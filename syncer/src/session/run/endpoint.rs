@@ -34,7 +34,7 @@ pub enum Endpoint {
 
 /// How to reach the peer, and how to know it.
 #[derive(Debug)]
-pub struct Link {
+pub struct LinkOptions {
     /// Listen or dial.
     pub endpoint: Endpoint,
     /// This end's key, and the peer's fingerprint.
@@ -44,7 +44,7 @@ pub struct Link {
 }
 
 /// The source's end of one run. Every error is in the outcome.
-pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: &Monitor) -> Outcome {
+pub fn send(source: impl Into<Place>, link: &LinkOptions, params: &RunParams, monitor: &Monitor) -> Outcome {
     let source = source.into();
     let mut clock = Clock::start(monitor);
     let result = open_port(link, monitor)
@@ -69,7 +69,7 @@ pub fn send(source: impl Into<Place>, link: &Link, params: &RunParams, monitor: 
 /// of no run when the end is stopped between two.
 pub fn receive(
     destination: impl Into<Place>,
-    link: &Link,
+    link: &LinkOptions,
     demands: &Demands,
     monitor: &Monitor,
     once: bool,
@@ -130,7 +130,7 @@ pub fn restore(restore: &Restore<'_>, params: &RunParams, monitor: &Monitor) -> 
 }
 
 /// A listening socket; `None` where this end dials.
-fn open_port(link: &Link, monitor: &Monitor) -> Result<Option<Port>, SessionError> {
+fn open_port(link: &LinkOptions, monitor: &Monitor) -> Result<Option<Port>, SessionError> {
     let Endpoint::Listen(address) = link.endpoint else { return Ok(None) };
     let port = Port::listen(address, &link.identity)?;
     monitor.listening(port.local_addr().unwrap_or(address));
@@ -139,7 +139,7 @@ fn open_port(link: &Link, monitor: &Monitor) -> Result<Option<Port>, SessionErro
 
 fn connect(
     port: Option<Port>,
-    link: &Link,
+    link: &LinkOptions,
     end: End,
     monitor: &Monitor,
 ) -> Result<(quic::Link, Peer), SessionError> {

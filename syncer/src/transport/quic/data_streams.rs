@@ -18,25 +18,25 @@ use crate::{
 /// The data of a run, for any stream of any of its connections.
 #[derive(Clone)]
 pub(super) struct Data {
-    way: Way,
+    way: Direction,
     /// Bytes of frames so far.
     crossed: Arc<watch::Sender<u64>>,
 }
 
 /// The direction of frames.
 #[derive(Clone)]
-enum Way {
+enum Direction {
     Out(Receiver<Vec<u8>>, Option<Arc<Pace>>),
     In(Sender<Frame>),
 }
 
 impl Data {
     pub(super) fn out(queue: Receiver<Vec<u8>>, pace: Option<Arc<Pace>>) -> Self {
-        Self { way: Way::Out(queue, pace), crossed: Arc::default() }
+        Self { way: Direction::Out(queue, pace), crossed: Arc::default() }
     }
 
     pub(super) fn into(frames: Sender<Frame>) -> Self {
-        Self { way: Way::In(frames), crossed: Arc::default() }
+        Self { way: Direction::In(frames), crossed: Arc::default() }
     }
 
     /// Waits until this many bytes have crossed.
@@ -56,7 +56,7 @@ impl Data {
         streams: usize,
     ) -> Result<(), TransportError> {
         match &self.way {
-            Way::Out(queue, pace) => {
+            Direction::Out(queue, pace) => {
                 let send = || self.clone().send(connection.clone(), queue.clone(), pace.clone());
                 let mut sending: JoinSet<_> = (0..streams).map(|_| send()).collect();
                 while let Some(ended) = sending.join_next().await {
@@ -64,7 +64,7 @@ impl Data {
                 }
                 Ok(())
             }
-            Way::In(frames) => self.receive(connection, frames).await,
+            Direction::In(frames) => self.receive(connection, frames).await,
         }
     }
 
@@ -118,8 +118,8 @@ impl Data {
 
     fn close(&self) {
         match &self.way {
-            Way::Out(queue, _) => queue.close(),
-            Way::In(frames) => frames.close(),
+            Direction::Out(queue, _) => queue.close(),
+            Direction::In(frames) => frames.close(),
         };
     }
 }

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{
-    device_part::{Part, beyond},
+    device_part::{DevicePart, beyond},
     staged::Staged,
 };
 use crate::{
@@ -121,12 +121,12 @@ impl Device {
         let is_within = start.checked_add(len).is_some_and(|end| end <= self.len());
         let fd = if is_within { self.opened.as_fd().try_clone_to_owned()? } else { return Err(beyond()) };
         let is_block = self.opened.is_block();
-        Ok(Staged::part_of(fd, Part::new(start, len, is_block)))
+        Ok(Staged::part_of(fd, DevicePart::new(start, len, is_block)))
     }
 
     /// Takes note of a part that is done. Returns how many bytes of it were written.
     pub fn done(&self, part: &Staged) -> u64 {
-        let written = part.as_part().map_or(0, Part::written);
+        let written = part.as_part().map_or(0, DevicePart::written);
         self.written.fetch_add(written, Relaxed);
         written
     }
