@@ -8,17 +8,17 @@ use jiff::{Timestamp, tz::TimeZone};
 use super::{
     collect,
     create::create_in,
-    error::{SnapshotError, chain},
     id::SnapshotId,
     keep::EngineChoice,
     publish::{Labels, time_of},
-    retain::{Policy, Reason, Verdict, judge},
+    retain::{Reason, Retention, Verdict, judge},
     roots::{Roots, Snapshot},
+    snapshot_error::{SnapshotError, chain},
     store::Writer,
 };
 use crate::{apply::Destination, monitor::Monitor, report::Failures};
 
-impl From<Keep> for Policy {
+impl From<Keep> for Retention {
     fn from(keep: Keep) -> Self {
         let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds } = keep;
         Self { last, hourly, daily, weekly, monthly, yearly, within_seconds, ..Self::default() }
@@ -103,7 +103,7 @@ fn apply_rules(
 ) -> Result<(), SnapshotError> {
     let judged: Vec<&Snapshot> = of_job(&writer.roots, &asked.job).collect();
     let now = time_of(SystemTime::now());
-    let verdicts = judge(&judged, &Policy::from(asked.keep), now, &TimeZone::system())?;
+    let verdicts = judge(&judged, &Retention::from(asked.keep), now, &TimeZone::system())?;
     let gone: BTreeSet<SnapshotId> =
         verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
     if !gone.is_empty() {

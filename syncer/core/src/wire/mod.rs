@@ -17,6 +17,6 @@ pub use frame::{
     read_header,
 };
 pub use message::{
-    BasisKind, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS, Message,
-    Needs, Prefix, Refusal, Sketch, SourceDone, TreeHead, Update, Welcome,
+    BasisKind, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,
+    Message, Needs, Prefix, Refusal, Sketch, SourceDone, TreeHead, Update, Welcome,
 };
