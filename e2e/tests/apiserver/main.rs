@@ -13,4 +13,5 @@ mod runs;
 mod samples;
 mod schedule;
 mod shards;
+mod snapshots;
 mod status;

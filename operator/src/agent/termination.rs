@@ -17,10 +17,14 @@ pub(super) fn write(log: &Path, report: &Report) {
     }
 }
 
-/// The report cut down so that its JSON has at most [`MAX_BYTES`]. Failures go first, the last ones before the others;
-/// then notes; then the end of the message.
+/// The report cut down so that its JSON has at most [`MAX_BYTES`]. Old snapshots go first, then failures, the last ones
+/// before the others; then notes; then the end of the message.
 pub(super) fn fitted(mut report: Report) -> Report {
     while !fits(&report) {
+        let snapshot = report.snapshot.as_mut();
+        if snapshot.is_some_and(|it| it.kept.pop().is_some() || it.dropped.pop().is_some()) {
+            continue;
+        }
         if report.failures.pop().is_none() && report.notes.pop().is_none() {
             return cut(report);
         }
@@ -73,6 +77,23 @@ mod tests {
         assert!(fits(&kept));
         assert_eq!((kept.failures.len(), kept.work.files_failed), (3, 10));
         assert_eq!(kept.message, "2 files failed");
+    }
+
+    #[test]
+    fn the_lists_of_snapshots_go_before_failures() {
+        let entry = contract::SnapshotEntry { id: "0".repeat(16), ..Default::default() };
+        let snapshot = contract::SnapshotReport {
+            made: Some(entry.clone()),
+            count: 20,
+            kept: vec![entry; 20],
+            dropped: vec!["1".repeat(16); 20],
+            ..Default::default()
+        };
+        let failures = vec![failure("x".repeat(900)); 2];
+        let kept = fitted(Report { failures, snapshot: Some(snapshot), ..Report::default() });
+        let snapshot = kept.snapshot.as_ref().unwrap();
+        assert!(fits(&kept) && snapshot.kept.len() < 20);
+        assert_eq!((kept.failures.len(), snapshot.made.is_some(), snapshot.count), (2, true, 20));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 /// The last run that got to its end left files out. There only while true.
 pub const INCOMPLETE: &str = "Incomplete";
+/// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while true.
+pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
 /// The last run took longer than those before it by more than `spec.regression` allows.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 

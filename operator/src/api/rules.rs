@@ -370,9 +370,9 @@ pub(super) fn snapshots() -> [Rule; 1] {
 /// Some snapshot is kept.
 pub(super) fn retain() -> [Rule; 1] {
     [rule(
-        "self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0",
+        "self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0 || has(self.within)",
         "snapshots.retain would keep no snapshot: set one of last, hourly, daily, weekly, monthly and yearly above 0, \
-         or remove snapshots",
+         or within, or remove snapshots",
     )]
 }
 

@@ -152,14 +152,15 @@ pub enum ConcurrencyPolicy {
 #[schemars(extend("x-kubernetes-validations" = rules::snapshots()))]
 pub struct Snapshots {
     /// What makes the snapshots. Volume: the syncer, on the destination volume itself, with any file system. CSI: the
-    /// destination's CSI driver, as VolumeSnapshots. Auto: CSI where the driver offers it, else Volume.
+    /// destination's CSI driver, as VolumeSnapshots; not supported yet. Auto: Volume.
     #[serde(default)]
     pub engine: SnapshotEngine,
     /// The VolumeSnapshotClass to use with `engine: CSI`. Absent: the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
-    /// Which snapshots are kept; all others are removed. Absent: the last five.
+    /// Which snapshots of this SyncJob are kept; its others are removed after each run that succeeds. Snapshots of other
+    /// SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]
     pub retain: Retain,
 }
@@ -167,7 +168,7 @@ pub struct Snapshots {
 /// What makes snapshots.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SnapshotEngine {
-    /// `CSI` where the destination's driver offers it, else `Volume`.
+    /// `Volume`.
     #[default]
     Auto,
     /// The syncer, on the destination volume itself, with any file system.
@@ -199,6 +200,10 @@ pub struct Retain {
     /// The newest of each of the last years that have one.
     #[schemars(range(min = 0, max = 1000))]
     pub yearly: i32,
+    /// All that were taken so long before the newest, for example `48h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
+    pub within: Option<String>,
 }
 
 /// When a run counts as slower than those before it.

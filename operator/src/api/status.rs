@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 
-use contract::{Failure, Progress, Rates, Report, RunResult, Side, Timings, Usage, VolumeId, Work};
+use contract::{
+    Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings, Usage, VolumeId, Work,
+};
 use k8s_openapi::{
     api::core::v1::LocalObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time},
@@ -60,7 +62,8 @@ pub struct SyncJobStatus {
     /// The value of `spec.trigger` that the last started run answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_trigger: Option<String>,
-    /// The snapshots kept on the destination.
+    /// The snapshots of this job that are kept on the destination, as the last run that took one found them. The volume is
+    /// the truth: `volferry snapshot list` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<SnapshotStatus>,
     /// `host:port` of the listening end of a cross-cluster pair.
@@ -419,6 +422,9 @@ pub struct Run {
     /// What was left undone without being a failure, as far as the run before did not say the same; `status.notes` has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The snapshot of the destination, with `spec.snapshots`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotReport>,
 }
 
 /// One line on a run that ended.
@@ -470,7 +476,7 @@ pub struct Baseline {
     pub runs: i32,
 }
 
-/// The snapshots kept on the destination.
+/// The snapshots of a job that are kept on its destination.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotStatus {
@@ -479,10 +485,10 @@ pub struct SnapshotStatus {
     /// The newest one's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<String>,
-    /// What they occupy together beyond the live tree.
+    /// Bytes that they added to the store on the volume.
     #[serde(default)]
     pub bytes: u64,
-    /// The last few.
+    /// The newest few, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<KeptSnapshot>,
 }
@@ -499,6 +505,9 @@ pub struct KeptSnapshot {
     /// Its tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// The rules that keep it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
 }
 
 fn one() -> i32 {

@@ -7,7 +7,7 @@
 pub mod local;
 pub mod process;
 
-use contract::{DeleteLimit, Demands, RunParams};
+use contract::{DeleteLimit, Demands, RunParams, SnapshotParams};
 
 /// A folder of a volume, as a process sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     args.push("--progress=json".into());
     let RunParams { compression, bandwidth_limit, connections, .. } = RunParams::default();
     args.extend(asked(&RunParams { compression, bandwidth_limit, connections, ..params.clone() }));
+    args.extend(params.demands.snapshot.iter().flat_map(SnapshotParams::to_args));
     args
 }
 
@@ -129,6 +130,18 @@ mod tests {
             local_args(&folder("/"), &folder("/b"), "/r", &params).join(" "),
             "sync /volume /volume --destination-path=/b --report=/r --progress=json --delete --run=web-1"
         );
+    }
+
+    #[test]
+    fn only_the_end_at_the_destination_is_asked_for_a_snapshot() {
+        let snapshot = Some(SnapshotParams { job: "web".into(), ..SnapshotParams::default() });
+        let params =
+            RunParams { demands: Demands { snapshot, ..Demands::default() }, ..RunParams::default() };
+        let flag = |args: Vec<String>| args.iter().any(|arg| arg == "--snapshot");
+        let dial = Dial { address: None, timeout_s: 1 };
+        assert!(!flag(source_args(&end(), &dial, &params)));
+        assert!(flag(sink_args(&end(), "0.0.0.0:1", &params)));
+        assert!(flag(local_args(&folder("/"), &folder("/b"), "/r", &params)));
     }
 
     #[test]

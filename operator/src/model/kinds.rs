@@ -12,7 +12,7 @@ use super::{
 use crate::{api::conditions::reason, fault::Fault};
 
 /// The fields that are for files and folders, by the engine's flags for them.
-const FIELDS: [(&str, &str); 15] = [
+const FIELDS: [(&str, &str); 16] = [
     ("--delete", "files.delete"),
     ("--delete-anyway", "files.deleteAnyway"),
     ("--delete-limit", "files.deleteLimit"),
@@ -28,6 +28,7 @@ const FIELDS: [(&str, &str); 15] = [
     ("--no-acls", "files.preserve.acls"),
     ("--no-hard-links", "files.preserve.hardLinks"),
     ("--no-specials", "files.preserve.specials"),
+    ("--snapshot", "snapshots"),
 ];
 
 /// The job, with what its claims are for. Claims that are not there decide nothing yet.
@@ -81,7 +82,8 @@ fn check_path(field: &str, volume: &VolumeFolder, other: &VolumeFolder) -> Optio
 fn check_fields(job: &ValidatedSyncJob) -> Option<String> {
     let field = |flag| FIELDS.iter().find(|(its, _)| *its == flag).map_or(flag, |(_, field)| *field);
     let shards = (job.parallelism > 1).then_some("parallelism");
-    let fields: Vec<_> = job.params.flags_of_trees().map(field).chain(shards).collect();
+    let flags = job.params.flags_of_trees().chain(job.params.demands.flags_of_trees());
+    let fields: Vec<_> = flags.map(field).chain(shards).collect();
     (!fields.is_empty()).then(|| {
         format!(
             "spec asks for {}, which is for files and folders, and a claim has volumeMode Block. Remove what is named, or set it back to \
@@ -157,13 +159,15 @@ mod tests {
             "preserve": {"ownership": "Never", "permissions": false, "times": false, "xattrs": false, "acls": false,
                 "hardLinks": false, "specials": false, "sparse": false},
         });
-        let refused = settle(job("/", "/", &everything), &claims([BLOCK, BLOCK])).unwrap_err();
+        let mut asked = job("/", "/", &everything);
+        asked.params.demands.snapshot = Some(contract::SnapshotParams::default());
+        let refused = settle(asked.clone(), &claims([BLOCK, BLOCK])).unwrap_err();
         for (flag, field) in FIELDS {
             assert!(refused.message.contains(field), "{field}: {}", refused.message);
             assert!(!refused.message.contains(flag), "{flag}: {}", refused.message);
         }
         assert!(!refused.message.contains("sparse"), "{}", refused.message);
-        assert!(settle(job("/", "/", &everything), &claims([FILES, FILES])).is_ok());
+        assert!(settle(asked, &claims([FILES, FILES])).is_ok());
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod record;
 pub mod retry;
 pub mod rivals;
 pub mod security;
+pub mod snapshots;
 pub mod spec_hash;
 pub mod status;
 pub mod validate;

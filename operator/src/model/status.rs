@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{claims::Blocked, outcome::Outcome, validate::KeptRuns};
+use super::{claims::Blocked, outcome::Outcome, snapshots, validate::KeptRuns};
 use crate::{
     api::{
         ActiveRun, EarlierTries, HistoryEntry, Run, Stage, Summary, SyncJobPhase, SyncJobStatus,
@@ -208,6 +208,8 @@ pub fn finish(
     status.summary = Some(summary_of(&run));
     if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
         left_out(&mut status.conditions, &run, now);
+        snapshots::tell(&mut status.conditions, &run, now);
+        status.snapshots = snapshots::status(&run, status.snapshots.take());
         let known = std::mem::replace(&mut status.notes, run.notes.clone());
         run.notes.retain(|note| !known.contains(note));
     }
@@ -414,6 +416,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         usage,
         failures: report.failures.iter().take(contract::MAX_FAILURES).cloned().collect(),
         notes,
+        snapshot: report.snapshot.as_ref().map(snapshots::bounded),
     }
 }
 
@@ -526,7 +529,7 @@ fn changed(run: &Run) -> u64 {
 }
 
 /// A reason as the conditions of Kubernetes allow it.
-fn reason_word(text: &str) -> String {
+pub(super) fn reason_word(text: &str) -> String {
     let letters = text.chars().filter(char::is_ascii_alphanumeric).skip_while(char::is_ascii_digit);
     let word: String = letters.take(MAX_REASON_BYTES).collect();
     if word.is_empty() { reason::FAILED.into() } else { word }

@@ -6,10 +6,11 @@ use std::{fmt, time::Duration};
 use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side};
 use thiserror::Error;
 
+use super::snapshots;
 use crate::{
     api::{
         ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, MAX_PARALLELISM,
-        Placement, PodSettings, PointInTime, SyncJobSpec, Transfer, conditions::reason,
+        Placement, PodSettings, PointInTime, SnapshotEngine, SyncJobSpec, Transfer, conditions::reason,
     },
     fault::Fault,
     schedule::{Schedule, ScheduleError},
@@ -20,7 +21,7 @@ use crate::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 13] = [
+const NOT_SUPPORTED_YET: [Unsupported; 14] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -33,7 +34,12 @@ const NOT_SUPPORTED_YET: [Unsupported; 13] = [
     }),
     ("destination.create", |spec, _| spec.destination.create.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
-    ("snapshots", |spec, _| spec.snapshots.is_some()),
+    ("snapshots.engine: CSI", |spec, _| {
+        spec.snapshots.as_ref().is_some_and(|it| it.engine == SnapshotEngine::CSI)
+    }),
+    ("snapshots.volumeSnapshotClassName", |spec, _| {
+        spec.snapshots.as_ref().is_some_and(|it| it.volume_snapshot_class_name.is_some())
+    }),
     ("regression", |spec, _| spec.regression.is_some()),
     ("hooks", |spec, _| spec.hooks.is_some()),
     ("deletionPolicy: Delete", |spec, _| spec.deletion_policy == DeletionPolicy::Delete),
@@ -205,11 +211,11 @@ pub fn validate(
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,
-        params: params(spec)?,
+        params: RunParams { demands: demands(spec, name)?, ..params(spec)? },
         parallelism: parallelism(spec)?,
         placement: spec.transfer.placement,
         is_local: spec.transfer.placement == Placement::Local,
-        timeout: timeout(&spec.limits.timeout)?,
+        timeout: duration("limits.timeout", &spec.limits.timeout)?,
         retries: number("limits.retries", spec.limits.retries)?,
         history_limit: KeptRuns {
             succeeded: number("historyLimit.succeeded", spec.history_limit.succeeded)?,
@@ -324,6 +330,11 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     })
 }
 
+/// What only the end at the destination is told.
+fn demands(spec: &SyncJobSpec, name: &str) -> Result<Demands, ValidationError> {
+    Ok(Demands { snapshot: snapshots::params(spec, name)?, ..Demands::default() })
+}
+
 /// The least and the greatest size of the files that take part.
 fn sizes(files: &Files) -> Result<(Option<u64>, Option<u64>), ValidationError> {
     let read = |field, size: Option<&String>| {
@@ -364,18 +375,19 @@ fn bandwidth_limit(spec: &SyncJobSpec) -> Result<Option<u64>, ValidationError> {
     Ok(limit.map(|limit| limit / shards))
 }
 
-fn timeout(text: &str) -> Result<Duration, ValidationError> {
+/// Reads a length of time above 0.
+pub(super) fn duration(field: &'static str, text: &str) -> Result<Duration, ValidationError> {
     match text.parse::<kube::core::Duration>() {
-        Ok(timeout) if !timeout.is_negative() && timeout > Duration::ZERO => Ok(timeout.into()),
-        _ => Err(invalid("limits.timeout", format!("`{text}` is not a duration; write 90s, 10m or 1h30m"))),
+        Ok(duration) if !duration.is_negative() && duration > Duration::ZERO => Ok(duration.into()),
+        _ => Err(invalid(field, format!("`{text}` is not a duration; write 90s, 10m or 1h30m"))),
     }
 }
 
-fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, ValidationError> {
+pub(super) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, ValidationError> {
     T::try_from(value).map_err(|_| invalid(field, format!("{value} is out of range")))
 }
 
-fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
+pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
     ValidationError::Invalid { field, problem: problem.into() }
 }
 

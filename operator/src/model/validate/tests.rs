@@ -100,7 +100,8 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
         ),
         ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
         ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
-        ("snapshots", json!({"snapshots": {}})),
+        ("snapshots.engine: CSI", json!({"snapshots": {"engine": "CSI"}})),
+        ("snapshots.volumeSnapshotClassName", json!({"snapshots": {"volumeSnapshotClassName": "c"}})),
         ("regression", json!({"regression": {}})),
         ("hooks", json!({"hooks": {}})),
         ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
@@ -114,11 +115,11 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
 
 #[test]
 fn the_message_names_all_that_is_refused() {
-    let error = judged(&json!({"hooks": {}, "snapshots": {}})).unwrap_err();
+    let error = judged(&json!({"hooks": {}, "snapshots": {"engine": "CSI"}})).unwrap_err();
     assert_eq!(error.reason(), "NotSupportedYet");
     assert_eq!(
         error.to_string(),
-        "not supported yet: snapshots, hooks; remove what is named, or set it back to its default"
+        "not supported yet: snapshots.engine: CSI, hooks; remove what is named, or set it back to its default"
     );
 }
 
