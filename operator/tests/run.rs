@@ -85,7 +85,7 @@ fn one_process_is_both_ends_where_the_spec_says_so() {
     let notes = stage.notes();
     assert!(notes.starts_with("sync /srv/a /srv/b --source-path=/in --report="), "{notes}");
     assert!(
-        notes.trim().ends_with("--progress=json --delete --run=web-1") && notes.lines().count() == 1,
+        notes.trim().ends_with("--progress=json --delete --run=web-1 --quiet") && notes.lines().count() == 1,
         "{notes}"
     );
 }
