@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(more: serde_json::Value) -> Result<Option<SnapshotParams>, ValidationError> {
+    fn asked(more: &serde_json::Value) -> Result<Option<SnapshotParams>, ValidationError> {
         let mut spec = json!({
             "source": {"persistentVolumeClaim": {"claimName": "a"}},
             "destination": {"persistentVolumeClaim": {"claimName": "b"}},
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn the_engine_is_asked_for_what_the_spec_keeps_of_this_job() {
-        assert_eq!(asked(json!({})), Ok(None));
-        let args = asked(json!({"snapshots": {}})).unwrap().unwrap().to_args();
+        assert_eq!(asked(&json!({})), Ok(None));
+        let args = asked(&json!({"snapshots": {}})).unwrap().unwrap().to_args();
         assert_eq!(args, ["--snapshot", "--snapshot-job=web", "--snapshot-keep-last=5"]);
         let retain = json!({"daily": 7, "within": "48h"});
-        let args = asked(json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
+        let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
         assert_eq!(args[2..], ["--snapshot-keep-daily=7", "--snapshot-keep-within=172800s"]);
     }
 
@@ -152,7 +152,7 @@ mod tests {
             ("snapshots.retain.within", json!({"snapshots": {"retain": {"within": "long"}}})),
             ("snapshots", json!({"snapshots": {}, "parallelism": 2})),
         ] {
-            let error = asked(more).unwrap_err().to_string();
+            let error = asked(&more).unwrap_err().to_string();
             assert!(error.starts_with(&format!("spec.{field}: ")), "{error}");
         }
     }
