@@ -103,13 +103,14 @@ impl Monitor {
         self.checks.made.load(SeqCst)
     }
 
-    /// Adds `on_planned`, which is called on the engine's thread with each action of a dry run.
+    /// Adds `on_planned`, which is called on the engine's thread with each action of a dry run, or of a run that shows its
+    /// changes.
     #[must_use]
     pub fn with_planned(self, on_planned: impl Fn(&PlannedAction) + Send + Sync + 'static) -> Self {
         Self { on_planned: Box::new(on_planned), ..self }
     }
 
-    /// Reports an action of a dry run.
+    /// Reports an action.
     pub fn planned(&self, action: &PlannedAction) {
         (self.on_planned)(action);
     }

@@ -326,6 +326,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         shard: None,
         expect_volume: None,
         image: false,
+        itemize_changes: false,
         demands: Demands::default(),
     })
 }

@@ -95,6 +95,18 @@ pub(super) enum Job {
 }
 
 impl Job {
+    /// Has each change told before it is made, or not.
+    fn tell_changes(&mut self, tells: bool) {
+        match self {
+            Self::Send { params, .. } | Self::Sync { params, .. } => params.itemize_changes = tells,
+            Self::Receive { demands, .. } => demands.itemize_changes = tells,
+        }
+    }
+
+    fn sends(&self) -> bool {
+        matches!(self, Self::Send { .. })
+    }
+
     /// Whether this end waits for the other one to dial.
     pub(super) fn listens(&self) -> bool {
         match self {
@@ -123,7 +135,23 @@ pub(super) struct Output {
     pub(super) quiet: bool,
     pub(super) color: bool,
     pub(super) verbosity: u8,
+    /// How changes are printed.
+    pub(super) changes: ChangeForm,
     pub(super) log_format: LogFormat,
+}
+
+/// The form of the lines that tell changes on standard output, or in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChangeForm {
+    Words,
+    /// Those of rsync; `sends` is whether this end sends the files.
+    Letters {
+        sends: bool,
+    },
+    /// An event on standard output.
+    Event,
+    /// A line of the log.
+    Log,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,8 +252,9 @@ fn place(trusted: PathBuf, below: Option<RelPath>) -> Place {
 }
 
 impl Run {
-    fn resolve(job: Job, output: OutputFlags, surroundings: Surroundings) -> Result<Config, ConfigError> {
-        let output = Output::resolve(output, surroundings)?;
+    fn resolve(mut job: Job, output: OutputFlags, surroundings: Surroundings) -> Result<Config, ConfigError> {
+        job.tell_changes(output.itemize_changes || output.verbose > 0);
+        let output = Output::resolve(output, job.sends(), surroundings)?;
         Ok(Config::Run(Box::new(Self { job, output })))
     }
 }
@@ -248,7 +277,7 @@ impl LinkConfig {
 }
 
 impl Output {
-    fn resolve(flags: OutputFlags, surroundings: Surroundings) -> Result<Self, ConfigError> {
+    fn resolve(flags: OutputFlags, sends: bool, surroundings: Surroundings) -> Result<Self, ConfigError> {
         if let Some(path) = &flags.report {
             check_report(path, flags.progress)?;
         }
@@ -259,8 +288,15 @@ impl Output {
             ProgressFlag::Auto | ProgressFlag::Bar if can_draw && !flags.quiet => ProgressMode::Bar,
             ProgressFlag::Auto | ProgressFlag::Bar => ProgressMode::None,
         };
+        let changes = match (progress, flags.log_format) {
+            (ProgressMode::Json, _) => ChangeForm::Event,
+            (_, LogFormat::Json) => ChangeForm::Log,
+            _ if flags.itemize_changes => ChangeForm::Letters { sends },
+            _ => ChangeForm::Words,
+        };
         Ok(Self {
             report: flags.report,
+            changes,
             progress,
             quiet: flags.quiet,
             color: can_draw && surroundings.color,

@@ -536,7 +536,7 @@ pub(super) struct DemandFlags {
 impl From<DemandFlags> for Demands {
     fn from(flags: DemandFlags) -> Self {
         let DemandFlags { dry_run, no_delete, delete_limit, expect_volume, exclude, image, run } = flags;
-        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, image, snapshot: None }
+        Self { run, dry_run, no_delete, delete_limit, exclude, expect_volume, image, ..Self::default() }
     }
 }
 
@@ -556,9 +556,17 @@ pub(super) struct OutputFlags {
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 
-    /// Say more on standard error; -vv and -vvv say more still
+    /// Print one line for each change on standard output, and say more on standard error; -vv and -vvv say more still
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
+
+    /// Print one line for each change on standard output, in rsync's letters
+    ///
+    /// Each line is a change that the run is about to make, as `>f.st...... path`: < sent or > received, c made here, h a
+    /// hard link, . only metadata; f file, d folder, L link, D device, S FIFO; then what differs: c content, s size, t
+    /// time, p permissions, o owner, g group, a access control lists, x other attributes; or + for a new entry.
+    #[arg(short, long)]
+    pub(super) itemize_changes: bool,
 
     /// The form of what is logged on standard error
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
@@ -761,6 +769,7 @@ mod tests {
                 connections,
                 shard,
                 expect_volume: volume.map(VolumeId::new),
+                itemize_changes: false,
                 demands: Demands { snapshot, ..Demands::default() },
             }
         }
@@ -798,7 +807,7 @@ mod tests {
     fn each_command_takes_the_flags_that_have_an_effect_there() {
         const KEYGEN: &str = "help out";
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
-        const OUTPUT: &str = "help log_format progress quiet report run verbose";
+        const OUTPUT: &str = "help itemize_changes log_format progress quiet report run verbose";
         const LINK: &str = "connect connect_timeout identity listen";
         const WIRE: &str = "bandwidth_limit compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";

@@ -6,6 +6,7 @@ mod config;
 mod flags;
 mod generate;
 mod human;
+mod itemize;
 mod keygen;
 mod live;
 mod logging;

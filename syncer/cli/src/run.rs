@@ -11,9 +11,10 @@ use contract::{Demands, Event, ExitCode, Identity, IdentityError, PlannedAction,
 use thiserror::Error;
 
 use super::{
-    config::{Job, LinkConfig, Output, ProgressMode, Run},
+    config::{ChangeForm, Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
     human::chain,
+    itemize,
     live::{Live, Look},
     logging, report_file, run_log,
     screen::Screen,
@@ -64,7 +65,7 @@ pub(super) fn run(run: Run) -> ExitCode {
     let listens = job.listens();
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
     logging::start(&output, &screen);
-    let monitor = Monitor::new(announce(&screen)).with_planned(show(&screen, output.progress));
+    let monitor = Monitor::new(announce(&screen)).with_planned(show(&screen, output.changes));
     let monitor = Arc::new(monitor);
     match watch(&output, listens, &screen, &monitor) {
         Ok(live) => {
@@ -93,13 +94,18 @@ fn announce(screen: &Arc<Screen>) -> impl Fn(std::net::SocketAddr) + Send + Sync
     }
 }
 
-/// Shows each action of a dry run as it becomes known.
-fn show(screen: &Arc<Screen>, mode: ProgressMode) -> impl Fn(&PlannedAction) + Send + Sync + 'static {
+/// Shows each action as it becomes known.
+fn show(screen: &Arc<Screen>, form: ChangeForm) -> impl Fn(&PlannedAction) + Send + Sync + 'static {
     let screen = Arc::clone(screen);
     move |action| {
-        let shown = match mode {
-            ProgressMode::Json => screen.event(&Event::Planned(action.clone())),
-            ProgressMode::Bar | ProgressMode::None => screen.line(&action.to_string()),
+        let shown = match form {
+            ChangeForm::Words => screen.line(&action.to_string()),
+            ChangeForm::Letters { sends } => screen.line(&itemize::line(action, sends)),
+            ChangeForm::Event => screen.event(&Event::Planned(action.clone())),
+            ChangeForm::Log => {
+                run_log::log_change(action);
+                Ok(())
+            }
         };
         if let Err(error) = shown {
             tracing::debug!(%error, "standard output is gone");

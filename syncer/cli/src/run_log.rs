@@ -1,6 +1,6 @@
 //! The line that the log has of each run.
 
-use contract::{Report, RunResult};
+use contract::{PlannedAction, Report, RunResult};
 
 use syncer::session::Outcome;
 
@@ -39,6 +39,13 @@ pub(super) fn log(outcome: &Outcome) {
         RunResult::PartiallyFailed => line!(outcome, error, "the run failed in part"),
         RunResult::Failed => line!(outcome, error, "the run failed"),
     }
+}
+
+/// Logs one change of a run that shows its changes, or of a dry run.
+pub(super) fn log_change(planned: &PlannedAction) {
+    let PlannedAction { action, kind, path, from, target, bytes, differs } = planned;
+    let differs = Some(differs).filter(|differs| !differs.is_empty()).map(tracing::field::debug);
+    tracing::info!(?action, ?kind, path, from, target, bytes, differs, "a change");
 }
 
 /// Logs the first failures of a run, for a log that has not named each file as it failed.

@@ -267,6 +267,11 @@ fn the_log_has_one_json_object_for_a_run_with_its_figures_and_each_key_once() {
         }
     }
     assert_eq!(stderr(&sync(&dir, &["--log-format=json", "-q"])), "");
+    fs::write(dir.path().join("source/new"), "new").unwrap();
+    let changed = sync(&dir, &["--log-format=json", "-i"]);
+    let logged = lines(&stderr(&changed));
+    assert!(logged.iter().any(|it| it["fields"]["path"] == "new" && it["fields"]["action"] == "Create"));
+    assert_eq!(stdout(&changed), "");
 }
 
 #[test]

@@ -23,8 +23,8 @@ pub use params::{
 };
 pub use parse_error::ParseParamError;
 pub use report::{
-    Action, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates, Report,
-    RunResult, Side, Timings, Usage, Work, timestamp,
+    Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates,
+    Report, RunResult, Side, Timings, Usage, Work, timestamp,
 };
 pub use snapshots::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
 pub use volume::VolumeId;

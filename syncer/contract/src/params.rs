@@ -143,6 +143,8 @@ pub struct Demands {
     pub image: bool,
     /// The snapshot to take after each run that succeeds.
     pub snapshot: Option<SnapshotParams>,
+    /// Show each change before it is made. The process that shows changes sets it, so no flag spells it.
+    pub itemize_changes: bool,
 }
 
 impl Demands {
@@ -158,6 +160,7 @@ impl Demands {
             exclude: params.exclude.clone(),
             expect_volume: params.expect_volume.filter(|_| guarded),
             image: params.image,
+            itemize_changes: false,
             snapshot: params.demands.snapshot.clone(),
         }
     }
@@ -252,6 +255,9 @@ pub struct RunParams {
     /// A regular file is the image of a disk, of which only what differs is written, in place.
     #[serde(default)]
     pub image: bool,
+    /// Tell the source each change before it is made. The process that shows changes sets it, so no flag spells it.
+    #[serde(default)]
+    pub itemize_changes: bool,
     /// What the owner of the destination demands. No peer can say it, and the source has none.
     #[serde(skip)]
     pub demands: Demands,

@@ -415,7 +415,7 @@ impl Progress {
     }
 }
 
-/// What a dry run would do to one entry of the destination.
+/// What a run does to one entry of the destination, or a dry run would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedAction {
@@ -428,9 +428,37 @@ pub struct PlannedAction {
     /// Where a folder that would be moved is now, in the form of `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Where a symbolic link leads, or the file that a hard link is another name of; in the form of `path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// The size of the file whose content would be moved; 0 for anything else.
     #[serde(default)]
     pub bytes: u64,
+    /// What differs, of an entry that both ends have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<Difference>,
+}
+
+/// One way in which an entry of the destination differs from the source's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Difference {
+    /// The content of a file of the same size, the target of a link, or the number of a device.
+    Content,
+    /// The size of a file.
+    Size,
+    /// The modification time.
+    Time,
+    /// The permission bits.
+    Mode,
+    /// The owner.
+    Owner,
+    /// The group.
+    Group,
+    /// The access control lists.
+    Acl,
+    /// Other extended attributes.
+    Xattr,
 }
 
 /// One line for people, without its end, whatever the path holds: it may be a peer's.
@@ -516,7 +544,7 @@ pub enum Event {
     },
     /// How far the run is; at most a few a second.
     Progress(Progress),
-    /// What a dry run would do.
+    /// What a dry run would do, or a run that tells its changes is about to do.
     Planned(PlannedAction),
     /// The run is over.
     Finished(Box<Report>),
@@ -538,7 +566,9 @@ mod tests {
             kind,
             path: path.into(),
             from: None,
+            target: None,
             bytes,
+            differs: Vec::new(),
         };
         let folder = action(Action::SetMetadata, EntryKind::Folder, "a\nb\x1b[2J", 0);
         assert_eq!(folder.to_string(), "set metadata of folder a\\nb\\u{1b}[2J");

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use contract::Difference;
+
 use crate::{
     hash::TreeDigest,
     tree::{
@@ -292,6 +294,32 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
         false if policy.vouches(source, sink) => Some(Step::Update),
         false => Some(Step::Meta),
     }
+}
+
+/// Returns what differs between two entries of one name, as far as the policy keeps it. Contents of equal size differ if
+/// `step` replaces them although metadata does not decide.
+pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Policy) -> Vec<Difference> {
+    let is_link = matches!(source.kind, Kind::Symlink { .. });
+    let content = match (source.kind, sink.kind) {
+        (Kind::File { size: a }, Kind::File { size: b }) => {
+            a == b && step == Step::Update && policy.content != Content::Trusted
+        }
+        (a, b) => a != b,
+    };
+    let size = matches!((source.kind, sink.kind), (Kind::File { size: a }, Kind::File { size: b }) if a != b);
+    let (from, to) = (source.meta.owner, sink.meta.owner);
+    let differs_in = |classes| !source.attrs.same(&sink.attrs, policy.attrs.and(classes));
+    let found = [
+        (Difference::Content, content),
+        (Difference::Size, size),
+        (Difference::Time, policy.times && source.meta.mtime != sink.meta.mtime),
+        (Difference::Mode, !is_link && policy.mode_of(source) != sink.meta.mode),
+        (Difference::Owner, policy.owners && from.uid != to.uid),
+        (Difference::Group, policy.owners && from.gid != to.gid),
+        (Difference::Acl, differs_in(Classes::ACL)),
+        (Difference::Xattr, differs_in(Classes::ALL.without(Classes::ACL))),
+    ];
+    found.into_iter().filter(|(_, differs)| *differs).map(|(difference, _)| difference).collect()
 }
 
 /// Walks a listing, counting entries and the directories among them.

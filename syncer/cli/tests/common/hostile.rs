@@ -185,7 +185,7 @@ impl Hostile {
         loop {
             match self.hear() {
                 Some(Message::Need(needs)) => return needs,
-                Some(Message::Welcome(_) | Message::Want(_)) => {}
+                Some(Message::Welcome(_) | Message::Want(_) | Message::Forecast(_)) => {}
                 Some(Message::Sketch(sketch)) => {
                     let files: usize = sketch.files.iter().map(|group| group.indices.len()).sum();
                     self.say(&Message::Sketched(vec![Vec::new(); files]));

@@ -468,7 +468,11 @@ fn a_dry_run_says_whether_a_device_would_change_and_verifies_it() {
             false => (Action::Update, EntryKind::Device),
         };
         let path = text(&stage.pair.destination).into();
-        assert_eq!(told(&run), [PlannedAction { action, kind, path, from: None, bytes: LEN }], "{way:?}");
+        assert_eq!(
+            told(&run),
+            [PlannedAction { action, kind, path, from: None, target: None, bytes: LEN, differs: Vec::new() }],
+            "{way:?}"
+        );
         assert_eq!(run.report().work.bytes_changed, LEN, "{way:?}");
         let verified = stage.sync(&["--verify"], "verified");
         assert!(verified.notes.iter().any(|note| note.contains("0 parts of them differ")), "{verified:?}");

@@ -226,7 +226,7 @@ fn offer_update(peer: &mut Hostile, size: u64) {
     loop {
         match peer.hear() {
             Some(Message::Update(Update { need: 0, basis: BasisKind::Chunks(_), .. })) => return,
-            Some(Message::Welcome(_) | Message::Want(_)) => {}
+            Some(Message::Welcome(_) | Message::Want(_) | Message::Forecast(_)) => {}
             other => panic!("not an update: {other:?}"),
         }
     }

@@ -66,7 +66,7 @@ fn offer(peer: &mut Hostile) {
                 return;
             }
             Some(Message::Need(needs)) => return assert_eq!(needs.indices, [0]),
-            Some(Message::Welcome(_)) => {}
+            Some(Message::Welcome(_) | Message::Forecast(_)) => {}
             other => panic!("not the part: {other:?}"),
         }
     }

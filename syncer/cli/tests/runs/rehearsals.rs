@@ -3,8 +3,10 @@
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::{chown, symlink},
     path::{Path, PathBuf},
     process::Command,
+    time::SystemTime,
 };
 
 use contract::{Action, EntryKind, Event, ExitCode, PlannedAction};
@@ -105,7 +107,9 @@ fn a_destination_that_is_not_there_is_told_and_not_made() {
             kind: EntryKind::Folder,
             path: ".".into(),
             from: None,
+            target: None,
             bytes: 0,
+            differs: Vec::new(),
         };
         let file = PlannedAction { kind: EntryKind::File, path: "file".into(), bytes: 7, ..folder.clone() };
         assert_eq!(told(&run), [folder, file], "{way:?}");
@@ -173,7 +177,9 @@ fn a_folder_that_is_renamed_is_told_as_a_move() {
             kind: EntryKind::Folder,
             path: "new".into(),
             from: Some("old".into()),
+            target: None,
             bytes: 0,
+            differs: Vec::new(),
         };
         assert_eq!(moved, [expected], "{way:?}");
         assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::new(), "{way:?}");
@@ -229,4 +235,97 @@ fn a_dry_run_ends_as_a_run_does_where_the_destination_cannot_be_written_to() {
         pair.destination = pair.dir().join("missing/too");
         alike(&pair);
     }
+}
+
+/// The lines of `command` that name changes, in the order of their bytes.
+fn lines(command: &mut Command) -> BTreeSet<String> {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().map(String::from).collect()
+}
+
+/// A destination that rsync has made, and a source that has changed since in every way that has a letter.
+fn changed_pair(way: Way) -> Pair {
+    let pair = Pair::new(way);
+    for name in
+        ["same", "longer", "touched", "mode", "owner", "both", "gone", "gonedir/deep/file", "dir/file"]
+    {
+        let path = pair.source.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        tree::file(&path, name.as_bytes());
+    }
+    symlink("same", pair.source.join("link")).unwrap();
+    let copied = Command::new("rsync").arg("-aH").args(ends(&pair)).status().unwrap();
+    assert!(copied.success());
+    tree::file(&pair.source.join("longer"), b"more than before");
+    tree::file(&pair.source.join("both"), b"more than before");
+    ["mode", "both"].iter().for_each(|name| tree::set_mode(&pair.source.join(name), 0o604));
+    if scratch::is_root() {
+        ["owner", "both"].iter().for_each(|name| chown(pair.source.join(name), Some(7), Some(8)).unwrap());
+    }
+    let touched = fs::File::options().write(true).open(pair.source.join("touched")).unwrap();
+    touched.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    fs::remove_file(pair.source.join("link")).unwrap();
+    symlink("longer", pair.source.join("link")).unwrap();
+    symlink("nowhere", pair.source.join("dir/new link")).unwrap();
+    tree::file(&pair.source.join("new"), b"new");
+    fs::hard_link(pair.source.join("new"), pair.source.join("second")).unwrap();
+    fs::create_dir_all(pair.source.join("newdir/deep")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, pair.source.join("newdir/fifo"), 0o644.into()).unwrap();
+    fs::remove_file(pair.source.join("gone")).unwrap();
+    fs::remove_dir_all(pair.source.join("gonedir")).unwrap();
+    pair
+}
+
+fn ends(pair: &Pair) -> [String; 2] {
+    [&pair.source, &pair.destination].map(|path| format!("{}/", text(path)))
+}
+
+#[test]
+fn changes_are_itemized_as_rsync_itemizes_them() {
+    let pair = changed_pair(Way::Local);
+    let rsync = ["-aHni", "--delete", "--modify-window=-1"];
+    let mut expected = lines(Command::new("rsync").args(rsync).args(ends(&pair)));
+    // Of several names of a new file, rsync copies another one.
+    expected.retain(|line| !line.contains("second"));
+    expected.extend([">f+++++++++ new", "hf+++++++++ second => new"].map(String::from));
+    assert!(expected.contains(".d..t...... ./") && expected.contains("*deleting   gonedir/deep/"));
+    let sync = |flags: &[&str]| {
+        let mut command = Command::new(program());
+        lines(command.args(["sync", "-i", "--delete", "--delete-limit=100"]).args(flags).args(ends(&pair)))
+    };
+    assert_eq!(sync(&["--dry-run"]), expected);
+    assert_eq!(sync(&[]), expected);
+    assert_eq!(sync(&[]), BTreeSet::new());
+}
+
+#[test]
+fn a_run_that_shows_its_changes_shows_those_that_a_dry_run_does() {
+    let flags = ["--delete", "--delete-limit=100"];
+    for way in Way::ALL {
+        let pair = changed_pair(way);
+        let dry = told(&pair.run(&[&flags[..], &["--dry-run"]].concat()));
+        assert!(!dry.is_empty());
+        for shows in ["-v", "--itemize-changes"] {
+            let pair = changed_pair(way);
+            let run = pair.run(&[&flags[..], &[shows]].concat());
+            run.assert_exit(ExitCode::Done);
+            assert_eq!(told(&run), dry, "{way:?} {shows}");
+            assert_eq!(told(&pair.run(&[shows])), [], "{way:?} {shows}");
+        }
+        let silent = changed_pair(way);
+        assert_eq!(told(&silent.run(&flags)), [], "{way:?}");
+    }
+}
+
+#[test]
+fn the_receiving_end_shows_changes_where_it_is_asked_to_and_only_there() {
+    let pair = changed_pair(Way::SinkListens);
+    let mut sink = pair.start_receive(&["--once", "--listen=127.0.0.1:0", "-i"]);
+    let address = sink.listening().to_string();
+    let source = pair.start_send(&["--connect", &address], &[]).wait();
+    let run = |end| Run::Local(end);
+    assert!(told(&run(sink.wait())).iter().any(|it| it.path == "newdir/fifo"));
+    assert_eq!(told(&run(source)), []);
 }

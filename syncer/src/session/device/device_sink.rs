@@ -225,7 +225,8 @@ impl SinkEnd for DryDevice<'_> {
             let (path, bytes) = (self.place.path().display().to_string(), differences.bytes);
             run.counters.count(is_there);
             run.counters.bytes_changed.fetch_add(bytes, Relaxed);
-            source.tell(run, vec![PlannedAction { action, kind, path, from: None, bytes }])?;
+            let (from, target, differs) = (None, None, Vec::new());
+            source.tell(run, vec![PlannedAction { action, kind, path, from, target, bytes, differs }])?;
         }
         Ok(if run.params.verify && is_there { differences.notes(self.len) } else { Vec::new() })
     }

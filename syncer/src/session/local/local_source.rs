@@ -63,7 +63,7 @@ impl<'a> LocalSource<'a> {
     }
 }
 
-/// Shows actions of a dry run in this process, until the user stops it.
+/// Shows actions in this process, until the user stops it.
 pub(crate) fn tell_here(run: &Run<'_>, actions: &[PlannedAction]) -> Result<(), TransportError> {
     actions.iter().for_each(|action| run.monitor.planned(action));
     run.monitor.check().map_err(|_| TransportError::Canceled)

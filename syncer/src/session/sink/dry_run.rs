@@ -1,27 +1,21 @@
 //! A dry run: the same scan, comparison and guards as a run has, and then every action is told instead of done.
 
-use std::{collections::HashSet, io, sync::atomic::Ordering::Relaxed};
+use std::io;
 
-use contract::{Action, DeleteTiming, EntryKind, PlannedAction, Report, RunParams, Side, VolumeId};
+use contract::{DeleteTiming, PlannedAction, Report, RunParams, Side, VolumeId};
 use rustix::io::Errno;
 
 use crate::{
     apply::{ApplyError, Candidate, Settings, visible_attrs},
-    entry::{Entry, Kind},
     monitor::Monitor,
-    path::RelPath,
-    plan::Step,
     report::{Counters, Failures},
     root::{Place, Root},
     session::{
         plan::{
             contents::SourceHashes,
             guard,
-            planned::{
-                Compared, MovedDir, Planned, PlannedDir, below_replaced, deletes_in, entries_below,
-                is_emptied, path_in,
-            },
-            policy::{count_owners, of_same_root, same_meta},
+            planned::{Compared, Planned, below_replaced, deletes_in, is_emptied, path_in},
+            policy::{count_owners, of_same_root},
             room::Room,
             source_tree::SourceTree,
             subject::{Subject, scan_tree},
@@ -29,20 +23,15 @@ use crate::{
         session_error::SessionError,
         sink::{
             read_back,
+            tell::{Judged, tell_plan},
             traits::{NoChanges, Run, SinkEnd, SourceEnd},
             tree_sink::{compare_tree_contents, compare_trees},
         },
     },
     transport::TransportError,
-    tree::{
-        Tree,
-        dir::{DirId, Totals},
-    },
+    tree::{Tree, dir::Totals},
     wire::TreeHead,
 };
-
-/// Actions are told so many at a time.
-const BATCH: usize = 256;
 
 /// The destination of a dry run, which need not be there. It is only looked at.
 pub(crate) struct DryDestination {
@@ -109,21 +98,12 @@ impl DryRun<'_> {
             return self.judge(plan, 0);
         }
         count_owners(self.destination.settings, head, sink, self.counters);
-        let mut teller = Teller { counters: self.counters, told: Vec::new(), tell };
-        if self.destination.candidate.is_none() {
-            teller.push(Action::Create, EntryKind::Folder, &RelPath::root(), 0)?;
-        } else if !same_root(head, sink, self.destination.settings) {
-            teller.push(Action::SetMetadata, EntryKind::Folder, &RelPath::root(), 0)?;
-        }
         let known = self.failures.count();
         self.fail_replaced(plan);
         let failed = self.failures.count();
         let keeps_back = failed > 0 && !self.params.delete_anyway;
         // What is deleted first is not kept back by what fails later.
         let deletes_first = self.params.delete_timing == DeleteTiming::Before && known == 0;
-        for dir in &compared.dirs {
-            teller.steps(dir, compared, &self.staying(dir, plan, keeps_back))?;
-        }
         if keeps_back {
             let deletes = |dir| match deletes_first {
                 true => below_replaced(dir, sink, &compared.kept),
@@ -131,10 +111,9 @@ impl DryRun<'_> {
             };
             self.counters.keep_back(compared.dirs.iter().map(deletes).sum(), failed);
         }
-        for dir in compared.dirs.iter().filter(|_| !keeps_back || deletes_first) {
-            teller.deletes(dir, compared, sink, self.params.delete && !keeps_back)?;
-        }
-        teller.flush()?;
+        let is_new = self.destination.candidate.is_none();
+        let judged = Judged { is_new, keeps_back, deletes: !keeps_back || deletes_first };
+        tell_plan(plan, judged, (self.params, self.destination.settings), self.counters, tell)?;
         let mut notes = self.judge(plan, known)?;
         if self.params.verify {
             let differences = read_back::report(compared, sink, self.failures);
@@ -159,20 +138,6 @@ impl DryRun<'_> {
                 }
             }
         }
-    }
-
-    /// The names of the folders that something else would replace and that would stay.
-    fn staying<'p>(
-        &self,
-        dir: &'p PlannedDir,
-        Planned { compared, sink, .. }: &'p Planned,
-        keeps_back: bool,
-    ) -> HashSet<&'p [u8]> {
-        let stays = |id| {
-            let is_kept = keeps_back && entries_below(sink, id, &compared.kept) > 0;
-            is_kept || !is_emptied(sink, &compared.kept, id, self.params.delete)
-        };
-        dir.replaced_in(sink).filter(|(_, id)| stays(*id)).map(|(name, _)| name).collect()
     }
 
     /// Of the processes that share a run, the first says what all of it would do, and the others nothing.
@@ -289,147 +254,4 @@ impl SinkEnd for DryTree<'_> {
     }
 
     fn close(self) {}
-}
-
-struct Teller<'a> {
-    counters: &'a Counters,
-    told: Vec<PlannedAction>,
-    tell: &'a mut dyn FnMut(Vec<PlannedAction>) -> Result<(), TransportError>,
-}
-
-impl Teller<'_> {
-    fn push(
-        &mut self,
-        action: Action,
-        kind: EntryKind,
-        path: &RelPath,
-        bytes: u64,
-    ) -> Result<(), TransportError> {
-        let counter = match action {
-            Action::Create => &self.counters.created,
-            Action::Update | Action::Replace | Action::SetMetadata => &self.counters.updated,
-            Action::Delete | Action::Move => &self.counters.deleted,
-        };
-        counter.fetch_add(u64::from(!path.is_root()), Relaxed);
-        self.counters.bytes_changed.fetch_add(bytes, Relaxed);
-        self.tell(PlannedAction { action, kind, path: path.to_string(), from: None, bytes })
-    }
-
-    /// A folder with all that is in it.
-    fn push_move(&mut self, moved: &MovedDir, to: &RelPath) -> Result<(), TransportError> {
-        moved.count(self.counters);
-        self.counters.created.fetch_add(1, Relaxed);
-        let (path, from) = (to.to_string(), Some(moved.from.to_string()));
-        self.tell(PlannedAction { action: Action::Move, kind: EntryKind::Folder, path, from, bytes: 0 })
-    }
-
-    fn tell(&mut self, action: PlannedAction) -> Result<(), TransportError> {
-        self.told.push(action);
-        if self.told.len() >= BATCH { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<(), TransportError> {
-        match self.told.is_empty() {
-            true => Ok(()),
-            false => (self.tell)(std::mem::take(&mut self.told)),
-        }
-    }
-
-    /// `staying` folders are not replaced.
-    fn steps(
-        &mut self,
-        dir: &PlannedDir,
-        compared: &Compared,
-        staying: &HashSet<&[u8]>,
-    ) -> Result<(), TransportError> {
-        for (step, entry) in dir.steps().filter(|(_, entry)| !staying.contains(entry.name)) {
-            let action = match step {
-                Step::Create => Action::Create,
-                Step::Replace { .. } => Action::Replace,
-                Step::Update => Action::Update,
-                Step::Meta => Action::SetMetadata,
-            };
-            let bytes = match entry.kind {
-                Kind::File { size } if step != Step::Meta => size,
-                _ => 0,
-            };
-            let path = path_in(&dir.path, entry.name);
-            match compared.moves.get(&path).filter(|_| entry.kind == Kind::Dir) {
-                Some(moved) => self.push_move(moved, &path)?,
-                None => self.push(action, kind_of(&entry), &path, bytes)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// What the source does not have, and what is below a directory that something else takes the place of.
-    fn deletes(
-        &mut self,
-        dir: &PlannedDir,
-        compared: &Compared,
-        sink: &Tree,
-        delete: bool,
-    ) -> Result<(), TransportError> {
-        let Some(id) = dir.sink else { return Ok(()) };
-        let replaced = if delete { dir.replaced_dirs() } else { Default::default() };
-        let mut deletes = dir.plan.deletes.iter().peekable();
-        let mut child = sink.dirs[id as usize].first_child;
-        for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
-            let is_dir = entry.kind == Kind::Dir;
-            let goes = deletes.next_if(|&&at| at == index).is_some();
-            let path = path_in(&dir.path, entry.name);
-            let mut empties = true;
-            if is_dir && (goes || replaced.contains(entry.name)) {
-                empties = self.deletes_below(child, &path, compared, sink)?;
-            }
-            if goes && empties {
-                self.push(Action::Delete, kind_of(&entry), &path, 0)?;
-            }
-            child += u32::from(is_dir);
-        }
-        Ok(())
-    }
-
-    /// Returns whether all that is in the directory would go. Paths have a limit, and so has the depth.
-    fn deletes_below(
-        &mut self,
-        id: DirId,
-        path: &RelPath,
-        compared: &Compared,
-        sink: &Tree,
-    ) -> Result<bool, TransportError> {
-        let dir = &sink.dirs[id as usize];
-        let mut empties = !dir.leaves_out && dir.listing.is_complete();
-        let mut child = dir.first_child;
-        for (index, entry) in (0..).zip(&dir.listing) {
-            let is_dir = entry.kind == Kind::Dir;
-            let path = path_in(path, entry.name);
-            let goes = !compared.kept.contains(&(id, index))
-                && (!is_dir || self.deletes_below(child, &path, compared, sink)?);
-            if goes {
-                self.push(Action::Delete, kind_of(&entry), &path, 0)?;
-            }
-            empties &= goes;
-            child += u32::from(is_dir);
-        }
-        Ok(empties)
-    }
-}
-
-/// Whether the root itself is as it shall be.
-fn same_root(head: &TreeHead, sink: &Tree, settings: Settings) -> bool {
-    let same_attrs = head.root_attrs.as_attrs().same(&sink.root_attrs.as_attrs(), settings.attrs);
-    same_meta(&head.root_meta, &sink.root_meta, settings) && same_attrs
-}
-
-fn kind_of(entry: &Entry<'_>) -> EntryKind {
-    match entry.kind {
-        Kind::File { .. } => EntryKind::File,
-        Kind::Dir => EntryKind::Folder,
-        Kind::Symlink { .. } => EntryKind::Link,
-        Kind::Fifo => EntryKind::Fifo,
-        Kind::CharDevice { .. } | Kind::BlockDevice { .. } => EntryKind::Device,
-        Kind::Socket => EntryKind::Socket,
-        Kind::HardLink { .. } => EntryKind::HardLink,
-    }
 }

@@ -10,6 +10,7 @@ pub(crate) mod receive;
 pub(crate) mod remote_source;
 pub(crate) mod remote_tree;
 pub(crate) mod shards;
+pub(crate) mod tell;
 pub(crate) mod traits;
 pub(crate) mod tree_sink;
 pub(crate) mod writing;

@@ -1,6 +1,6 @@
 //! A source over the network: what it has comes over the control stream, and its files over the data streams.
 
-use contract::{PlannedAction, Report, Usage};
+use contract::{PlannedAction, Report, RunParams, Usage};
 
 use crate::{
     monitor::Monitor,
@@ -137,12 +137,16 @@ impl SourceEnd for RemoteSource<'_> {
         Ok(())
     }
 
-    /// Also shows the actions at this end, if it asked for the dry run.
+    /// Shows the actions at the end that asked for them, which may be both. The source of a dry run expects them.
     fn tell(&mut self, run: &Run<'_>, actions: Vec<PlannedAction>) -> Result<(), TransportError> {
-        if run.params.demands.dry_run {
+        let RunParams { dry_run, itemize_changes, demands, .. } = run.params;
+        if demands.dry_run || demands.itemize_changes {
             actions.iter().for_each(|action| run.monitor.planned(action));
         }
-        self.peer.control.send(&Message::Planned(actions))
+        match *dry_run || *itemize_changes {
+            true => self.peer.control.send(&Message::Planned(actions)),
+            false => Ok(()),
+        }
     }
 
     fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>) {

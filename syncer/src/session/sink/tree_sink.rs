@@ -24,6 +24,7 @@ use crate::{
             open::open_destination,
             read_back::Verifier,
             shards::ShardRun,
+            tell::tell_changes,
             traits::{Changes, Run, SinkEnd, SourceEnd},
         },
     },
@@ -142,7 +143,14 @@ impl SinkEnd for TreeSink<'_> {
     ) -> Result<Vec<String>, SessionError> {
         let room = source.room(self.destination.root());
         let Planned { head, compared, sink, .. } = plan;
-        guard::check(run.params, head, sink, compared, room.as_ref(), run.failures.count(), run.monitor)
+        let known = run.failures.count();
+        let notes = guard::check(run.params, head, sink, compared, room.as_ref(), known, run.monitor)?;
+        let tells = run.params.itemize_changes || run.params.demands.itemize_changes;
+        if tells && self.destination.own().leads() {
+            let by = (run.params, self.destination.settings());
+            tell_changes(plan, by, &run.failures, &mut |actions| source.tell(run, actions))?;
+        }
+        Ok(notes)
     }
 
     /// Of several processes, the first deletes what goes first.

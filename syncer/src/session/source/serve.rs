@@ -135,7 +135,7 @@ pub(crate) fn serve(
                         monitor,
                     )?))?;
                 }
-                Message::Planned(actions) if dry_run => {
+                Message::Planned(actions) if dry_run || params.itemize_changes => {
                     actions.iter().for_each(|action| monitor.planned(action));
                 }
                 Message::Report(report) => return Ok(*report),

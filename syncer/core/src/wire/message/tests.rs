@@ -1,4 +1,4 @@
-use contract::{Action, EntryKind};
+use contract::{Action, Difference, EntryKind};
 
 use super::{fields::MAX_JSON_BYTES, *};
 use crate::{
@@ -66,7 +66,9 @@ fn samples() -> Vec<Message> {
         kind: EntryKind::Folder,
         path: "a\\xff".into(),
         from: None,
+        target: Some("b".into()),
         bytes: 0,
+        differs: vec![Difference::Mode],
     };
     let refusal = Refusal { exit: ExitCode::Guard, reason: "R".into(), message: "m".into() };
     vec![
