@@ -86,6 +86,11 @@ impl Stage {
         self.start(cut, &["--leader-elect=false"]).await
     }
 
+    /// Starts a controller for this namespace with those arguments, with the operator's rights.
+    pub async fn controller_with(&self, arguments: &[&str]) -> Result<Controller> {
+        self.start(Cut::Never, arguments).await
+    }
+
     /// Starts one of several controllers for this namespace, of which the one that holds the Lease works.
     pub async fn replica(&self, identity: &str) -> Result<Controller> {
         let lease = ["--lease-name=volferry-operator", "--lease-namespace", &self.namespace];

@@ -31,6 +31,7 @@ pub mod reason {
     pub const SCHEDULED: &str = "Scheduled";
     pub const PREPARING: &str = "Preparing";
     pub const RUNNING: &str = "Running";
+    pub const QUEUED: &str = "Queued";
     pub const WAITING_FOR_RUN: &str = "WaitingForRun";
     pub const RETRYING: &str = "Retrying";
     pub const INVALID_SPEC: &str = "InvalidSpec";

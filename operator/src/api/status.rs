@@ -217,8 +217,11 @@ pub struct ActiveRun {
     /// a claim is missing or the job is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_time: Option<MicroTime>,
+    /// The round of the queue in which the run has its turn, so that namespaces take turns; 0 without a limit on runs.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub queue_round: i64,
     /// When the run was started, later by as long as it found a volume in use since. Absent while it waits for another
-    /// run.
+    /// run, or in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<MicroTime>,
     /// When the current try was started; after a failed try, when the next one will be.
@@ -512,6 +515,10 @@ pub struct KeptSnapshot {
 
 fn one() -> i32 {
     1
+}
+
+fn is_first(round: &i64) -> bool {
+    *round == 0
 }
 
 fn is_zero(number: &i32) -> bool {

@@ -21,7 +21,9 @@ use crate::{
     model::{
         children::Children,
         claims::{self, Claim, Class},
+        place::Place,
         placement::{self, Placements},
+        queue::{Limits, Line},
         record::{self, Record},
         rivals::Rivals,
         security,
@@ -45,6 +47,10 @@ pub struct Found {
     pub placements: Placements,
     /// The other users of the namespace's claims; read only while the run under way has no pods.
     pub rivals: Option<Rivals>,
+    /// The other runs, as far as they count for the limits on runs; from the API server if `rivals` are, else from a watch.
+    pub line: Option<Line>,
+    /// The round of the queue for a run that takes a place now.
+    pub round: i64,
     /// The job's SyncRuns, as far as they have been heard of.
     pub runs: Vec<Arc<SyncRun>>,
     /// The SyncRun of the run under way, as it is now.
@@ -53,6 +59,35 @@ pub struct Found {
     pub record: Record,
     /// The SyncRun by which a person asks for a run; looked for only between runs.
     pub asked: Option<SyncRun>,
+}
+
+/// What the watches have brought.
+pub struct Known {
+    /// The SyncJobs.
+    pub jobs: Store<Guarded>,
+    /// The SyncRuns.
+    pub runs: Store<SyncRun>,
+    /// The one namespace that is watched; `None`: all are.
+    pub namespace: Option<String>,
+}
+
+impl Known {
+    /// The line of all jobs but `job`, as far as they have been heard of; `None` without a limit on runs.
+    fn line(&self, job: &SyncJob, limits: Limits) -> Option<Line> {
+        if !limits.any() {
+            return None;
+        }
+        let jobs = self.jobs.state();
+        let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
+        Some(Line::new(&job.uid().unwrap_or_default(), jobs, limits))
+    }
+
+    fn all_jobs(&self, client: &Client) -> Api<Guarded> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        }
+    }
 }
 
 impl Found {
@@ -87,17 +122,19 @@ pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
 }
 
 /// Reads what `job` refers to and has made.
-pub async fn dereference(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result<Found> {
+pub async fn dereference(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Found> {
     let (claims, consent, children, run) =
         try_join!(claims(client, job), consent(client, job), children(client, job), own_run(client, job))?;
-    let runs = runs_of(known, job);
-    let mut found = Found { claims, consent, children, runs, run, ..Found::default() };
+    let runs = runs_of(&known.runs, job);
+    let line = known.line(job, limits);
+    let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
+    let mut found = Found { claims, consent, children, runs, run, line, round, ..Found::default() };
     let status = job.status.as_ref();
     if let Some(failed) = status.and_then(record::last_failed) {
         found.children.leave_to_readers(failed);
     }
     if status.is_none_or(|status| status.active_run.is_none()) {
-        found.asked = asked(client, known, job).await?;
+        found.asked = asked(client, &known.runs, job).await?;
     }
     if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
         found.warnings = warnings(client, job, run, &found.children).await?;
@@ -107,10 +144,33 @@ pub async fn dereference(client: &Client, known: &Store<SyncRun>, job: &SyncJob)
         let names =
             TryNames::new(&job.name_any(), &job.uid().unwrap_or_default(), run.number, run.past_tries());
         if !found.children.has_live_pods(&names) {
-            found.rivals = Some(rivals(client, job).await?);
+            let line = found.line.take();
+            (found.line, found.rivals) = others(client, known, job, run, line).await?;
         }
     }
     Ok(found)
+}
+
+/// Reads which other runs are ahead of `run`. What the watch has brought is enough to have it wait for the limits on runs; only
+/// what the API server says lets it start.
+async fn others(
+    client: &Client,
+    known: &Known,
+    job: &SyncJob,
+    run: &ActiveRun,
+    line: Option<Line>,
+) -> Result<(Option<Line>, Option<Rivals>)> {
+    let (namespace, uid) = (job.namespace().unwrap_or_default(), job.uid().unwrap_or_default());
+    let place = Place::of(run, &job.name_any(), &uid).filter(|_| !run.is_started());
+    let is_ahead = |line: &Line| place.is_some_and(|it| line.ahead_of(run, &namespace, &it).is_some());
+    if line.as_ref().is_some_and(is_ahead) {
+        return Ok((line, None));
+    }
+    let limits = line.map(|line| line.limits());
+    let mut jobs = jobs(client, known, limits.unwrap_or_default(), job).await?;
+    let line = limits.map(|limits| Line::new(&uid, &jobs, limits));
+    jobs.retain(|it| it.metadata.namespace == job.metadata.namespace);
+    Ok((line, Some(rivals(client, job, &jobs).await?)))
 }
 
 /// The SyncRuns that a job owns, as far as they have been heard of.
@@ -141,14 +201,19 @@ async fn asked(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result
     Ok(now.filter(is_for))
 }
 
-/// Reads the jobs of the namespace and its syncer pods, from the API server and not from a watch: two runs that are recorded at a
-/// time would each miss the other in what a watch has brought so far.
-async fn rivals(client: &Client, job: &SyncJob) -> Result<Rivals> {
-    let jobs = api::<Guarded>(client, job).list(&ListParams::default()).await.map_err(reading("SyncJobs"))?;
+/// Reads the jobs of the namespace, or all that the operator watches if those count; from the API server and not from a watch:
+/// two runs that are recorded at a time would each miss the other in what a watch has brought so far.
+async fn jobs(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Vec<SyncJob>> {
+    let api = if limits.all > 0 { known.all_jobs(client) } else { api::<Guarded>(client, job) };
+    let jobs = api.list(&ListParams::default()).await.map_err(reading("SyncJobs"))?;
+    Ok(jobs.items.into_iter().filter_map(|job| job.0.ok()).collect())
+}
+
+/// Reads the syncer pods of the namespace, after its jobs.
+async fn rivals(client: &Client, job: &SyncJob, jobs: &[SyncJob]) -> Result<Rivals> {
     let of_runs = ListParams::default().labels(names::LABEL_TRY);
     let pods = api::<Pod>(client, job).list(&of_runs).await.map_err(reading("namespace's syncer pods"))?;
-    let jobs: Vec<SyncJob> = jobs.items.into_iter().filter_map(|job| job.0.ok()).collect();
-    Ok(Rivals::new(&job.name_any(), &jobs, pods.items))
+    Ok(Rivals::new(&job.name_any(), jobs, pods.items))
 }
 
 /// What there is of the runs of `job`.

@@ -26,7 +26,6 @@ use kube::{
     runtime::{
         controller::Action,
         finalizer::{self, Event, finalizer},
-        reflector::Store,
     },
 };
 use thiserror::Error;
@@ -35,7 +34,7 @@ use tokio::time::{Instant, timeout};
 use self::{
     apply::{ApplyError, Refusal},
     cleanup::{CleanupError, Removal},
-    dereference::Found,
+    dereference::{Found, Known},
     read::{DereferenceError, Guarded},
     record::RecordError,
     view::View,
@@ -48,6 +47,7 @@ use crate::{
     metrics::{JobLabels, Standing},
     model::{
         self, destination, kinds, locality,
+        queue::Limits,
         record::Record,
         security, status,
         validate::{self, ValidatedSyncJob},
@@ -78,8 +78,10 @@ pub struct Context {
     pub events: Events,
     /// Where metrics go.
     pub health: Arc<Health>,
-    /// The SyncRuns that have been heard of.
-    pub runs: Store<SyncRun>,
+    /// The SyncJobs and SyncRuns that have been heard of.
+    pub known: Known,
+    /// How many runs may be under way at a time.
+    pub limits: Limits,
 }
 
 /// Why a reconciliation was broken off. It is tried again.
@@ -187,8 +189,8 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
 
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Dereference.
-    context.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
-    let mut found = dereference::dereference(&context.client, &context.runs, job).await?;
+    context.known.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
+    let mut found = dereference::dereference(&context.client, &context.known, context.limits, job).await?;
     // 2. Validate.
     let valid = validated(job, &found);
     // 3. Plan, for a run that is an object before anything else is made of it.
@@ -363,7 +365,7 @@ fn turn(
         Step::Refuse(fault) => status::refused(status, fault, generation, now),
         Step::Block(blocked) => status::blocked(status, blocked, generation, now),
         Step::Begin(run) => status::begin(status, run.clone(), now),
-        Step::Queue => status::queue(status, now),
+        Step::Queue => status::queue(status, found.round, now),
         Step::Wait(fault) => status::wait(status, fault, now),
         Step::Admit => status::admit(status, now),
         Step::Launch => status::preparing(status, None, now),
@@ -437,8 +439,8 @@ fn standing(status: &SyncJobStatus) -> Standing {
 }
 
 async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    context.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
-    let runs = dereference::runs_of(&context.runs, job);
+    context.known.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
+    let runs = dereference::runs_of(&context.known.runs, job);
     match cleanup::remove_all(&context.client, job, &runs, Timestamp::now()).await? {
         Removal::Waiting => return Err(Error::PodsRemain),
         Removal::GivenUp => give_up(job, context).await,

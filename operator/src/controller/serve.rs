@@ -23,12 +23,13 @@ use kube::{
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::{Context, read::Guarded};
+use super::{Context, dereference::Known, read::Guarded};
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
     events::Events,
     health::{self, Health},
     lease::{Election, LeaseError},
+    model::queue::{self, Limits},
     names,
     resources::{Image, Settings},
     signals::Stops,
@@ -68,6 +69,12 @@ pub struct ControllerArgs {
     /// What this replica is called in the Lease and in events. Absent: the host's name, which is the pod's.
     #[arg(long, env = "POD_NAME")]
     pub identity: Option<String>,
+    /// The most runs that are under way at a time, in all namespaces together; 0: no limit.
+    #[arg(long, env = "VOLFERRY_MAX_RUNS", default_value_t = 0)]
+    pub max_runs: u32,
+    /// The most runs that are under way at a time in each namespace; 0: no limit.
+    #[arg(long, env = "VOLFERRY_MAX_RUNS_PER_NAMESPACE", default_value_t = 0)]
+    pub max_runs_per_namespace: u32,
 }
 
 /// Why the controller ended.
@@ -110,9 +117,9 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
         () = await_api(&client, args.watch_namespace.as_deref()) => health.set_ready(),
         () = &mut stop => return Ok(()),
     }
-    let (context, runs) = context(&args, log_format, &client, &identity, health);
+    let (context, writers) = context(&args, log_format, &client, &identity, health);
     if !args.leader_elect {
-        return work(context, runs, args.watch_namespace, stop).await;
+        return work(context, writers, stop).await;
     }
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
     let election = Election::new(client, &namespace, &args.lease_name, &identity);
@@ -124,7 +131,7 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
     let ended = tokio::select! {
         // A lost lease ends the process at once: another replica may be at work.
         lost = leadership.hold() => return Err(lost.into()),
-        ended = work(context, runs, args.watch_namespace, stop) => ended,
+        ended = work(context, writers, stop) => ended,
     };
     leadership.release().await;
     ended
@@ -136,17 +143,24 @@ fn context(
     client: &Client,
     identity: &str,
     health: Arc<Health>,
-) -> (Arc<Context>, Writer<SyncRun>) {
-    let (runs, writer) = reflector::store();
+) -> (Arc<Context>, Writers) {
+    let ((jobs, job_writer), (runs, run_writer)) = (reflector::store(), reflector::store());
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
     let context = Context {
         settings: Settings { image, log_format },
         events: Events::new(client.clone(), identity),
         client: client.clone(),
         health,
-        runs,
+        known: Known { jobs, runs, namespace: args.watch_namespace.clone() },
+        limits: Limits { all: args.max_runs, namespace: args.max_runs_per_namespace },
     };
-    (Arc::new(context), writer)
+    (Arc::new(context), Writers { jobs: job_writer, runs: run_writer })
+}
+
+/// What keeps [`Known`] up to date.
+struct Writers {
+    jobs: Writer<Guarded>,
+    runs: Writer<SyncRun>,
 }
 
 /// Waits until the API server answers and knows SyncJobs and SyncRuns.
@@ -174,13 +188,12 @@ where
 /// Reconciles until `stop`, and then ends what is under way.
 async fn work(
     context: Arc<Context>,
-    runs: Writer<SyncRun>,
-    namespace: Option<String>,
+    writers: Writers,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
     let mut reconciling = pin!(
-        controller(&context.client, runs, namespace.as_deref(), async {
+        controller(&context, writers, async {
             let _ = stopping.await;
         })
         .run(super::reconcile, super::on_error, context.clone())
@@ -197,13 +210,14 @@ async fn work(
 }
 
 fn controller(
-    client: &Client,
-    runs: Writer<SyncRun>,
-    namespace: Option<&str>,
+    context: &Context,
+    writers: Writers,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Controller<Guarded> {
+    let (client, limits, store) = (&context.client, context.limits, context.known.jobs.clone());
+    let namespace = context.known.namespace.as_deref();
     let (freeing, freed) = futures::channel::mpsc::unbounded();
-    let (store, jobs) = syncjobs(client, namespace, freeing);
+    let jobs = syncjobs(client, namespace, writers.jobs, freeing);
     let ours =
         watcher::Config::default().labels(&format!("{}={}", names::LABEL_MANAGED_BY, names::FIELD_MANAGER));
     let claims = scoped::<PersistentVolumeClaim>(client, namespace);
@@ -212,21 +226,21 @@ fn controller(
         .with_config(Config::default().concurrency(CONCURRENCY))
         .watches(scoped::<Job>(client, namespace), ours.clone(), |job| job_of_child(&job))
         .watches(scoped::<Pod>(client, namespace), ours, |pod| job_of_child(&pod))
-        .watches_stream(syncruns(client, namespace, runs), |run| job_of_run(&run))
+        .watches_stream(syncruns(client, namespace, writers.runs), |run| job_of_run(&run))
         .watches(claims, watcher::Config::default(), move |claim| jobs_of_claim(&referring, &claim))
-        .watches_stream(freed.map(Ok), move |job| jobs_waiting_for(&waiting, &job))
+        .watches_stream(freed.map(Ok), move |job| jobs_waiting_for(&waiting, &job, limits))
         .graceful_shutdown_on(stop)
 }
 
-/// The SyncJobs, and the stream of those that changed in a way that is of interest. Those that have no started run go to
+/// The stream of SyncJobs that changed in a way that is of interest. Those that have no started run go to
 /// `freeing` besides, because others may have waited for theirs.
 fn syncjobs(
     client: &Client,
     namespace: Option<&str>,
+    writer: Writer<Guarded>,
     freeing: UnboundedSender<Guarded>,
-) -> (Store<Guarded>, impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static) {
-    let (store, writer) = reflector::store();
-    let jobs = watcher(scoped::<Guarded>(client, namespace), watcher::Config::default())
+) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static {
+    watcher(scoped::<Guarded>(client, namespace), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
         .touched_objects()
@@ -236,8 +250,7 @@ fn syncjobs(
                 let _ = freeing.unbounded_send(job.clone());
             }
         })
-        .predicate_filter(interest, Default::default());
-    (store, jobs)
+        .predicate_filter(interest, Default::default())
 }
 
 /// The SyncRuns that changed in a way that is of interest.
@@ -310,8 +323,22 @@ fn has_started_run(job: &Guarded) -> bool {
     run.is_some_and(ActiveRun::is_started) && job.meta().deletion_timestamp.is_none()
 }
 
-/// The jobs whose runs wait, perhaps for the claims that `freed` uses.
-fn jobs_waiting_for(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
+/// The jobs whose runs wait, perhaps for the claims that `freed` uses, or which are next in the queue.
+fn jobs_waiting_for(jobs: &Store<Guarded>, freed: &Guarded, limits: Limits) -> Vec<ObjectRef<Guarded>> {
+    let mut woken = jobs_waiting_for_claims(jobs, freed);
+    if limits.any() {
+        let known = jobs.state();
+        let known = known.iter().filter_map(|job| job.0.as_ref().ok());
+        woken.extend(queue::next_in_line(known, limits).into_iter().map(job_ref));
+    }
+    woken
+}
+
+fn job_ref(job: &SyncJob) -> ObjectRef<Guarded> {
+    ObjectRef::new(&job.name_any()).within(&job.namespace().unwrap_or_default())
+}
+
+fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<ObjectRef<Guarded>> {
     let Ok(spec) = freed.0.as_ref().map(|job| &job.spec) else { return Vec::new() };
     let claims = [&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim];
     let waits = |job: &Guarded| {
@@ -424,7 +451,7 @@ mod tests {
         for job in waiting.into_iter().chain(others) {
             writer.apply_watcher_event(&watcher::Event::Apply(job));
         }
-        let woken = jobs_waiting_for(&store, &named("over", "a", None));
+        let woken = jobs_waiting_for_claims(&store, &named("over", "a", None));
         assert_eq!(woken.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["waits"]);
         assert!(has_started_run(&named("runs", "a", Some((Some(1), "a")))));
         assert!(!has_started_run(&named("waits", "a", Some((None, "a")))));

@@ -16,6 +16,7 @@ use crate::{
         claims::{self, Blocked},
         destination,
         pairs::Pair,
+        place::Place,
         spec_hash,
         validate::ValidatedSyncJob,
     },
@@ -133,6 +134,7 @@ impl<'a> View<'a> {
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
             turn: self.turn(),
+            round: self.found.round,
             record: self.found.record.clone(),
             asked: self.found.asked.as_ref(),
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
@@ -149,10 +151,19 @@ impl<'a> View<'a> {
     }
 
     fn turn(&self) -> Turn {
-        let (Some((run, _)), Some(rivals)) = (self.active(), &self.found.rivals) else {
-            return Turn::Unknown;
-        };
-        rivals.ahead_of(run, &self.name, &self.uid).map_or(Turn::Free, Turn::Taken)
+        let Some((run, _)) = self.active() else { return Turn::Unknown };
+        let rivals = self.found.rivals.as_ref();
+        if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid)) {
+            return Turn::Taken(fault);
+        }
+        let place = Place::of(run, &self.name, &self.uid);
+        let line = self.found.line.as_ref().zip(place);
+        let queued = line.and_then(|(line, place)| line.ahead_of(run, &self.namespace, &place));
+        match queued {
+            Some(queued) => Turn::Queued(queued),
+            None if rivals.is_none() => Turn::Unknown,
+            None => Turn::Free,
+        }
     }
 
     fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {

@@ -3,11 +3,13 @@
 //! `operator/doc/design.md` explains why no two such runs ever start, and why none waits for ever.
 
 use contract::Side;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod};
 use kube::ResourceExt as _;
 
-use super::observe;
+use super::{
+    observe,
+    place::{self, Place},
+};
 use crate::{
     api::{ActiveRun, RunFolder, SyncJob, conditions::reason},
     fault::Fault,
@@ -31,9 +33,6 @@ struct Rival {
     place: Place,
     run: ActiveRun,
 }
-
-/// The order in which runs get their turn: by time, and of two of one time by the job's name and UID.
-type Place = (Timestamp, String, String);
 
 /// A pod of a run that is over, or was never recorded, whose process may still be at work.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +67,7 @@ impl Rivals {
     /// A run that has been started is waited for. Of two that have not, the one with the later place waits, and one that was
     /// started a moment ago gives way to an earlier place.
     pub fn ahead_of(&self, run: &ActiveRun, name: &str, uid: &str) -> Option<Fault> {
-        let place = run.queue_time.as_ref().map(|time| (time.0, name.to_string(), uid.to_string()));
+        let place = Place::of(run, name, uid);
         let is_ahead = |rival: &&Rival| {
             let is_earlier = place.as_ref().is_some_and(|own| rival.place < *own);
             is_earlier || (rival.run.is_started() && !run.is_started())
@@ -161,15 +160,9 @@ fn conflict<'a>(theirs: &'a ActiveRun, ours: &ActiveRun) -> Option<(&'a str, Use
     })
 }
 
-/// A run that is neither started nor has a place is in nobody's way, nor is one that will not start any more.
 fn rival(job: &SyncJob) -> Option<Rival> {
-    let run = job.status.as_ref()?.active_run.clone()?;
-    if !run.is_started() && (run.queue_time.is_none() || job.metadata.deletion_timestamp.is_some()) {
-        return None;
-    }
-    let since = run.queue_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
-    let place = (since, job.name_any(), job.uid().unwrap_or_default());
-    Some(Rival { job: job.name_any(), place, run })
+    let (place, run) = place::recorded(job)?;
+    Some(Rival { job: job.name_any(), place, run: run.clone() })
 }
 
 fn owner(pod: &Pod) -> Option<&str> {

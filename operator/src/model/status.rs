@@ -49,6 +49,7 @@ pub fn new_run(
         source: None,
         destination: None,
         queue_time: Some(MicroTime(now)),
+        queue_round: 0,
         start_time: Some(MicroTime(now)),
         try_time: Some(MicroTime(now)),
         pods_ready_time: None,
@@ -67,10 +68,10 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.active_run = Some(run);
 }
 
-/// The run takes a place among those that use its claims.
-pub fn queue(status: &mut SyncJobStatus, now: Timestamp) {
+/// The run takes a place among those that are due, in that round.
+pub fn queue(status: &mut SyncJobStatus, round: i64, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
-    run.queue_time = Some(MicroTime(now));
+    (run.queue_time, run.queue_round) = (Some(MicroTime(now)), round);
     preparing(status, None, now);
 }
 

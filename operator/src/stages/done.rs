@@ -37,7 +37,7 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
     let id = id.unwrap_or_else(|| run.id.clone());
     let run = ActiveRun { id, cause: Some(cause), spec_hash: Some(situation.spec_hash.into()), ..run };
-    (Step::Begin(queued::demanded(demand, run, situation.now)), None)
+    (Step::Begin(queued::demanded(situation, demand, run)), None)
 }
 
 /// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its times;

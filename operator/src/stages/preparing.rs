@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     queued,
-    situation::{SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_behind},
+    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, is_behind, wait},
 };
 use crate::{
     api::{ActiveRun, conditions::reason},
@@ -29,13 +29,13 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
-    match &situation.turn {
-        // Of two runs that were started at a time, one gives way before anything is made of it.
-        Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
-        Turn::Free | Turn::Unknown => match &situation.record {
-            Record::Kept => (Step::Launch, after(situation, WARNINGS_PERIOD)),
-            Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
-            _ => (Step::Linger, after(situation, RECORD_PERIOD)),
-        },
+    // Of runs that were started at a time, some give way before anything is made of them.
+    if let Some(waiting) = wait(situation, &situation.turn) {
+        return waiting;
+    }
+    match &situation.record {
+        Record::Kept => (Step::Launch, after(situation, WARNINGS_PERIOD)),
+        Record::Taken(fault) => (Step::Start(Some(fault.clone())), after(situation, WARNINGS_PERIOD)),
+        _ => (Step::Linger, after(situation, RECORD_PERIOD)),
     }
 }

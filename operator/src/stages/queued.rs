@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::situation::{Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare};
+use super::situation::{Demand, SLOW_PERIOD, Situation, Step, Turn, WARNINGS_PERIOD, after, is_bare, wait};
 use crate::{
     api::{ActiveRun, Stage},
     model::outcome::Outcome,
@@ -24,12 +24,13 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
-    match &situation.turn {
-        _ if run.queue_time.is_none() => (Step::Queue, None),
-        Turn::Free => (Step::Admit, None),
-        Turn::Taken(fault) => (Step::Wait(fault.clone()), after(situation, WARNINGS_PERIOD)),
-        Turn::Unknown => (Step::Linger, after(situation, WARNINGS_PERIOD)),
+    if run.queue_time.is_none() {
+        return (Step::Queue, None);
     }
+    wait(situation, &situation.turn).unwrap_or_else(|| match situation.turn {
+        Turn::Unknown => (Step::Linger, after(situation, WARNINGS_PERIOD)),
+        _ => (Step::Admit, None),
+    })
 }
 
 /// The same run, from the newest spec, its trigger included: nothing was done for the older one. First what was made from
@@ -42,13 +43,13 @@ pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option
         let (generation, trigger) = (situation.generation, demand.trigger.clone());
         let spec_hash = Some(situation.spec_hash.into());
         let run = ActiveRun { generation, spec_hash, trigger, ..run.clone() };
-        return (Step::Begin(demanded(demand, run, situation.now)), None);
+        return (Step::Begin(demanded(situation, demand, run)), None);
     }
     (Step::Withdraw, after(situation, WARNINGS_PERIOD))
 }
 
 /// The run as the spec demands it, with a place among the others and nothing made of it yet.
-pub(super) fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> ActiveRun {
+pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRun) -> ActiveRun {
     ActiveRun {
         uid: None,
         stage: Stage::Queued,
@@ -56,7 +57,8 @@ pub(super) fn demanded(demand: &Demand, run: ActiveRun, now: Timestamp) -> Activ
         local: demand.is_local,
         source: Some(demand.source.clone()),
         destination: Some(demand.destination.clone()),
-        queue_time: Some(MicroTime(now)),
+        queue_time: Some(MicroTime(situation.now)),
+        queue_round: situation.round,
         start_time: None,
         try_time: None,
         ..run

@@ -12,6 +12,7 @@ use crate::{
         claims::Blocked,
         outcome::Outcome,
         pairs::Pair,
+        queue::Queued,
         record::Record,
         validate::{ValidatedSyncJob, VolumeFolder},
     },
@@ -88,8 +89,10 @@ pub struct Situation<'a> {
     pub lost: Option<(Side, Fault)>,
     /// The destination's claim is not the one that the last successful run wrote to.
     pub is_new_destination: bool,
-    /// Whether the run under way may use its claims now, as far as other runs go.
+    /// Whether the run under way may start now, as far as other runs go.
     pub turn: Turn,
+    /// The round of the queue that a run gets which takes a place now.
+    pub round: i64,
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
     /// Where the SyncRun of the run under way is.
@@ -107,15 +110,17 @@ pub struct Situation<'a> {
     pub now: Timestamp,
 }
 
-/// Whether the other runs that use its claims leave a run its turn.
+/// Whether other runs leave a run its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
     /// Nobody looked, because the run under way has pods.
     Unknown,
     /// It has.
     Free,
-    /// It waits for others.
+    /// It waits for others that use its claims.
     Taken(Fault),
+    /// It waits because the most runs that may be under way are.
+    Queued(Queued),
 }
 
 /// What to do next.
@@ -132,7 +137,7 @@ pub enum Step {
     /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer
     /// spec.
     Begin(ActiveRun),
-    /// Take a place among the runs that use the same claims.
+    /// Take a place among the runs that are due.
     Queue,
     /// Wait for other runs, with nothing made; a run that was started and has not made anything is no longer.
     Wait(Fault),
@@ -186,6 +191,21 @@ impl Step {
             _ => None,
         }
     }
+}
+
+/// What a run does that has not got its turn, and when it looks again: the sooner the further ahead it is in the queue, since
+/// it is woken when its turn comes.
+pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Option<Timestamp>)> {
+    let (fault, period) = match turn {
+        Turn::Free | Turn::Unknown => return None,
+        Turn::Taken(fault) => (fault, WARNINGS_PERIOD),
+        Turn::Queued(queued) => {
+            let seconds = i64::try_from(queued.position).unwrap_or(i64::MAX).saturating_mul(5);
+            let longest = SLOW_PERIOD.as_secs() * 5;
+            (&queued.fault, SignedDuration::from_secs(seconds.clamp(WARNINGS_PERIOD.as_secs(), longest)))
+        }
+    };
+    Some((Step::Wait(fault.clone()), after(situation, period)))
 }
 
 pub(super) fn after(situation: &Situation<'_>, period: SignedDuration) -> Option<Timestamp> {

@@ -58,6 +58,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         lost: None,
         is_new_destination: false,
         turn: Turn::Free,
+        round: 0,
         record: Record::Kept,
         asked: None,
         progress: None,
@@ -502,7 +503,7 @@ fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
     status::blocked(&mut status, &blocked, GENERATION, at(1));
     assert_eq!(status.active_run.as_ref().unwrap().queue_time, None);
     assert_eq!(step(&situation(&status)), Step::Queue);
-    status::queue(&mut status, at(2));
+    status::queue(&mut status, 0, at(2));
     assert_eq!(step(&situation(&status)), Step::Admit);
 }
 

@@ -1,0 +1,66 @@
+//! Limits on how many runs are under way at a time: the others wait in a queue, and say at which position.
+
+use e2e::{
+    report::good_report,
+    scripted::{PATIENCE, Stage},
+    syncjob,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::json;
+
+const JOBS: usize = 20;
+const LIMIT: usize = 3;
+
+/// How many runs have pods that have not ended. Only the test ends pods, so none too many is missed.
+async fn under_way(pods: &Api<Pod>) -> usize {
+    let sinks = ListParams::default().labels("volferry.dev/side=sink");
+    let lives = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    pods.list(&sinks).await.unwrap().items.iter().filter(|pod| lives(pod)).count()
+}
+
+fn is_queued(job: &DynamicObject) -> bool {
+    let message = syncjob::message(job, "Reconciling");
+    syncjob::has_reason(job, "Reconciling", "Queued")
+        && message.contains("in the queue: all namespaces together may have 3 under way at a time")
+}
+
+#[tokio::test]
+async fn of_twenty_jobs_that_are_due_no_more_run_at_a_time_than_the_limit() {
+    let stage = Stage::new("queue").await.unwrap();
+    for number in 0..JOBS {
+        let claim = format!("to-{number}");
+        stage.claim(&claim, "Bound").await.unwrap();
+        let destination = json!({"destination": {"persistentVolumeClaim": {"claimName": claim}}});
+        stage.sync(&format!("job-{number}"), destination).await.unwrap();
+    }
+    // Two controllers that both believe they lead are the worst case, and stay safe.
+    let limit = ["--leader-elect=false", "--max-runs=3"];
+    let _controllers =
+        (stage.controller_with(&limit).await.unwrap(), stage.controller_with(&limit).await.unwrap());
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let (mut known, mut ran) = (Vec::new(), Vec::new());
+    for left in (1..=JOBS).rev() {
+        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        assert!(under_way(&pods).await <= LIMIT, "with {left} jobs left");
+        if left > LIMIT {
+            e2e::wait::until_any(&stage.jobs, "", "a job is queued", PATIENCE, is_queued).await.unwrap();
+        }
+        let run = e2e::kubelet::try_of(&sink);
+        stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
+        ran.push(sink.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"].clone());
+        known.extend([source, sink]);
+    }
+    for job in &ran {
+        stage.until_is(job, "Ready").await.unwrap();
+    }
+    ran.sort_unstable();
+    ran.dedup();
+    assert_eq!(ran.len(), JOBS, "each ran once");
+}

@@ -1,0 +1,188 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::{SyncJobSpec, SyncJobStatus};
+
+fn at(second: i64) -> MicroTime {
+    MicroTime(Timestamp::from_second(1_800_000_000 + second).unwrap())
+}
+
+/// A run of that round with a place since that second.
+fn run(round: i64, queued: i64) -> ActiveRun {
+    ActiveRun { id: "own-1".into(), queue_round: round, queue_time: Some(at(queued)), ..ActiveRun::default() }
+}
+
+fn started(run: ActiveRun) -> ActiveRun {
+    ActiveRun { start_time: Some(at(0)), ..run }
+}
+
+/// A job, called as `namespace/name`.
+fn job(name: &str, run: ActiveRun) -> SyncJob {
+    let (namespace, name) = name.split_once('/').unwrap();
+    let mut job = SyncJob::new(name, SyncJobSpec::default());
+    job.metadata.namespace = Some(namespace.into());
+    job.metadata.uid = Some(format!("uid-of-{namespace}-{name}"));
+    job.status = Some(SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() });
+    job
+}
+
+const fn limits(all: u32, namespace: u32) -> Limits {
+    Limits { all, namespace }
+}
+
+/// Why the run `a/own`, with a place since second 50, waits for these.
+fn waits(others: &[SyncJob], limits: Limits) -> Option<Queued> {
+    let own = run(0, 50);
+    let place = Place::of(&own, "own", "uid-of-a-own").unwrap();
+    Line::new("uid-of-a-own", others, limits).ahead_of(&own, "a", &place)
+}
+
+#[test]
+fn a_run_waits_while_as_many_as_the_limit_are_started_or_have_an_earlier_place() {
+    let (busy, early, late) =
+        (job("b/busy", started(run(0, 90))), job("c/early", run(0, 10)), job("c/late", run(0, 90)));
+    assert_eq!(waits(&[late.clone()], limits(1, 0)), None);
+    for (others, waiting) in [(vec![busy.clone()], 1), (vec![early.clone()], 2), (vec![busy, early, late], 2)]
+    {
+        let queued = waits(&others, limits(others.len().min(2) as u32, 0)).unwrap();
+        assert_eq!((queued.position, queued.fault.reason.as_str()), (waiting, "Queued"), "{others:?}");
+        assert_eq!(waits(&others, limits(3, 0)), None);
+        assert_eq!(waits(&others, limits(0, 1)), None, "all are in other namespaces");
+    }
+}
+
+#[test]
+fn the_message_says_the_position_and_the_limit() {
+    let others = [job("a/x", started(run(0, 1))), job("a/y", started(run(0, 2))), job("a/z", run(0, 3))];
+    let message = |limits| waits(&others, limits).unwrap().fault.message;
+    assert_eq!(
+        message(limits(0, 2)),
+        "Run own-1 is number 2 in the queue: the namespace a may have 2 under way at a time, and 2 are. Waiting uses up \
+         neither retries nor spec.limits.timeout."
+    );
+    assert!(message(limits(2, 0)).contains("all namespaces together may have 2 under way"));
+}
+
+#[test]
+fn runs_that_their_own_namespace_holds_back_leave_room_for_others() {
+    let mut others: Vec<SyncJob> = (0..9).map(|n| job(&format!("b/{n}"), run(0, n))).collect();
+    assert!(waits(&others, limits(2, 0)).is_some());
+    assert_eq!(waits(&others, limits(2, 1)), None, "of b, one at a time is to come");
+    others.push(job("c/x", run(0, 1)));
+    assert!(waits(&others, limits(2, 1)).is_some());
+}
+
+#[test]
+fn a_place_of_a_later_round_waits_for_one_of_an_earlier_round() {
+    let others = [job("b/x", run(1, 10)), job("b/y", run(-1, 90))];
+    assert_eq!(waits(&others[..1], limits(1, 0)), None);
+    assert_eq!(waits(&others[1..], limits(1, 0)).unwrap().position, 2);
+}
+
+#[test]
+fn namespaces_take_turns() {
+    let mut jobs = vec![job("a/runs", started(run(4, 0)))];
+    let next = |jobs: &[SyncJob], namespace, limits| Line::new("new", jobs, limits).next_round(namespace);
+    assert_eq!((next(&jobs, "a", limits(1, 0)), next(&jobs, "b", limits(1, 0))), (6, 5));
+    assert_eq!(next(&jobs, "a", limits(0, 1)), 0, "one namespace knows no other");
+    // Namespace a has ten runs due before b has two; b's come among a's first.
+    for n in 0..10 {
+        jobs.push(job(&format!("a/{n}"), run(next(&jobs, "a", limits(1, 0)), 10)));
+    }
+    for n in 0..2 {
+        jobs.push(job(&format!("b/{n}"), run(next(&jobs, "b", limits(1, 0)), 20)));
+    }
+    let order = next_in_line(&jobs, limits(6, 0));
+    let names: Vec<_> = order.iter().map(|job| job.namespace().unwrap() + &job.name_any()).collect();
+    assert_eq!(names, ["b0", "a0", "b1", "a1", "a2"]);
+}
+
+#[test]
+fn those_next_in_line_are_as_many_as_there_is_room_for() {
+    let mut jobs: Vec<SyncJob> = (0..3).map(|n| job(&format!("a/{n}"), run(0, n))).collect();
+    jobs.push(job("b/x", run(0, 9)));
+    let names = |jobs: &[SyncJob], limits| -> Vec<String> {
+        next_in_line(jobs, limits).iter().map(|job| job.name_any()).collect()
+    };
+    assert_eq!(names(&jobs, limits(2, 0)), ["0", "1"]);
+    assert_eq!(names(&jobs, limits(2, 1)), ["0", "x"]);
+    jobs.push(job("a/runs", started(run(0, 0))));
+    assert_eq!(names(&jobs, limits(2, 1)), ["x"]);
+    jobs.push(job("c/runs", started(run(0, 0))));
+    assert!(names(&jobs, limits(2, 1)).is_empty());
+}
+
+/// One of several jobs as far as it has got: what it has read and not yet acted on is of the past when it acts.
+#[derive(Clone, Default)]
+struct Player {
+    run: Option<ActiveRun>,
+    seen: Option<Line>,
+    launched: bool,
+    over: bool,
+}
+
+/// Jobs that all want to run at a time, two of each namespace, with places that say nothing about who comes first.
+struct Game {
+    players: Vec<Player>,
+    places: Vec<i64>,
+    limits: Limits,
+}
+
+impl Game {
+    fn job(&self, own: usize) -> Option<SyncJob> {
+        Some(job(&format!("{}/{own}", own / 2), self.players[own].run.clone()?))
+    }
+
+    /// One step of one job: it takes its place, reads, writes what it makes of that, or ends.
+    fn step(&mut self, own: usize) {
+        let recorded: Vec<SyncJob> = (0..self.players.len()).filter_map(|it| self.job(it)).collect();
+        let place = self.places[own];
+        let (limits, player) = (self.limits, &mut self.players[own]);
+        let (namespace, name) = ((own / 2).to_string(), own.to_string());
+        let uid = format!("uid-of-{namespace}-{name}");
+        match (&player.run, player.seen.take()) {
+            _ if player.over => {}
+            _ if player.launched => {
+                *player = Player { over: true, ..Player::default() };
+            }
+            (None, _) => player.run = Some(run(0, place)),
+            (Some(_), None) => player.seen = Some(Line::new(&uid, &recorded, limits)),
+            (Some(run), Some(seen)) => {
+                let is_free = seen.ahead_of(run, &namespace, &Place::of(run, &name, &uid).unwrap()).is_none();
+                player.launched = is_free && run.is_started();
+                player.run = Some(ActiveRun { start_time: is_free.then(|| at(99)), ..run.clone() });
+            }
+        }
+    }
+
+    fn launched(&self, of: impl Fn(usize) -> bool) -> usize {
+        (0..self.players.len()).filter(|it| self.players[*it].launched && of(*it)).count()
+    }
+}
+
+proptest! {
+    /// Whatever the order in which jobs record, read and write: no more are launched at a time than the limits say, and all
+    /// come to their end.
+    #[test]
+    fn no_more_than_the_limits_run_whatever_comes_first(
+        places in prop::collection::vec(0_i64..4, 6),
+        order in prop::collection::vec(0_usize..6, 0..120),
+        (all, namespace) in (0_u32..4, 0_u32..3),
+    ) {
+        let limits = limits(all, namespace);
+        let mut game = Game { players: vec![Player::default(); 6], places, limits };
+        let in_turn = (0..60).flat_map(|_| 0..6);
+        for own in order.into_iter().chain(in_turn) {
+            game.step(own);
+            let launched = game.launched(|_| true);
+            prop_assert!(all == 0 || launched <= all as usize, "{launched} of {limits:?}");
+            for there in 0..3 {
+                let launched = game.launched(|it| it / 2 == there);
+                prop_assert!(namespace == 0 || launched <= namespace as usize, "{launched} of {limits:?}");
+            }
+        }
+        prop_assert!(game.players.iter().all(|player| player.over), "some never got their turn");
+    }
+}
