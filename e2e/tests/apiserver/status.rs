@@ -1,7 +1,11 @@
 //! What a SyncJob's status and events say: before the operator has seen it, of several runs, and of a run that left files out.
 
 use contract::{Failure, Report, RunResult};
-use e2e::{report::bad_report, scripted::Stage, syncjob};
+use e2e::{
+    report::{bad_report, good_report},
+    scripted::Stage,
+    syncjob,
+};
 use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -16,6 +20,46 @@ async fn a_job_that_no_operator_has_seen_is_not_current() {
     }
     let read = stage.kubectl.run(&["get", "syncjob", "web", "-o", "jsonpath={.status}"]).unwrap();
     assert_eq!(read, r#"{"observedGeneration":-1}"#);
+}
+
+#[tokio::test]
+async fn the_columns_say_how_a_job_stands() {
+    let (stage, _controller) = Stage::with_controller("columns").await.unwrap();
+    stage.sync("web", json!({"schedule": {"interval": "24h"}})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    let (next, took) = (syncjob::text(&done, "/nextRunTime"), syncjob::text(&done, "/summary/duration"));
+    let printed = |more: &[&str]| {
+        let printed = stage.kubectl.run(&[&["get", "syncjob", "web"], more].concat()).unwrap();
+        let mut lines = printed.lines();
+        let of_line = |line: &str| -> Vec<String> {
+            // At least three blanks lie between columns, and one between the words of a header or a message.
+            line.split("   ").map(|cell| cell.trim().to_string()).filter(|cell| !cell.is_empty()).collect()
+        };
+        let (header, row) = (of_line(lines.next().unwrap()), of_line(lines.next().unwrap()));
+        header.into_iter().zip(row).collect::<Vec<_>>()
+    };
+    let narrow = printed(&[]);
+    let cell = |name: &str, value: &str| (name.to_string(), value.to_string());
+    for there in [
+        cell("READY", "True"),
+        cell("PHASE", "Succeeded"),
+        cell("NEXT", next),
+        cell("DURATION", took),
+        cell("SUSPENDED", "false"),
+    ] {
+        assert!(narrow.contains(&there), "{there:?}: {narrow:?}");
+    }
+    assert!(
+        narrow.iter().any(|(name, ago)| name == "LAST SUCCESS" && !ago.contains("invalid")),
+        "{narrow:?}"
+    );
+    let wide = printed(&["-o", "wide"]);
+    for there in [cell("SOURCE", "from"), cell("DESTINATION", "to")] {
+        assert!(wide.contains(&there), "{there:?}: {wide:?}");
+    }
+    assert!(wide.iter().any(|(name, said)| name == "MESSAGE" && said.starts_with("Run web-1")), "{wide:?}");
 }
 
 #[tokio::test]

@@ -117,6 +117,48 @@ mod tests {
         }
     }
 
+    /// A column that names no field stays empty, and nobody says so.
+    #[test]
+    fn every_column_prints_a_field_that_there_is() {
+        for crd in crds() {
+            let version = &crd.spec.versions[0];
+            let schema = version.schema.clone().unwrap().open_api_v3_schema.unwrap();
+            for column in version.additional_printer_columns.iter().flatten() {
+                let path = column.json_path.trim_start_matches('.');
+                if path.starts_with("metadata.") {
+                    continue;
+                }
+                let mut at = &schema;
+                for part in path.split("[?(@.type==\"Ready\")]").flat_map(|part| part.split('.')) {
+                    at = match &at.items {
+                        Some(JSONSchemaPropsOrArray::Schema(items)) => items,
+                        _ => at,
+                    };
+                    if !part.is_empty() {
+                        let fields = at.properties.as_ref();
+                        at = fields.and_then(|it| it.get(part)).unwrap_or_else(|| panic!("{path}: {part}"));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_columns_of_a_syncjob_tell_how_it_stands_and_the_wide_ones_more() {
+        let columns = crds()
+            .into_iter()
+            .find(|crd| crd.spec.names.kind == "SyncJob")
+            .and_then(|crd| crd.spec.versions[0].additional_printer_columns.clone())
+            .unwrap();
+        let named = |wide: bool| -> Vec<&str> {
+            let of = columns.iter().filter(|it| (it.priority == Some(1)) == wide);
+            of.map(|it| it.name.as_str()).collect()
+        };
+        let narrow = ["Ready", "Phase", "Last success", "Next", "Duration", "Suspended", "Age"];
+        assert_eq!(named(false), narrow);
+        assert_eq!(named(true), ["Source", "Destination", "Files", "Transferred", "Message"]);
+    }
+
     #[test]
     fn every_field_is_documented_and_none_is_nullable_or_free_form() {
         for crd in crds() {

@@ -25,26 +25,62 @@ use super::{
     category = "volferry",
     derive = "PartialEq",
     doc = "Keeps the files of one volume in step with another's.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether the last run succeeded"
+    ),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
-        name = "Files",
-        type_ = "string",
-        json_path = ".status.summary.files",
-        description = "Entries changed, of entries at the source, in the last or the running run"
+        name = "Last success",
+        type_ = "date",
+        json_path = ".status.lastSuccessTime",
+        description = "How long ago the last successful run ended"
     ),
+    // As a date, kubectl would print how long ago it was, and `<invalid>` of what is ahead.
     printcolumn(
-        name = "Transferred",
+        name = "Next",
         type_ = "string",
-        json_path = ".status.summary.transferred",
-        description = "Bytes of changed files in the last or the running run"
+        json_path = ".status.nextRunTime",
+        description = "When the next run falls due by the schedule"
     ),
     printcolumn(
         name = "Duration",
         type_ = "string",
         json_path = ".status.summary.duration",
-        description = "Wall time of the last run"
+        description = "How long both ends of the last run ran"
     ),
+    printcolumn(name = "Suspended", type_ = "boolean", json_path = ".spec.suspend"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Source",
+        type_ = "string",
+        json_path = ".spec.source.persistentVolumeClaim.claimName",
+        description = "The claim that is read",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Destination",
+        type_ = "string",
+        json_path = ".spec.destination.persistentVolumeClaim.claimName",
+        description = "The claim that is written",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Files",
+        type_ = "string",
+        json_path = ".status.summary.files",
+        description = "Entries changed, of entries at the source, in the last run",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Transferred",
+        type_ = "string",
+        json_path = ".status.summary.transferred",
+        description = "Bytes of changed files in the last run",
+        priority = 1
+    ),
     printcolumn(
         name = "Message",
         type_ = "string",

@@ -109,7 +109,7 @@ impl From<RunResult> for SyncJobPhase {
     }
 }
 
-/// What the printer columns show, readable by people; the numbers are in `lastRun` and `progress`.
+/// What printer columns show, readable by people; the numbers are in `lastRun` and `progress`.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
