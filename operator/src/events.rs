@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _, api::PostParams};
 use crate::{
     api::{
         SyncJob, SyncJobStatus,
-        conditions::{self, READY, STALLED, reason},
+        conditions::{self, PERFORMANCE_REGRESSED, READY, STALLED, reason},
     },
     human,
     names::{FIELD_MANAGER, shorten},
@@ -82,6 +82,7 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     }
     let calm = [
         reason::PREPARING,
+        reason::QUEUED,
         reason::WAITING_FOR_RUN,
         reason::RUNNING,
         reason::SUCCEEDED,
@@ -94,6 +95,18 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
         reason: now.reason.clone(),
         message: now.message.clone(),
     })
+}
+
+/// What is worth an event of how long runs take: that they have become slower, once, and that they are as usual again.
+pub fn of_trend(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
+    let is_slower = |status: &SyncJobStatus| conditions::is_true(&status.conditions, PERFORMANCE_REGRESSED);
+    let warning = is_slower(new);
+    if warning == is_slower(old) {
+        return None;
+    }
+    let now = conditions::find(&new.conditions, PERFORMANCE_REGRESSED)?;
+    let reason = if warning { PERFORMANCE_REGRESSED } else { "PerformanceRecovered" };
+    Some(Note { warning, reason: reason.into(), message: now.message.clone() })
 }
 
 fn conditions_agree(
@@ -149,6 +162,23 @@ mod tests {
         assert_ne!(first.metadata.name, second.metadata.name);
         assert_eq!(second.note.as_deref(), Some("Run web-2"));
         assert!(first.metadata.name.unwrap().len() <= 253);
+    }
+
+    #[test]
+    fn slower_runs_are_one_warning_until_they_are_as_usual_again() {
+        let with = |slower: bool, message: &str| {
+            let mut status = SyncJobStatus::default();
+            let cause = conditions::Cause { reason: "Slower", message, generation: 1 };
+            let kind = PERFORMANCE_REGRESSED;
+            conditions::set(&mut status.conditions, kind, slower, cause, Timestamp::UNIX_EPOCH);
+            status
+        };
+        let (usual, slow, slower) = (with(false, "usual"), with(true, "slow"), with(true, "slower"));
+        let said = |old, new| of_trend(old, new).map(|note| (note.warning, note.reason, note.message));
+        assert_eq!(said(&usual, &slow), Some((true, "PerformanceRegressed".into(), "slow".into())));
+        assert_eq!((said(&slow, &slower), said(&usual, &usual)), (None, None));
+        assert_eq!(said(&slower, &usual), Some((false, "PerformanceRecovered".into(), "usual".into())));
+        assert_eq!(said(&slower, &SyncJobStatus::default()), None, "nobody compares any more");
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub struct Metrics {
     waiting: Family<JobLabels, Gauge>,
     stalled: Family<JobLabels, Gauge>,
     incomplete: Family<JobLabels, Gauge>,
+    regressed: Family<JobLabels, Gauge>,
     reconcile: Histogram,
     reconcile_errors: Counter,
 }
@@ -77,6 +78,8 @@ pub struct Standing {
     pub stalled: bool,
     /// The last run that got to its end left files out.
     pub incomplete: bool,
+    /// The last runs took longer than usual.
+    pub regressed: bool,
     /// When the last successful run ended, in seconds since 1970.
     pub last_success_s: Option<f64>,
 }
@@ -97,6 +100,7 @@ impl Default for Metrics {
             waiting: Family::default(),
             stalled: Family::default(),
             incomplete: Family::default(),
+            regressed: Family::default(),
             reconcile: Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
             reconcile_errors: Counter::default(),
         };
@@ -132,6 +136,8 @@ impl Metrics {
         r.register("stalled", "1 while the job will not go on without a person", self.stalled.clone());
         let help = "1 while the copy lacks files that the last run that got to its end left out";
         r.register("incomplete", help, self.incomplete.clone());
+        let help = "1 while runs take longer than usual by more than spec.regression allows";
+        r.register("performance_regressed", help, self.regressed.clone());
         let help = "Time that reconciling one job once took";
         r.register_with_unit("reconcile_duration", help, Unit::Seconds, self.reconcile.clone());
         r.register(
@@ -182,6 +188,7 @@ impl Metrics {
         self.waiting.get_or_create(job).set(standing.waiting.into());
         self.stalled.get_or_create(job).set(standing.stalled.into());
         self.incomplete.get_or_create(job).set(standing.incomplete.into());
+        self.regressed.get_or_create(job).set(standing.regressed.into());
         if let Some(seconds) = standing.last_success_s {
             self.last_success.get_or_create(job).set(seconds);
         }
@@ -191,7 +198,7 @@ impl Metrics {
     pub fn forget(&self, job: &JobLabels) {
         self.last_success.remove(job);
         self.last_duration.remove(job);
-        for gauge in [&self.active, &self.waiting, &self.stalled, &self.incomplete] {
+        for gauge in [&self.active, &self.waiting, &self.stalled, &self.incomplete, &self.regressed] {
             gauge.remove(job);
         }
     }
@@ -261,9 +268,11 @@ mod tests {
     fn a_job_that_is_gone_leaves_no_series() {
         let metrics = Metrics::default();
         let standing =
-            Standing { active: true, incomplete: true, last_success_s: Some(7.0), ..Standing::default() };
+            Standing { active: true, regressed: true, last_success_s: Some(7.0), ..Standing::default() };
         metrics.stands(&job(), standing);
-        assert!(metrics.to_text().contains("volferry_incomplete{namespace=\"prod\",name=\"web\"} 1"));
+        assert!(
+            metrics.to_text().contains("volferry_performance_regressed{namespace=\"prod\",name=\"web\"} 1")
+        );
         assert!(
             metrics
                 .to_text()

@@ -1,6 +1,6 @@
 //! What a SyncJob's status and events say: before the operator has seen it, of several runs, and of a run that left files out.
 
-use contract::{Failure, Report, RunResult};
+use contract::{Failure, Report, RunResult, Timings, Work};
 use e2e::{
     report::{bad_report, good_report},
     scripted::Stage,
@@ -90,6 +90,38 @@ async fn each_run_has_an_event_with_its_own_words() {
     assert_eq!(runs, ["Run web-1", "Run web-2", "Run web-3"]);
     let described = stage.kubectl.run(&["describe", "syncjob", "web"]).unwrap();
     assert!(described.contains("Run web-3: "), "{described}");
+}
+
+#[tokio::test]
+async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual() {
+    let (stage, _controller) = Stage::with_controller("slower").await.unwrap();
+    stage.sync("web", json!({"regression": {"window": 3}, "historyLimit": {"succeeded": 3}})).await.unwrap();
+    let regressed = |job: &kube::api::DynamicObject| syncjob::is(job, "PerformanceRegressed");
+    let mut known: Vec<k8s_openapi::api::core::v1::Pod> = Vec::new();
+    let took = [4_000, 4_000, 4_000, 9_000, 9_000, 9_000, 4_000];
+    for (run, transfer) in (1..).zip(took) {
+        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        let mut report = good_report(&format!("web-{run}"));
+        report.work = Work { files_scanned: 5_000, files_updated: 10, ..Work::default() };
+        report.timings = Timings { scan: 1_000, transfer, total: transfer + 1_000, ..Timings::default() };
+        stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
+        let over = |job: &kube::api::DynamicObject| {
+            syncjob::is(job, "Ready") && syncjob::status(job, "/lastRun/number") == run
+        };
+        let job = stage.until("web", "the run is over", over).await.unwrap();
+        assert_eq!(regressed(&job), run == 6, "run {run}: {job:#?}");
+        if run == 6 {
+            let message = syncjob::message(&job, "PerformanceRegressed");
+            assert!(message.contains("2.00 times as long as usual; transfer has grown most"), "{message}");
+        }
+        known.extend([source, sink]);
+        stage.patch("web", json!({"spec": {"trigger": run.to_string()}})).await.unwrap();
+    }
+    let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
+    for reason in ["PerformanceRegressed", "PerformanceRecovered"] {
+        let of_reason = ListParams::default().fields(&format!("reason={reason}"));
+        assert_eq!(events.list(&of_reason).await.unwrap().items.len(), 1, "{reason}");
+    }
 }
 
 #[tokio::test]

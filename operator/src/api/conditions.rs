@@ -18,7 +18,8 @@ pub const STALLED: &str = "Stalled";
 pub const INCOMPLETE: &str = "Incomplete";
 /// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while true.
 pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
-/// The last run took longer than those before it by more than `spec.regression` allows.
+/// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. There only with that field, once
+/// it is known what is usual.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 
 /// Reasons of conditions and events that are met in more than one place. A run that failed is named by the reason in its
@@ -46,6 +47,8 @@ pub mod reason {
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";
     pub const FILES_LEFT_OUT: &str = "FilesLeftOut";
+    pub const SLOWER: &str = "Slower";
+    pub const AS_USUAL: &str = "AsUsual";
     pub const TIMED_OUT: &str = "TimedOut";
 }
 

@@ -120,7 +120,7 @@ pub struct SyncJobSpec {
     /// Keep point-in-time snapshots of the destination, one after each run. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<Snapshots>,
-    /// Raise the condition PerformanceRegressed when a run is slower than those before it. Absent: never.
+    /// Raise the condition PerformanceRegressed when three comparable runs in a row take longer than usual. Absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regression: Option<Regression>,
     /// When to give up.
@@ -246,10 +246,10 @@ pub struct Retain {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Regression {
-    /// How many successful runs the baseline is the median of.
+    /// How many successful runs of one kind and size the baseline is the median of; at most `historyLimit.succeeded`.
     #[schemars(range(min = 3, max = 50))]
     pub window: i32,
-    /// How many times the baseline a run may take, as a decimal number in quotes.
+    /// The slowdown to find, as a decimal number in quotes: how many times the usual runs take.
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-validations" = rules::threshold()))]
     pub threshold: String,
 }

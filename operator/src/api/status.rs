@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use contract::{
     Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings, Usage, VolumeId, Work,
+    regression::{self, RunKind},
 };
 use k8s_openapi::{
     api::core::v1::LocalObjectReference,
@@ -44,9 +45,10 @@ pub struct SyncJobStatus {
     /// The runs that ended, newest first, as many as `spec.historyLimit` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
-    /// What runs usually take; set once there are enough.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub baseline: Option<Baseline>,
+    /// What runs usually take, for each kind of run; set with `spec.regression`, once there are enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
+    pub baseline: Vec<Baseline>,
     /// When the last successful run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success_time: Option<Time>,
@@ -447,6 +449,12 @@ pub struct HistoryEntry {
     /// When the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
+    /// What the run mostly had to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RunKind>,
+    /// Entries found at the source.
+    #[serde(default)]
+    pub files_scanned: u64,
     /// Entries created, updated and deleted.
     #[serde(default)]
     pub files_changed: u64,
@@ -459,24 +467,21 @@ pub struct HistoryEntry {
     /// Bytes that crossed the network.
     #[serde(default)]
     pub bytes_on_wire: u64,
-    /// Wall time of moving data, in milliseconds.
+    /// Wall time of each phase, in milliseconds, as in `lastRun`.
     #[serde(default)]
-    pub transfer: u64,
-    /// Wall time of the whole run, in milliseconds.
-    #[serde(default)]
-    pub total: u64,
+    pub timings: Timings,
 }
 
-/// What runs usually take: medians over the last successful runs.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+/// What runs of one kind usually take.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Baseline {
-    /// Wall time of moving data, in milliseconds.
-    pub transfer: u64,
-    /// Wall time of the whole run, in milliseconds.
-    pub total: u64,
-    /// How many runs the medians are of.
-    pub runs: i32,
+    /// Medians of as many comparable runs as `spec.regression.window` says. They never become slower.
+    #[serde(flatten)]
+    pub usual: regression::Baseline,
+    /// By how much the last three runs of the kind were slower, in words. Absent while they are as usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slower: Option<String>,
 }
 
 /// The snapshots of a job that are kept on its destination.

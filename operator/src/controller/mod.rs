@@ -49,7 +49,7 @@ use crate::{
         self, destination, kinds, locality,
         queue::Limits,
         record::Record,
-        security, status,
+        security, status, trend,
         validate::{self, ValidatedSyncJob},
     },
     names::{FIELD_MANAGER, FINALIZER},
@@ -384,11 +384,17 @@ fn turn(
             status::finish(status, outcome, limit, now);
             if let Ok(valid) = valid {
                 destination::remember(status, valid, found.destination_uid(), &outcome.report);
+                if let Some(rule) = valid.regression {
+                    trend::judge(status, rule, generation, now);
+                }
             }
             if let Some((_, fault)) = found.lost() {
                 status::refused(status, &fault, generation, now);
             }
         }
+    }
+    if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
+        trend::forget(status);
     }
 }
 
@@ -419,7 +425,7 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
         metrics.run_ended(&labels, run);
     }
     metrics.stands(&labels, standing(new));
-    if let Some(note) = events::of_change(old, new) {
+    for note in events::of_change(old, new).into_iter().chain(events::of_trend(old, new)) {
         let Note { reason, message, .. } = &note;
         tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
         context.events.publish(job, &note).await;
@@ -434,6 +440,7 @@ fn standing(status: &SyncJobStatus) -> Standing {
         waiting: !is_active && reconciling,
         stalled: conditions::is_true(&status.conditions, conditions::STALLED),
         incomplete: conditions::is_true(&status.conditions, conditions::INCOMPLETE),
+        regressed: conditions::is_true(&status.conditions, conditions::PERFORMANCE_REGRESSED),
         last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),
     }
 }

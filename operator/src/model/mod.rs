@@ -18,5 +18,6 @@ pub mod security;
 pub mod snapshots;
 pub mod spec_hash;
 pub mod status;
+pub mod trend;
 pub mod validate;
 pub mod warnings;

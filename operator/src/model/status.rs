@@ -1,7 +1,7 @@
 //! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what
 //! these functions make.
 
-use contract::{Progress, Rates, Report, RunResult, Timings, Work};
+use contract::{Progress, Rates, Report, RunResult, Timings, Work, regression::RunKind};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde::Serialize;
@@ -516,12 +516,13 @@ fn history_entry(run: &Run) -> HistoryEntry {
         reason: run.reason.clone(),
         start_time: run.start_time.clone(),
         completion_time: run.completion_time.clone(),
+        kind: (run.result == RunResult::Succeeded).then(|| RunKind::of(&run.work)),
+        files_scanned: run.work.files_scanned,
         files_changed: changed(run),
         files_failed: run.work.files_failed,
         bytes_changed: run.work.bytes_changed,
         bytes_on_wire: run.work.bytes_on_wire,
-        transfer: run.timings.transfer,
-        total: run.timings.total,
+        timings: run.timings,
     }
 }
 

@@ -3,14 +3,15 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side};
+use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side, regression::Rule};
 use thiserror::Error;
 
 use super::snapshots;
 use crate::{
     api::{
-        ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, MAX_PARALLELISM,
-        Placement, PodSettings, PointInTime, SnapshotEngine, SyncJobSpec, Transfer, conditions::reason,
+        ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, HistoryLimit,
+        MAX_PARALLELISM, Placement, PodSettings, PointInTime, Regression, SnapshotEngine, SyncJobSpec,
+        Transfer, conditions::reason,
     },
     fault::Fault,
     schedule::{Schedule, ScheduleError},
@@ -21,7 +22,7 @@ use crate::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 14] = [
+const NOT_SUPPORTED_YET: [Unsupported; 13] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -40,7 +41,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 14] = [
     ("snapshots.volumeSnapshotClassName", |spec, _| {
         spec.snapshots.as_ref().is_some_and(|it| it.volume_snapshot_class_name.is_some())
     }),
-    ("regression", |spec, _| spec.regression.is_some()),
     ("hooks", |spec, _| spec.hooks.is_some()),
     ("deletionPolicy: Delete", |spec, _| spec.deletion_policy == DeletionPolicy::Delete),
     ("source.volumeSnapshotClassName", |spec, _| spec.source.volume_snapshot_class_name.is_some()),
@@ -120,6 +120,8 @@ pub struct ValidatedSyncJob {
     pub retries: u32,
     /// How many runs that ended the status keeps.
     pub history_limit: KeptRuns,
+    /// When runs count as slower than those before; `None` where they are not compared.
+    pub regression: Option<Rule>,
     /// Settings of the syncer pods.
     pub pods: PodSettings,
 }
@@ -221,6 +223,7 @@ pub fn validate(
             succeeded: number("historyLimit.succeeded", spec.history_limit.succeeded)?,
             failed: number("historyLimit.failed", spec.history_limit.failed)?,
         },
+        regression: spec.regression.as_ref().map(|it| rule(it, &spec.history_limit)).transpose()?,
         pods: spec.pods.clone(),
     })
 }
@@ -374,6 +377,25 @@ fn bandwidth_limit(spec: &SyncJobSpec) -> Result<Option<u64>, ValidationError> {
     let parsed = spec.transfer.bandwidth_limit.as_deref().map(contract::parse_bytes).transpose();
     let limit = parsed.map_err(|error| invalid("transfer.bandwidthLimit", error.to_string()))?;
     Ok(limit.map(|limit| limit / shards))
+}
+
+/// Runs are compared as far as the history knows them.
+fn rule(regression: &Regression, kept: &HistoryLimit) -> Result<Rule, ValidationError> {
+    let window = number("regression.window", regression.window)?;
+    if regression.window > kept.succeeded {
+        let problem = format!(
+            "{window} runs cannot be compared, because historyLimit.succeeded keeps {}; raise that, or lower this",
+            kept.succeeded
+        );
+        return Err(invalid("regression.window", problem));
+    }
+    match regression.threshold.parse::<f64>() {
+        Ok(threshold) if threshold > 1.0 && threshold.is_finite() => Ok(Rule { window, threshold }),
+        _ => {
+            let problem = format!("`{}` is not a factor above 1; write \"1.5\"", regression.threshold);
+            Err(invalid("regression.threshold", problem))
+        }
+    }
 }
 
 /// Reads a length of time above 0.

@@ -7,9 +7,9 @@
 //! "slower by the threshold" are equally likely, and at least 2.5 spreads.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{Report, RunResult, Timings};
+use crate::{Report, RunResult, Timings, Work};
 
 /// How many runs in a row must be slow, so that one that was disturbed raises no alarm.
 const IN_A_ROW: usize = 3;
@@ -26,7 +26,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 const MIN_MS: u64 = 20;
 
 /// What a run mostly had to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RunKind {
     /// At least half of the source's entries were new at the destination.
@@ -39,12 +39,102 @@ pub enum RunKind {
 
 impl RunKind {
     /// Returns the kind of a run by its counts.
-    pub fn of(report: &Report) -> Self {
-        let work = &report.work;
+    pub fn of(work: &Work) -> Self {
         match work.changed() {
             0 => Self::Unchanged,
             _ if work.files_created.saturating_mul(2) >= work.files_scanned => Self::First,
             _ => Self::Changed,
+        }
+    }
+}
+
+/// A run that succeeded, as far as runs are compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// What the run mostly had to do.
+    pub kind: RunKind,
+    /// Entries found at the source.
+    pub files_scanned: u64,
+    /// Sum of the sizes of the files that changed.
+    pub bytes_changed: u64,
+    /// Wall time of each phase, in milliseconds.
+    pub timings: Timings,
+}
+
+impl Sample {
+    /// Returns the sample of a run; `None` if it did not succeed.
+    pub fn of(report: &Report) -> Option<Self> {
+        let work = &report.work;
+        (report.result == RunResult::Succeeded).then(|| Self {
+            kind: RunKind::of(work),
+            files_scanned: work.files_scanned,
+            bytes_changed: work.bytes_changed,
+            timings: report.timings,
+        })
+    }
+
+    /// Whether two runs are of one kind and of about the same size.
+    fn is_comparable(&self, other: &Self) -> bool {
+        let similar = |a: u64, b: u64, small: u64| {
+            let (low, high) = (a.min(b).max(small) as f64, a.max(b).max(small) as f64);
+            high <= low * (1.0 + SIZE_TOLERANCE)
+        };
+        self.kind == other.kind
+            && similar(self.files_scanned, other.files_scanned, SMALL_ENTRIES)
+            && similar(self.bytes_changed, other.bytes_changed, SMALL_BYTES)
+    }
+}
+
+/// What later runs are held against: medians of comparable runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Baseline {
+    /// Their kind.
+    pub kind: RunKind,
+    /// Entries found at the source.
+    pub files_scanned: u64,
+    /// Sum of the sizes of the files that changed.
+    pub bytes_changed: u64,
+    /// How many runs the medians are of.
+    pub runs: u32,
+    /// Wall time while both ends ran, in milliseconds.
+    pub median_ms: u64,
+    /// How far the runs spread: the factor that a run's time is usually within, at least 1.
+    pub spread: f64,
+    /// Wall time of each phase, in milliseconds.
+    pub timings: Timings,
+}
+
+impl Baseline {
+    fn of(runs: &[Sample]) -> Option<Self> {
+        let kind = runs.first()?.kind;
+        let median = |of: fn(&Sample) -> u64| middle(runs.iter().map(|run| of(run) as f64).collect()) as u64;
+        let median_ms = median_ms(runs);
+        let deviations = runs.iter().map(|run| log_ratio(running_ms(run), median_ms).abs()).collect();
+        Some(Self {
+            kind,
+            files_scanned: median(|run| run.files_scanned),
+            bytes_changed: median(|run| run.bytes_changed),
+            runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+            median_ms,
+            spread: (MAD_TO_SIGMA * middle(deviations)).exp(),
+            timings: medians(runs),
+        })
+    }
+
+    fn fits(&self, run: &Sample) -> bool {
+        let Self { kind, files_scanned, bytes_changed, timings, .. } = *self;
+        run.is_comparable(&Sample { kind, files_scanned, bytes_changed, timings })
+    }
+
+    fn usual(&self, threshold: f64) -> Usual {
+        let limit = (threshold.ln() / 2.0).max(SPREADS * self.spread.ln());
+        Usual {
+            kind: self.kind,
+            median_ms: self.median_ms,
+            spread: self.spread,
+            limit_ms: (self.median_ms as f64 * limit.exp()).round() as u64,
+            runs: self.runs as usize,
         }
     }
 }
@@ -107,66 +197,48 @@ pub struct Verdict {
 /// Judges the last of `reports`, which are in the order of their runs. Only runs that succeeded, are of its kind and
 /// are within a fifth of its size count.
 pub fn judge(reports: &[Report], rule: Rule) -> Verdict {
-    let Some(last) = reports.last().filter(|last| last.result == RunResult::Succeeded) else {
+    if reports.last().is_none_or(|last| last.result != RunResult::Succeeded) {
         return Verdict::default();
-    };
-    let comparable: Vec<Timings> = reports
-        .iter()
-        .filter(|report| report.result == RunResult::Succeeded && is_comparable(report, last))
-        .map(|report| report.timings)
-        .collect();
+    }
+    let samples: Vec<Sample> = reports.iter().filter_map(Sample::of).collect();
+    judge_by(&samples, None, rule).1
+}
+
+/// Judges the last of `runs`, which are in their order, by a baseline that was found earlier, if it fits. Returns the one to
+/// hold the next run against; `None` while there are too few runs.
+pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> (Option<Baseline>, Verdict) {
+    let Some(last) = runs.last() else { return (None, Verdict::default()) };
+    let comparable: Vec<Sample> = runs.iter().filter(|run| run.is_comparable(last)).copied().collect();
+    let known = known.filter(|known| known.fits(last));
+    let Some(baseline) = baseline(&comparable, known, rule) else { return (None, Verdict::default()) };
+    let usual = baseline.usual(rule.threshold);
+    let slower = slower(&comparable, &baseline, &usual);
+    (Some(baseline), Verdict { usual: Some(usual), slower })
+}
+
+/// Returns what later runs are held against: what is known, else the first `window` runs, or the last `window` in a row
+/// that were faster than the ones before by the limit. It never moves to slower runs, so that a slow drift is found, too.
+fn baseline(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> Option<Baseline> {
     let window = rule.window.max(IN_A_ROW);
-    let Some(baseline) = baseline(&comparable, window, rule.threshold) else { return Verdict::default() };
-    let usual = usual(RunKind::of(last), baseline, rule.threshold);
-    Verdict { usual: Some(usual), slower: slower(&comparable, baseline, &usual) }
-}
-
-fn is_comparable(report: &Report, last: &Report) -> bool {
-    let similar = |a: u64, b: u64, small: u64| {
-        let (low, high) = (a.min(b).max(small) as f64, a.max(b).max(small) as f64);
-        high <= low * (1.0 + SIZE_TOLERANCE)
+    let (mut baseline, later) = match known {
+        Some(known) => (*known, runs),
+        None => (Baseline::of(runs.get(..window)?)?, &runs[window..]),
     };
-    RunKind::of(report) == RunKind::of(last)
-        && similar(report.work.files_scanned, last.work.files_scanned, SMALL_ENTRIES)
-        && similar(report.work.bytes_changed, last.work.bytes_changed, SMALL_BYTES)
-}
-
-/// Returns the runs that later ones are held against: the first `window`, or the last `window` in a row that were faster
-/// than the ones before by the limit. It never moves to slower runs, so that a slow drift is found, too.
-fn baseline(runs: &[Timings], window: usize, threshold: f64) -> Option<&[Timings]> {
-    let mut baseline = runs.get(..window)?;
-    for later in runs[window..].windows(window) {
-        if median_ms(later) as f64 * threshold.sqrt() < median_ms(baseline) as f64 {
-            baseline = later;
+    for later in later.windows(window) {
+        if median_ms(later) as f64 * rule.threshold.sqrt() < baseline.median_ms as f64 {
+            baseline = Baseline::of(later)?;
         }
     }
     Some(baseline)
 }
 
-fn usual(kind: RunKind, baseline: &[Timings], threshold: f64) -> Usual {
-    let median = median_ms(baseline);
-    let deviations = baseline.iter().map(|run| log_ratio(running_ms(run), median).abs()).collect();
-    let sigma = MAD_TO_SIGMA * middle(deviations);
-    let limit = (threshold.ln() / 2.0).max(SPREADS * sigma);
-    Usual {
-        kind,
-        median_ms: median,
-        spread: sigma.exp(),
-        limit_ms: (median as f64 * limit.exp()).round() as u64,
-        runs: baseline.len(),
-    }
-}
-
-fn slower(runs: &[Timings], baseline: &[Timings], usual: &Usual) -> Option<Slower> {
+fn slower(runs: &[Sample], baseline: &Baseline, usual: &Usual) -> Option<Slower> {
     let last = &runs[runs.len().checked_sub(IN_A_ROW)?..];
     if !last.iter().all(|run| running_ms(run) > usual.limit_ms) {
         return None;
     }
-    let grown = |of: fn(&Timings) -> u64| {
-        let median = |runs: &[Timings]| middle(runs.iter().map(|run| of(run) as f64).collect()) as u64;
-        (median(baseline), median(last))
-    };
-    let phases = PHASES.map(|(name, of)| (name, grown(of)));
+    let now = medians(last);
+    let phases = PHASES.map(|(name, of)| (name, (of(&baseline.timings), of(&now))));
     let (phase, (before, now)) =
         phases.into_iter().max_by_key(|(_, (before, now))| i128::from(*now) - i128::from(*before))?;
     let ratio = log_ratio(median_ms(last), usual.median_ms).exp();
@@ -188,11 +260,30 @@ pub const PHASES: [PhaseTime; 8] = [
     ("snapshot", |it| it.snapshot),
 ];
 
-fn running_ms(run: &Timings) -> u64 {
-    run.running().max(MIN_MS)
+fn running_ms(run: &Sample) -> u64 {
+    run.timings.running().max(MIN_MS)
 }
 
-fn median_ms(runs: &[Timings]) -> u64 {
+/// Returns the median of each phase by itself.
+fn medians(runs: &[Sample]) -> Timings {
+    let of =
+        |of: fn(&Timings) -> u64| middle(runs.iter().map(|run| of(&run.timings) as f64).collect()) as u64;
+    Timings {
+        queue: of(|it| it.queue),
+        pod_start: of(|it| it.pod_start),
+        connect: of(|it| it.connect),
+        scan: of(|it| it.scan),
+        plan: of(|it| it.plan),
+        delta: of(|it| it.delta),
+        transfer: of(|it| it.transfer),
+        apply: of(|it| it.apply),
+        commit: of(|it| it.commit),
+        snapshot: of(|it| it.snapshot),
+        total: of(|it| it.total),
+    }
+}
+
+fn median_ms(runs: &[Sample]) -> u64 {
     middle(runs.iter().map(|run| running_ms(run) as f64).collect()).round() as u64
 }
 
@@ -306,6 +397,26 @@ mod tests {
         let verdict = judge(&reports, Rule::default());
         assert!((9_500..10_500).contains(&verdict.usual.unwrap().median_ms), "{verdict:?}");
         assert!(verdict.slower.is_some());
+    }
+
+    #[test]
+    fn a_known_baseline_judges_when_the_runs_it_is_of_are_forgotten() {
+        let mut random = Random(8);
+        let mut samples = |factor: f64, count: usize| -> Vec<Sample> {
+            (0..count).filter_map(|_| Sample::of(&random.run(factor, 0.02))).collect()
+        };
+        let rule = Rule::default();
+        let (known, verdict) = judge_by(&samples(1.0, 10), None, rule);
+        assert_eq!((known.unwrap().runs, verdict.slower), (10, None));
+        let slow = samples(2.0, 10);
+        let (kept, verdict) = judge_by(&slow, known.as_ref(), rule);
+        assert_eq!(kept, known, "slower runs do not move it");
+        assert!((1.9..2.1).contains(&verdict.slower.unwrap().ratio));
+        assert_eq!(judge_by(&slow[..2], known.as_ref(), rule).1.slower, None);
+        let (moved, _) = judge_by(&samples(0.5, 10), known.as_ref(), rule);
+        assert!(moved.unwrap().median_ms < 5_500, "faster ones do");
+        let larger = Sample { files_scanned: 50_000, ..slow[0] };
+        assert_eq!(judge_by(&[larger; 3], known.as_ref(), rule), (None, Verdict::default()));
     }
 
     #[test]

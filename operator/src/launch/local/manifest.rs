@@ -193,7 +193,10 @@ spec:
         let cases = [
             (JOB.replace("claimName: a", "claim: a"), "claimName"),
             (format!("{JOB}  schedule: {{cron: \"61 * * * *\"}}\n"), "spec.schedule.cron"),
-            (format!("{JOB}  regression: {{}}\n"), "not supported yet: regression"),
+            (
+                format!("{JOB}  hooks: {{after: {{target: {{matchLabels: {{a: b}}}}, command: [sync]}}}}\n"),
+                "not supported yet: hooks",
+            ),
         ];
         for (job, named) in cases {
             let text = chain(&read_text(&format!("{CLAIM}---{job}")).unwrap_err());

@@ -61,6 +61,25 @@ fn what_works_is_carried_over() {
 }
 
 #[test]
+fn runs_are_compared_by_default_over_as_many_as_the_history_keeps() {
+    assert_eq!(judged(&json!({})).unwrap().regression, None);
+    let rule = judged(&json!({"regression": {}})).unwrap().regression.unwrap();
+    assert_eq!((rule.window, rule.threshold), (10, 1.5));
+    for (spec, field, word) in [
+        (json!({"regression": {"window": 11}}), "regression.window", "historyLimit.succeeded keeps 10"),
+        (json!({"regression": {}, "historyLimit": {"succeeded": 9}}), "regression.window", "keeps 9"),
+        (json!({"regression": {"threshold": "1"}}), "regression.threshold", "not a factor above 1"),
+    ] {
+        match judged(&spec) {
+            Err(ValidationError::Invalid { field: named, problem }) => {
+                assert!(named == field && problem.contains(word), "{spec}: {named}: {problem}");
+            }
+            other => panic!("{spec}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn which_files_take_part_and_what_makes_them_equal_reaches_the_engine() {
     let files = json!({"ignoreFiles": true, "minSize": "1k", "maxSize": "2Gi", "compare": "Content"});
     let job = judged(&json!({"files": files})).unwrap();
@@ -102,7 +121,6 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
         ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
         ("snapshots.engine: CSI", json!({"snapshots": {"engine": "CSI"}})),
         ("snapshots.volumeSnapshotClassName", json!({"snapshots": {"volumeSnapshotClassName": "c"}})),
-        ("regression", json!({"regression": {}})),
         ("hooks", json!({"hooks": {}})),
         ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
     ];

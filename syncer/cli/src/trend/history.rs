@@ -51,7 +51,7 @@ impl History {
             run: report.run.clone(),
             start_time: report.start_time.clone(),
             result: report.result,
-            kind: RunKind::of(report),
+            kind: RunKind::of(&report.work),
             entries: report.work.files_scanned,
             changed: report.work.changed(),
             bytes_changed: report.work.bytes_changed,
