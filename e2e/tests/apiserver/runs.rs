@@ -406,7 +406,7 @@ async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
     let (stage, _controller) = Stage::with_controller("later").await.unwrap();
     let remote = json!({"persistentVolumeClaim": null, "remote": {"listen": {}}});
     let fields: [(&str, Value); 9] = [
-        ("snapshots", json!({"snapshots": {"retain": {"last": 1}}})),
+        ("snapshots.engine: CSI", json!({"snapshots": {"engine": "CSI"}})),
         ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),
         ("source.remote", json!({"source": remote})),
         ("destination.remote", json!({"destination": remote})),
