@@ -43,7 +43,7 @@ fn waits(others: &[SyncJob], limits: Limits) -> Option<Queued> {
 fn a_run_waits_while_as_many_as_the_limit_are_started_or_have_an_earlier_place() {
     let (busy, early, late) =
         (job("b/busy", started(run(0, 90))), job("c/early", run(0, 10)), job("c/late", run(0, 90)));
-    assert_eq!(waits(&[late.clone()], limits(1, 0)), None);
+    assert_eq!(waits(std::slice::from_ref(&late), limits(1, 0)), None);
     for (others, waiting) in [(vec![busy.clone()], 1), (vec![early.clone()], 2), (vec![busy, early, late], 2)]
     {
         let queued = waits(&others, limits(others.len().min(2) as u32, 0)).unwrap();
