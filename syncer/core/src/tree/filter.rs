@@ -1,28 +1,26 @@
 //! Decides by gitignore patterns which entries a run leaves alone. Excluded entries are not listed at either end, so
 //! they are neither sent nor changed nor deleted.
 
-use ignore::{
-    Match,
-    gitignore::{Gitignore, GitignoreBuilder},
-};
 use thiserror::Error;
 
-use crate::tree::{entry::Kind, path::RelPath};
+use crate::tree::{
+    entry::Kind,
+    path::RelPath,
+    pattern::{Pattern, Patterns},
+};
 
-/// The most include patterns, and the most exclude patterns. A compiled one takes up to some 30 KB of memory.
+/// The most include patterns, and the most exclude patterns. Each is tried on every entry.
 pub const MAX_PATTERNS: usize = 5000;
 
 /// Says why patterns cannot be used.
 #[derive(Debug, Error)]
 pub enum FilterError {
-    /// A pattern is not gitignore syntax.
-    #[error("the pattern `{pattern}` is not gitignore syntax")]
-    Syntax {
-        /// The pattern.
-        pattern: String,
-        /// The parser's error.
-        source: ignore::Error,
-    },
+    /// A pattern matches nothing.
+    #[error(
+        "the pattern `{}` matches nothing: it is empty, a comment, or longer than any path; write \\# for a name that begins with #",
+        start_of(.0)
+    )]
+    Nothing(String),
     /// There are too many patterns.
     #[error("there are {0} patterns in a list, and there may be {MAX_PATTERNS}: join some")]
     TooMany(usize),
@@ -31,25 +29,25 @@ pub enum FilterError {
 /// Include and exclude patterns, ready to match.
 #[derive(Debug, Default)]
 pub struct Filter {
-    include: Option<Gitignore>,
-    exclude: Option<Gitignore>,
+    include: Patterns,
+    exclude: Patterns,
     /// Patterns that the owner of the destination excludes. No pattern of the run overrides them.
-    spare: Option<Gitignore>,
+    spare: Patterns,
 }
 
 impl Filter {
-    /// Compiles the patterns. An empty `include` includes everything.
+    /// Reads the patterns. An empty `include` includes everything.
     ///
-    /// # Errors If a pattern cannot be parsed; the error names it.
+    /// # Errors If a pattern matches nothing; the error names it.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, FilterError> {
-        Ok(Self { include: compile(include)?, exclude: compile(exclude)?, spare: None })
+        Ok(Self { include: read(include)?, exclude: read(exclude)?, spare: Patterns::default() })
     }
 
     /// Excludes matches of these patterns, too, whatever the others say.
     ///
-    /// # Errors If a pattern cannot be parsed; the error names it.
+    /// # Errors If a pattern matches nothing; the error names it.
     pub fn sparing(self, patterns: &[String]) -> Result<Self, FilterError> {
-        Ok(Self { spare: compile(patterns)?, ..self })
+        Ok(Self { spare: read(patterns)?, ..self })
     }
 
     /// Whether the file at `path`, or a directory above it, is excluded.
@@ -68,7 +66,7 @@ impl Filter {
 
     /// Whether no entry is excluded.
     pub fn is_empty(&self) -> bool {
-        self.include.is_none() && self.exclude.is_none() && self.spare.is_none()
+        [&self.include, &self.exclude, &self.spare].into_iter().all(|list| list.0.is_empty())
     }
 
     /// Whether the entry `name` of the directory `dir` is excluded. The directory itself is not, because a walk does
@@ -78,12 +76,11 @@ impl Filter {
             return false;
         }
         let Ok(path) = dir.join(name) else { return false };
-        let listed = |list| matches(list, |list| list.matched(path.as_path(), is_dir));
-        let excluded = listed(self.exclude.as_ref()) || listed(self.spare.as_ref());
-        let included = is_dir
-            || self.include.is_none()
-            || matches(self.include.as_ref(), |list| list.matched_path_or_any_parents(path.as_path(), false));
-        excluded || !included
+        let listed = |list: &Patterns| list.decide(path.as_bytes(), is_dir) == Some(true);
+        let includes_all = is_dir || self.include.0.is_empty();
+        listed(&self.exclude)
+            || listed(&self.spare)
+            || !(includes_all || self.include.decide_with_parents(path.as_bytes()) == Some(true))
     }
 }
 
@@ -109,36 +106,19 @@ impl SizeLimits {
     }
 }
 
-fn matches<'a>(
-    list: Option<&'a Gitignore>,
-    matched: impl FnOnce(&'a Gitignore) -> Match<&'a ignore::gitignore::Glob>,
-) -> bool {
-    list.is_some_and(|list| matched(list).is_ignore())
-}
-
-fn compile(patterns: &[String]) -> Result<Option<Gitignore>, FilterError> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    let mut builder = GitignoreBuilder::new("");
+fn read(patterns: &[String]) -> Result<Patterns, FilterError> {
     if patterns.len() > MAX_PATTERNS {
         return Err(FilterError::TooMany(patterns.len()));
     }
-    let failed = |pattern: &str, source| FilterError::Syntax { pattern: pattern.into(), source };
-    for pattern in patterns {
-        builder.add_line(None, pattern).map_err(|source| failed(pattern, source))?;
-    }
-    builder.build().map(Some).map_err(|source| failed(&some_of(patterns), source))
+    let read = |pattern: &String| {
+        Pattern::parse(pattern.as_bytes()).ok_or_else(|| FilterError::Nothing(pattern.clone()))
+    };
+    patterns.iter().map(read).collect::<Result<_, _>>().map(Patterns)
 }
 
-/// Returns enough of the patterns to recognise them, because there may be thousands and the message crosses to the
-/// peer.
-fn some_of(patterns: &[String]) -> String {
-    let (shown, rest) = patterns.split_at(patterns.len().min(3));
-    match rest.len() {
-        0 => shown.join("`, `"),
-        more => format!("{}` or one of {more} more, `…", shown.join("`, `")),
-    }
+/// Returns enough of a pattern to recognise it, because the message crosses to the peer.
+fn start_of(pattern: &str) -> String {
+    pattern.chars().take(80).collect()
 }
 
 #[cfg(test)]
@@ -200,8 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pattern_is_named() {
-        let error = Filter::new(&[], &["[z-a]".into()]).unwrap_err().to_string();
-        assert!(error.contains("[z-a]"), "{error}");
+    fn a_pattern_that_matches_nothing_is_named() {
+        for nothing in ["", "#comment", "!"] {
+            let error = Filter::new(&[], &["*.o".into(), nothing.into()]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("the pattern `{nothing}` matches nothing")), "{error}");
+        }
+        assert!(Filter::new(&["a".repeat(1 << 20)], &[]).unwrap_err().to_string().len() < 300);
     }
 }

@@ -4,23 +4,19 @@
 //! directory, and matching entries at the sink are neither changed nor deleted.
 
 use std::{
-    ffi::OsStr,
     fmt,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
-use ignore::{
-    Match,
-    gitignore::{Gitignore, GitignoreBuilder},
-};
 use thiserror::Error;
 
-use crate::tree::path::RelPath;
+use crate::tree::{
+    path::RelPath,
+    pattern::{Pattern, Patterns},
+};
 
 /// The names of ignore files. Their patterns apply as if they were in one file, in this order, so a later one
 /// overrides.
@@ -32,20 +28,12 @@ pub const MAX_RULES_BYTES: usize = 256 << 10;
 /// The most patterns of one directory's ignore files.
 pub const MAX_PATTERNS: usize = 1000;
 
-/// The most memory that the patterns of directories in a walk may take at once, by [`memory_of`].
+/// The most memory that the patterns of directories in a walk may take at once.
 pub const MAX_BYTES_IN_USE: usize = 256 << 20;
-
-/// Memory of a compiled pattern, measured. One that is not a name, a path or `*.` and an ending has its own regular
-/// expression.
-const REGEX_BYTES: usize = 30 << 10;
-const LITERAL_BYTES: usize = 2 << 10;
 
 /// Says why the patterns of a directory's ignore files cannot be used.
 #[derive(Debug, Error)]
 pub enum RulesError {
-    /// They cannot be compiled.
-    #[error("the patterns of the ignore files cannot be used: {0}")]
-    Compile(#[source] ignore::Error),
     /// One directory has too many.
     #[error(
         "the ignore files have {0} patterns, and a folder may have {MAX_PATTERNS}: join some, or put them into the folders they are for"
@@ -89,7 +77,7 @@ impl Drop for HeldPattern {
 pub struct Rules {
     above: Option<Arc<Self>>,
     dir: RelPath,
-    patterns: Gitignore,
+    patterns: Patterns,
     _held: HeldPattern,
 }
 
@@ -100,8 +88,8 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    /// Compiles the text of the ignore files of `dir`, at most [`MAX_RULES_BYTES`], and counts its memory as `in_use`
-    /// until it is dropped. As in git, an invalid line matches nothing.
+    /// Reads the text of the ignore files of `dir`, at most [`MAX_RULES_BYTES`], and counts its memory as `in_use` until
+    /// it is dropped.
     ///
     /// # Errors If the patterns exceed their limits.
     pub fn new(
@@ -110,60 +98,35 @@ impl Rules {
         text: &[u8],
         in_use: &InUse,
     ) -> Result<Self, RulesError> {
-        let text = String::from_utf8_lossy(text);
-        let lines = || text.lines().map(|line| line.trim_start_matches('\u{feff}')).filter(is_pattern);
-        let count = lines().count();
-        if count > MAX_PATTERNS {
-            return Err(RulesError::TooMany(count));
+        let patterns: Vec<Pattern> = text.split(|byte| *byte == b'\n').filter_map(pattern_of).collect();
+        if patterns.len() > MAX_PATTERNS {
+            return Err(RulesError::TooMany(patterns.len()));
         }
-        let held = in_use.take(lines().map(memory_of).sum())?;
-        let mut builder = GitignoreBuilder::new("");
-        let mut wrong = Vec::new();
-        for line in lines() {
-            if let Err(error) = builder.add_line(None, line) {
-                wrong.push((line, error));
-            }
-        }
-        if let Some((line, error)) = wrong.first() {
-            let lines = wrong.len();
-            tracing::warn!(%dir, lines, first = line, %error, "lines of the ignore files are not patterns");
-        }
-        let patterns = builder.build().map_err(RulesError::Compile)?;
-        Ok(Self { above, dir: dir.clone(), patterns, _held: held })
+        let held = in_use.take(patterns.iter().map(Pattern::memory).sum())?;
+        Ok(Self { above, dir: dir.clone(), patterns: Patterns(patterns), _held: held })
     }
 
     /// Whether the entry at `path`, below the directory of these rules, is excluded. Callers do not ask about entries
     /// of excluded directories.
     pub fn excludes(&self, path: &RelPath, is_dir: bool) -> bool {
-        match self.patterns.matched(self.below(path), is_dir) {
-            Match::Ignore(_) => true,
-            Match::Whitelist(_) => false,
-            Match::None => self.above.as_deref().is_some_and(|above| above.excludes(path, is_dir)),
-        }
+        let above = || self.above.as_deref().is_some_and(|above| above.excludes(path, is_dir));
+        self.patterns.decide(self.below(path), is_dir).unwrap_or_else(above)
     }
 
     /// Returns `path` relative to the directory of these rules.
-    fn below<'p>(&self, path: &'p RelPath) -> &'p Path {
+    fn below<'p>(&self, path: &'p RelPath) -> &'p [u8] {
         let prefix = match self.dir.as_bytes().len() {
             0 => 0,
             len => len + 1,
         };
-        OsStr::from_bytes(path.as_bytes().get(prefix..).unwrap_or_default()).as_ref()
+        path.as_bytes().get(prefix..).unwrap_or_default()
     }
 }
 
-/// Whether a line may be a pattern: it is not empty, and no comment.
-fn is_pattern(line: &&str) -> bool {
-    !line.trim().is_empty() && !line.starts_with('#')
-}
-
-/// Estimates the memory of a compiled pattern, in bytes.
-fn memory_of(pattern: &str) -> usize {
-    let rest = pattern.strip_prefix("*.").unwrap_or(pattern);
-    match rest.contains(['*', '?', '[', '{']) {
-        true => REGEX_BYTES,
-        false => LITERAL_BYTES,
-    }
+/// Reads a line of an ignore file, which may begin with a byte order mark and end as on Windows.
+fn pattern_of(line: &[u8]) -> Option<Pattern> {
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+    Pattern::parse(line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 #[cfg(test)]
@@ -212,11 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_pattern_does_not_keep_the_others_from_counting() {
+    fn a_line_that_matches_nothing_does_not_keep_the_others_from_counting() {
         let rules = rules(&[("", "\u{feff}*.tmp\r\n[z-a]\nback\\\\\n\u{fffd}\n*.o")]);
         assert!(rules.excludes(&rel("a.tmp"), false) && rules.excludes(&rel("a.o"), false));
-        assert!(!rules.excludes(&rel("z"), false));
-        assert!(Rules::new(None, &RelPath::root(), b"\xff\xfe*.o\n*.tmp", &InUse::default()).is_ok());
+        assert!(!rules.excludes(&rel("y"), false));
+        let bytes = Rules::new(None, &RelPath::root(), b"\xff*.o\n*.tmp", &InUse::default()).unwrap();
+        assert!(bytes.excludes(&RelPath::parse(b"\xffa.o").unwrap(), false), "names need not be UTF-8");
     }
 
     #[test]
@@ -225,7 +189,8 @@ mod tests {
         let new = |text: &str| Rules::new(None, &RelPath::root(), text.as_bytes(), &in_use);
         let most = "x*.ext\n\n# a comment\n".repeat(MAX_PATTERNS);
         assert!(matches!(new(&format!("{most}y")), Err(RulesError::TooMany(1001))));
-        let held = in_use.take(MAX_BYTES_IN_USE - REGEX_BYTES * MAX_PATTERNS + 1).unwrap();
+        let memory = pattern_of(b"x*.ext").unwrap().memory();
+        let held = in_use.take(MAX_BYTES_IN_USE - memory * MAX_PATTERNS + 1).unwrap();
         assert!(matches!(new(&most), Err(RulesError::TooManyInUse)));
         drop(held);
         assert!(new(&most).is_ok(), "what is dropped is not in use any more");

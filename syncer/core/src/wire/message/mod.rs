@@ -119,7 +119,7 @@ pub enum Message {
     Sketched(Vec<Vec<u64>>),
 }
 
-/// Include and exclude patterns together. Each takes about 28 KB once it is compiled.
+/// Include and exclude patterns together. Each is tried on every entry.
 const MAX_PATTERNS: usize = 10_000;
 
 const HELLO: u8 = 1;

@@ -1,0 +1,312 @@
+//! Patterns of gitignore syntax, matched byte by byte as git does (`dir.c` and `wildmatch.c`).
+
+use std::mem::size_of;
+
+/// The longest pattern, in bytes. No path is longer.
+const MAX_BYTES: usize = 4096;
+
+/// Tries from which on failures are remembered, so that no pattern takes more than its length times that of the text.
+const FEW_TRIES: usize = 256;
+
+/// A pattern of a line of gitignore syntax.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    glob: Box<[u8]>,
+    /// It takes back what earlier patterns matched.
+    pub is_negated: bool,
+    /// It matches directories only.
+    dirs_only: bool,
+    /// It has a slash, so it counts from the directory of the list; any other matches a name wherever it is.
+    is_path: bool,
+    /// The bytes at its begin that stand for themselves.
+    literal: usize,
+}
+
+impl Pattern {
+    /// Reads one line. `None` if it matches nothing: it is empty, a comment or longer than any path.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let line = trim_spaces(line);
+        if line.starts_with(b"#") || line.len() > MAX_BYTES {
+            return None;
+        }
+        let (is_negated, line) = match line.strip_prefix(b"!") {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let (dirs_only, line) = match line.strip_suffix(b"/") {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let is_path = line.contains(&b'/');
+        let glob = line.strip_prefix(b"/").unwrap_or(line);
+        let literal = glob.iter().take_while(|byte| !is_special(byte)).count();
+        (!glob.is_empty()).then(|| Self { glob: glob.into(), is_negated, dirs_only, is_path, literal })
+    }
+
+    /// Returns the memory that it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.glob.len()
+    }
+
+    /// Whether it matches the entry at `path`, relative to the directory of the list.
+    pub fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+        if self.dirs_only && !is_dir {
+            return false;
+        }
+        let name = match (self.is_path, path.iter().rposition(|byte| *byte == b'/')) {
+            (false, Some(slash)) => &path[slash + 1..],
+            _ => path,
+        };
+        // git compares these first, so stars behind them are at the begin of what is left.
+        let (literal, glob) = self.glob.split_at(self.literal);
+        let Some(text) = name.strip_prefix(literal) else { return false };
+        Tries::new(text).wild(glob, text, true) == WildMatch::Match
+    }
+}
+
+/// Removes the spaces at the end of a line that no backslash precedes.
+fn trim_spaces(bytes: &[u8]) -> &[u8] {
+    let (mut end, mut at) = (0, 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b' ' => at += 1,
+            b'\\' => {
+                at = (at + 2).min(bytes.len());
+                end = at;
+            }
+            _ => {
+                at += 1;
+                end = at;
+            }
+        }
+    }
+    &bytes[..end]
+}
+
+/// A list of patterns, of which the last that matches decides.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns(pub Vec<Pattern>);
+
+impl Patterns {
+    /// Whether the entry at `path`, relative to the directory of the list, is matched (`true`) or taken back.
+    pub fn decide(&self, path: &[u8], is_dir: bool) -> Option<bool> {
+        let last = self.0.iter().rev().find(|pattern| pattern.matches(path, is_dir));
+        last.map(|pattern| !pattern.is_negated)
+    }
+
+    /// Whether the file at `path`, or else the closest directory above it that a pattern decides on, is matched.
+    pub fn decide_with_parents(&self, path: &[u8]) -> Option<bool> {
+        let above = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let mut dirs = above.map(|end| self.decide(&path[..end], true));
+        self.decide(path, false).or_else(|| dirs.find_map(|decided| decided))
+    }
+}
+
+/// How matching went. The last two spare useless tries of the stars before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WildMatch {
+    Match,
+    Differs,
+    /// The text has ended.
+    AtEnd,
+    /// A slash came where a single star may not go on.
+    AtSlash,
+}
+
+/// The tries to match one text.
+struct Tries {
+    made: usize,
+    /// One more than the length of the text.
+    width: usize,
+    /// A bit for what is left of the pattern and of the text where these do not match; empty while there are few tries.
+    failed: Vec<u64>,
+}
+
+impl Tries {
+    fn new(text: &[u8]) -> Self {
+        Self { made: 0, width: text.len() + 1, failed: Vec::new() }
+    }
+
+    /// Matches what is left, unless that is known to fail.
+    fn again(&mut self, glob: &[u8], text: &[u8], begins: bool) -> WildMatch {
+        let place = glob.len() * self.width + text.len();
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        if self.failed.get(word).is_some_and(|failed| failed & bit != 0) {
+            return WildMatch::Differs;
+        }
+        let found = self.wild(glob, text, begins);
+        self.made += 1;
+        if found != WildMatch::Match && self.made > FEW_TRIES {
+            if self.failed.len() <= word {
+                self.failed.resize(word + 1, 0);
+            }
+            self.failed[word] |= bit;
+        }
+        found
+    }
+
+    /// Matches all of `text`. `begins` is whether `glob` is at its begin or behind a slash.
+    fn wild(&mut self, mut glob: &[u8], mut text: &[u8], mut begins: bool) -> WildMatch {
+        while let Some((&first, rest)) = glob.split_first() {
+            if first == b'*' {
+                return self.star(rest, text, begins);
+            }
+            let Some((&byte, after)) = text.split_first() else { return WildMatch::AtEnd };
+            glob = match first {
+                b'?' if byte != b'/' => rest,
+                b'[' => match class(rest, byte) {
+                    Some((rest, true)) if byte != b'/' => rest,
+                    Some(_) => return WildMatch::Differs,
+                    None => return WildMatch::AtEnd,
+                },
+                b'\\' if rest.first() == Some(&byte) => &rest[1..],
+                literal if literal == byte && literal != b'\\' => rest,
+                _ => return WildMatch::Differs,
+            };
+            (begins, text) = (first == b'/', after);
+        }
+        if text.is_empty() { WildMatch::Match } else { WildMatch::Differs }
+    }
+
+    /// Goes on behind a star. Two of them that fill the room between slashes match any number of directories.
+    fn star(&mut self, glob: &[u8], text: &[u8], begins: bool) -> WildMatch {
+        let more = glob.iter().take_while(|byte| **byte == b'*').count();
+        let rest = &glob[more..];
+        let is_deep = more > 0 && begins && (rest.is_empty() || rest[0] == b'/' || rest.starts_with(b"\\/"));
+        if is_deep {
+            let below = rest.strip_prefix(b"/").map(|rest| self.again(rest, text, true));
+            return match below == Some(WildMatch::Match) || rest.is_empty() {
+                true => WildMatch::Match,
+                false => self.behind(rest, text, true),
+            };
+        }
+        if rest.is_empty() || !rest.iter().any(is_special) {
+            let is_last = text.strip_suffix(rest).is_some_and(|before| !before.contains(&b'/'));
+            return if is_last { WildMatch::Match } else { WildMatch::Differs };
+        }
+        if rest[0] == b'/' {
+            let Some(slash) = text.iter().position(|byte| *byte == b'/') else { return WildMatch::Differs };
+            return self.again(rest, &text[slash..], false);
+        }
+        self.behind(rest, text, false)
+    }
+
+    /// Tries `rest` at each place of `text`, up to the next slash unless the star before is deep.
+    fn behind(&mut self, rest: &[u8], mut text: &[u8], is_deep: bool) -> WildMatch {
+        while let Some((&byte, after)) = text.split_first() {
+            match self.again(rest, text, false) {
+                WildMatch::Differs => {}
+                WildMatch::AtSlash if is_deep => {}
+                found => return found,
+            }
+            if !is_deep && byte == b'/' {
+                return WildMatch::AtSlash;
+            }
+            text = after;
+        }
+        WildMatch::AtEnd
+    }
+}
+
+fn is_special(byte: &u8) -> bool {
+    b"*?[\\".contains(byte)
+}
+
+/// Whether a class matches `byte`; `glob` begins behind its bracket. Returns the pattern behind the class, or nothing if
+/// it has no end.
+fn class(glob: &[u8], byte: u8) -> Option<(&[u8], bool)> {
+    let is_not = matches!(glob.first(), Some(b'!' | b'^'));
+    let mut at = usize::from(is_not);
+    let (mut is_in, mut previous, mut is_first) = (false, None, true);
+    loop {
+        let mut next = *glob.get(at)?;
+        if next == b']' && !is_first {
+            return Some((&glob[at + 1..], is_in != is_not));
+        }
+        is_first = false;
+        match next {
+            b'-' if previous.is_some() && glob.get(at + 1).is_some_and(|end| *end != b']') => {
+                at += 1;
+                if glob[at] == b'\\' {
+                    at += 1;
+                }
+                let end = *glob.get(at)?;
+                is_in |= previous.is_some_and(|start| (start..=end).contains(&byte));
+                previous = None;
+            }
+            b'[' if glob.get(at + 1) == Some(&b':') => {
+                let start = at + 2;
+                let end = start + glob[start..].iter().position(|byte| *byte == b']')?;
+                match glob[start..end].strip_suffix(b":") {
+                    Some(name) => {
+                        is_in |= is_of(name, byte)?;
+                        at = end;
+                    }
+                    // It is no name of a class: the bracket is one of the characters.
+                    None => is_in |= byte == b'[',
+                }
+                previous = None;
+            }
+            _ => {
+                if next == b'\\' {
+                    at += 1;
+                    next = *glob.get(at)?;
+                }
+                is_in |= next == byte;
+                previous = Some(next);
+            }
+        }
+        at += 1;
+    }
+}
+
+/// Whether `byte` is of a POSIX class; nothing if there is no such class.
+fn is_of(name: &[u8], byte: u8) -> Option<bool> {
+    Some(match name {
+        b"alnum" => byte.is_ascii_alphanumeric(),
+        b"alpha" => byte.is_ascii_alphabetic(),
+        b"blank" => byte == b' ' || byte == b'\t',
+        b"cntrl" => byte.is_ascii_control(),
+        b"digit" => byte.is_ascii_digit(),
+        b"graph" => byte.is_ascii_graphic(),
+        b"lower" => byte.is_ascii_lowercase(),
+        b"print" => byte.is_ascii_graphic() || byte == b' ',
+        b"punct" => byte.is_ascii_punctuation(),
+        b"space" => byte.is_ascii_whitespace() || byte == 0x0b,
+        b"upper" => byte.is_ascii_uppercase(),
+        b"xdigit" => byte.is_ascii_hexdigit(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        Pattern::parse(pattern.as_bytes()).unwrap().matches(path.as_bytes(), false)
+    }
+
+    #[test]
+    fn braces_are_characters_like_any_other() {
+        assert!(matches("{a,b}", "{a,b}") && matches("*.{c,h}", "x.{c,h}"));
+        assert!(!matches("{a,b}", "a") && !matches("*.{c,h}", "x.c"));
+    }
+
+    #[test]
+    fn a_line_that_matches_nothing_is_no_pattern() {
+        for line in ["", "  ", "# a comment", "!", "/", "//", &"a".repeat(MAX_BYTES + 1)] {
+            assert_eq!(Pattern::parse(line.as_bytes()), None, "{line:?}");
+        }
+        assert!(matches("\\#name", "#name") && matches("\\!name", "!name") && matches("a\\ ", "a "));
+        assert!(!matches("[z-a]", "y"));
+    }
+
+    #[test]
+    fn no_pattern_takes_more_tries_than_its_length_times_that_of_the_path() {
+        let path = "a/".repeat(300) + "a";
+        let pattern = "**/a/".repeat(100) + "b";
+        assert!(!matches(&pattern, &path));
+        assert!(matches(&(pattern + "*"), &(path + "/b")));
+    }
+}
