@@ -320,6 +320,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         ignore_files: files.ignore_files,
         min_size,
         max_size,
+        update: false,
         compare: files.compare,
         preserve: files.preserve.into(),
         write: files.write,

@@ -416,6 +416,12 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
     max_size: Option<u64>,
 
+    /// Leave files alone that have a later modification time at the destination
+    ///
+    /// It does not protect a file from --delete, nor where the source has something else than a file.
+    #[arg(short, long)]
+    update: bool,
+
     /// Compare files by size and modification time, or by the hashes of their contents
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     compare: Compare,
@@ -478,7 +484,7 @@ pub(super) struct WireFlags {
     compression: Compression,
 
     /// Bytes per second on the wire, such as 100Mi or 2G [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
+    #[arg(long, visible_alias = "bwlimit", value_name = "BYTES", value_parser = contract::parse_bytes)]
     bandwidth_limit: Option<u64>,
 
     /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the dialling end, at
@@ -612,6 +618,7 @@ impl From<ParamFlags> for RunParams {
             ignore_files: flags.ignore_files,
             min_size: flags.min_size,
             max_size: flags.max_size,
+            update: flags.update,
             compare: if flags.checksum { Compare::Content } else { flags.compare },
             preserve: Preserve {
                 ownership: flags.ownership,
@@ -739,7 +746,7 @@ mod tests {
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
             (dry_run, verify, image, delete_anyway, before) in any::<(bool, bool, bool, bool, bool)>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
-            (ignore_files, min_size, max_size) in any::<(bool, Option<u64>, Option<u64>)>(),
+            (ignore_files, update, min_size, max_size) in any::<(bool, bool, Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
             (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
             shard in prop::option::of(any_shard()),
@@ -761,6 +768,7 @@ mod tests {
                 ignore_files,
                 min_size,
                 max_size,
+                update,
                 compare: if content { Compare::Content } else { Compare::Metadata },
                 preserve,
                 write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
@@ -816,7 +824,7 @@ mod tests {
                                 snapshot_tag";
         const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume force \
                               ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
-                              no_xattrs ownership shard verify write";
+                              no_xattrs ownership shard update verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),
             ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),

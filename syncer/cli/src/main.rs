@@ -87,7 +87,10 @@ fn takers(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     let flags = Flags::command();
-    let takes = |command: &&clap::Command| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let is_it = |arg: &clap::Arg| {
+        arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
+    };
+    let takes = |command: &&clap::Command| command.get_arguments().any(is_it);
     let takers =
         flags.get_subcommands().filter(takes).map(|command| format!("`volferry {}`", command.get_name()));
     let takers = takers.collect::<Vec<_>>().join(" and ");

@@ -97,7 +97,12 @@ fn changes(work: &Work) -> String {
         sockets => format!("; {} skipped", counted(sockets, "socket")),
     };
     if parts.is_empty() {
-        return format!("Nothing to change in {scanned}, {}{skipped}", bytes(work.bytes_total));
+        let nothing = if work.files_failed + work.deletes_kept_back == 0 {
+            "Nothing to change"
+        } else {
+            "Nothing changed"
+        };
+        return format!("{nothing} in {scanned}, {}{skipped}", bytes(work.bytes_total));
     }
     format!("{} ({scanned} at the source{skipped}); {}", parts.join(", "), moved(work))
 }
@@ -202,6 +207,13 @@ mod tests {
             unchanged.starts_with("Nothing to change in 3 entries, 0 B; 1 socket skipped\n"),
             "{unchanged}"
         );
+    }
+
+    #[test]
+    fn a_run_whose_only_changes_failed_does_not_say_that_there_was_nothing_to_do() {
+        let work = Work { files_scanned: 3, files_failed: 2, ..Work::default() };
+        let report = Report { result: RunResult::PartiallyFailed, work, ..Report::default() };
+        assert_eq!(summary(&report), "Nothing changed in 3 entries, 0 B\nTook 0 ms\nerror: 2 files failed\n");
     }
 
     #[test]

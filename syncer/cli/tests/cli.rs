@@ -79,6 +79,7 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
             "leave it out for no limit",
         ),
         (&["sync", "a", "b", "--bandwidth-limit", "1M"], "`volferry send` takes it"),
+        (&["sync", "a", "b", "--bwlimit", "1M"], "`volferry send` takes it"),
         (&["sync", "a", "b", "--no-delete"], "`volferry receive` takes it"),
         (&["sync", "a", "b", "--delete-limit", "10"], "--delete-limit without --delete"),
         (

@@ -235,6 +235,9 @@ pub struct RunParams {
     /// Files of more bytes are neither sent, changed nor deleted.
     #[serde(default)]
     pub max_size: Option<u64>,
+    /// Leave files alone that are newer at the destination.
+    #[serde(default)]
+    pub update: bool,
     /// What decides that a file is the same.
     pub compare: Compare,
     /// Attributes to keep.
@@ -266,7 +269,7 @@ pub struct RunParams {
 /// A flag that says something of files, folders or metadata, of which a block device has none.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 18] = [
+const OF_TREES: [OfTrees; 19] = [
     ("--delete", |params| params.delete),
     ("--delete-anyway", |params| params.delete_anyway),
     ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
@@ -276,6 +279,7 @@ const OF_TREES: [OfTrees; 18] = [
     ("--ignore-files", |params| params.ignore_files),
     ("--min-size", |params| params.min_size.is_some()),
     ("--max-size", |params| params.max_size.is_some()),
+    ("--update", |params| params.update),
     ("--ownership", |params| params.preserve.ownership != Ownership::Auto),
     ("--no-permissions", |params| !params.preserve.permissions),
     ("--no-times", |params| !params.preserve.times),
@@ -325,6 +329,7 @@ impl RunParams {
         flag(self.delete_anyway, "--delete-anyway");
         flag(self.force, "--force");
         flag(self.ignore_files, "--ignore-files");
+        flag(self.update, "--update");
         flag(!self.preserve.permissions, "--no-permissions");
         flag(!self.preserve.times, "--no-times");
         flag(!self.preserve.xattrs, "--no-xattrs");
@@ -521,6 +526,7 @@ mod tests {
             RunParams { ignore_files: true, ..RunParams::default() },
             RunParams { min_size: Some(1), ..RunParams::default() },
             RunParams { max_size: Some(1), ..RunParams::default() },
+            RunParams { update: true, ..RunParams::default() },
             preserve(|preserve| preserve.ownership = Ownership::Always),
             preserve(|preserve| preserve.permissions = false),
             preserve(|preserve| preserve.times = false),

@@ -8,7 +8,7 @@ use crate::{
     hash::TreeDigest,
     tree::{
         attrs::Classes,
-        entry::{Entry, Kind, Owner, SET_IDS, kept_mode},
+        entry::{Entry, Kind, Owner, SET_IDS, Time, kept_mode},
         filter::{Filter, SizeLimits},
         listing::Listing,
         path::RelPath,
@@ -35,6 +35,8 @@ pub struct Policy {
     pub attrs: Classes,
     /// The sizes of files that take part.
     pub sizes: SizeLimits,
+    /// Files that are newer at the sink are left alone.
+    pub update: bool,
     /// How far metadata decides that contents are equal.
     pub content: Content,
 }
@@ -64,6 +66,14 @@ impl Policy {
 }
 
 impl Policy {
+    /// Whether the sink's file is left alone because it is newer. The scan turns around the time of a file in doubt.
+    fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+        let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
+        let Time { seconds, nanos } = sink.meta.mtime;
+        let newest = Time { seconds: seconds.max(!seconds), nanos };
+        self.update && are_files && newest > source.meta.mtime
+    }
+
     /// Returns the mode that an entry gets.
     fn mode_of(&self, entry: &Entry<'_>) -> u16 {
         kept_mode(entry.kind, &entry.meta, self.owners || entry.meta.owner == self.user)
@@ -248,6 +258,9 @@ impl DirPlan {
             // cannot be made beside it is a failure that names it.
             return self.create(here);
         }
+        if policy.spares_newer(&a, &b) {
+            return;
+        }
         let step = step(&a, &b, policy);
         if let Some(step) = step {
             self.steps.push((here.index, step));
@@ -273,6 +286,9 @@ impl DirPlan {
 /// Returns the action that makes the sink's entry equal to the source's, if one is needed.
 pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step> {
     let replace = Step::Replace { was_dir: sink.kind == Kind::Dir };
+    if policy.spares_newer(source, sink) {
+        return None;
+    }
     let same_mtime = source.meta.mtime == sink.meta.mtime;
     match (source.kind, sink.kind) {
         (a, b) if !a.same_kind(&b) => return Some(replace),
@@ -374,6 +390,7 @@ mod tests {
         times: true,
         attrs: Classes::ALL,
         sizes: SizeLimits { min: 0, max: u64::MAX },
+        update: false,
         content: Content::Trusted,
     };
 
@@ -409,6 +426,22 @@ mod tests {
         let mut builder = ListingBuilder::default();
         entries.iter().for_each(|entry| builder.push(entry));
         builder.finish()
+    }
+
+    #[test]
+    fn a_newer_file_of_the_sink_stays_also_where_its_time_is_in_doubt() {
+        let policy = Policy { update: true, ..DELETE };
+        let at = |seconds| Meta { mtime: Time { seconds, nanos: 0 }, ..Meta::default() };
+        let file =
+            |size, meta| Entry { name: b"a", kind: Kind::File { size }, meta, attrs: Attrs::default() };
+        let source = file(1, at(100));
+        for (seconds, expected) in [(99, Some(Step::Update)), (100, Some(Step::Update)), (101, None)] {
+            for doubtful in [seconds, !seconds] {
+                assert_eq!(step(&source, &file(2, at(doubtful)), policy), expected, "{doubtful}");
+            }
+        }
+        let link = Entry { kind: Kind::Symlink { target: b"x" }, ..file(2, at(101)) };
+        assert_eq!(step(&source, &link, policy), Some(Step::Replace { was_dir: false }));
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! What is excluded is neither sent, nor changed, nor deleted.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+    time::{Duration, SystemTime},
+};
 
 use contract::{ExitCode, Work};
 
@@ -298,5 +304,61 @@ fn a_folder_whose_ignore_file_cannot_be_read_is_left_alone_and_named() {
         assert!(!pair.destination.join("secret/key").exists(), "{way:?}");
         assert_eq!(read(&pair.destination, "secret/old"), "destination", "{way:?}");
         assert_eq!(read(&pair.destination, "keep"), "source", "{way:?}");
+    }
+}
+
+/// A source, and a destination with files that are older, newer and of another kind. The n-th file is n days old.
+fn older_and_newer(pair: &Pair) {
+    let day = |n: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(n * 86_400);
+    let make = |root: &Path, name: &str, content: &str, time: SystemTime| {
+        files(root, &[name], content);
+        fs::File::options().write(true).open(root.join(name)).unwrap().set_modified(time).unwrap();
+    };
+    for (name, theirs) in [("older", 1), ("newer", 3), ("same time", 2), ("dir/newer", 9), ("dir/older", 1)] {
+        make(&pair.source, name, "source", day(2));
+        make(&pair.destination, name, "of the destination", day(theirs));
+    }
+    make(&pair.source, "new", "source", day(2));
+    make(&pair.source, "was a folder", "source", day(2));
+    make(&pair.destination, "was a folder/newer", "destination", day(9));
+    make(&pair.destination, "gone and newer", "destination", day(9));
+    make(&pair.source, "mode", "same content", day(2));
+    make(&pair.destination, "mode", "same content", day(3));
+    tree::set_mode(&pair.source.join("mode"), 0o600);
+    tree::set_mode(&pair.destination.join("mode"), 0o644);
+    for (root, target) in [(&pair.destination, "theirs"), (&pair.source, "ours")] {
+        symlink(target, root.join("link")).unwrap();
+    }
+}
+
+#[test]
+fn files_that_are_newer_at_the_destination_stay_as_with_rsync() {
+    for way in Way::ALL {
+        let [pair, expected] = [Pair::new(way), Pair::new(way)];
+        [&pair, &expected].into_iter().for_each(older_and_newer);
+        let ends = [&expected.source, &expected.destination].map(|path| format!("{}/", path.display()));
+        let rsync = Command::new("rsync").args(["-a", "--update", "--delete"]).args(ends).status().unwrap();
+        assert!(rsync.success());
+        for compare in ["metadata", "content"] {
+            let flags = ["--update", "--delete", "--delete-limit=100", "--compare", compare, "--verify"];
+            pair.run(&flags).assert_exit(ExitCode::Done);
+            let there = Snapshot::of(&pair.destination);
+            for name in
+                ["older", "newer", "same time", "dir/newer", "dir/older", "new", "was a folder", "mode"]
+            {
+                let path = expected.destination.join(name);
+                assert_eq!(
+                    read(&pair.destination, name),
+                    fs::read_to_string(path).unwrap(),
+                    "{way:?} {name}"
+                );
+            }
+            assert_eq!(there.at(b"mode").unwrap().mode, 0o644, "rsync leaves its metadata alone, too");
+            assert!(there.at(b"gone and newer").is_none());
+            assert_eq!(fs::read_link(pair.destination.join("link")).unwrap(), Path::new("ours"));
+        }
+        let work = pair.run(&["--update", "--delete"]).report().work;
+        assert_eq!((work.files_created, work.files_updated, work.files_deleted), (0, 0, 0), "{way:?}");
+        assert_eq!(read(&pair.destination, "newer"), "of the destination");
     }
 }

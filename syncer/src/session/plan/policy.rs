@@ -24,6 +24,7 @@ pub(crate) fn policy(params: &RunParams, settings: Settings) -> Policy {
         times: settings.times,
         attrs: settings.attrs,
         sizes: sizes(params),
+        update: params.update,
         content: content(params),
     }
 }
