@@ -24,7 +24,7 @@ pub use params::{
 pub use parse_error::ParseParamError;
 pub use report::{
     Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates,
-    Report, RunResult, Side, Timings, Usage, Work, timestamp,
+    Report, RunResult, Side, Timings, Usage, Work, plural, timestamp,
 };
 pub use snapshots::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
 pub use volume::VolumeId;

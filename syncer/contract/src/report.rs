@@ -320,10 +320,13 @@ impl Report {
         self.result = RunResult::PartiallyFailed;
         self.reason = Some("SomeFilesFailed".into());
         let failed = match self.work.deletes_kept_back {
-            0 => format!("{} failed", counted(self.work.files_failed, "file")),
+            0 => plural(self.work.files_failed, "file failed", "files failed"),
             deletes => {
-                let (deletes, files) = (counted(deletes, "delete"), counted(failed_before_deletes, "file"));
-                format!("{deletes} kept back because {files} failed")
+                let deletes = plural(deletes, "delete", "deletes");
+                format!(
+                    "{deletes} kept back because {}",
+                    plural(failed_before_deletes, "file failed", "files failed")
+                )
             }
         };
         self.message = match self.failures.first() {
@@ -360,9 +363,9 @@ impl Report {
     }
 }
 
-/// `1 file`, `2 files`.
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+/// A sentence with a number: `one` follows 1, and `many` any other, as in `1 file was`, `2 files were`.
+pub fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// The phase that a running end is in.
@@ -489,7 +492,7 @@ impl std::fmt::Display for PlannedAction {
         write_escaped(f, &self.path)?;
         match self.bytes {
             0 => Ok(()),
-            bytes => write!(f, " ({bytes} bytes)"),
+            bytes => write!(f, " ({})", plural(bytes, "byte", "bytes")),
         }
     }
 }
@@ -574,6 +577,8 @@ mod tests {
         assert_eq!(folder.to_string(), "set metadata of folder a\\nb\\u{1b}[2J");
         let file = action(Action::Create, EntryKind::File, "f", 12_300);
         assert_eq!(file.to_string(), "create file f (12300 bytes)");
+        let small = action(Action::Create, EntryKind::File, "f", 1);
+        assert_eq!(small.to_string(), "create file f (1 byte)");
         let moved =
             PlannedAction { from: Some("old\r".into()), ..action(Action::Move, EntryKind::Folder, "new", 0) };
         assert_eq!(moved.to_string(), "move folder old\\r -> new");

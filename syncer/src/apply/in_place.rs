@@ -9,6 +9,7 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
+use contract::plural;
 use rustix::{
     fs::{AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps},
     io::Errno,
@@ -156,9 +157,10 @@ pub(super) fn replay(root: &Root, own: &OwnDir) -> Result<Vec<String>, ApplyErro
 }
 
 fn not_believed(entries: usize) -> String {
+    let updates = plural(entries as u64, "interrupted update", "interrupted updates");
     format!(
-        "{entries} interrupted updates in .volferry/journal could have been written by another user and were removed: files that were being \
-         written in place are compared with the source's"
+        "removed {updates} in .volferry/journal, which another user could have written: files that were being written in place \
+         are compared with the source's"
     )
 }
 
@@ -368,7 +370,7 @@ mod tests {
             place.cut_off();
             open(&place, &place.journal()[0]);
             let notes = replay(&place.root(), &place.own()).unwrap();
-            assert!(notes[0].starts_with("1 interrupted updates"), "{nth}: {notes:?}");
+            assert!(notes[0].starts_with("removed 1 interrupted update in"), "{nth}: {notes:?}");
             assert!(fs::read(place.file()).unwrap() == vec![1; LEN], "{nth}");
             assert_eq!(place.journal(), Vec::<PathBuf>::new(), "{nth}");
             let mode = fs::metadata(place.dir.path().join(".volferry/journal")).unwrap().permissions().mode();

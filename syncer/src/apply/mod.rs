@@ -42,7 +42,7 @@ use std::{
     },
 };
 
-use contract::{Shard, VolumeId};
+use contract::{Shard, VolumeId, plural};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, RenameFlags},
     io::Errno,
@@ -581,7 +581,10 @@ impl Destination {
             .chain(attrs.map(|(n, class)| (n.load(Relaxed), attr_writer::not_kept(class))));
         kinds
             .filter(|(n, _)| *n > 0)
-            .map(|(n, kind)| format!("{n} entries did not keep their {kind}"))
+            .map(|(n, kind)| {
+                let entries = plural(n, "entry did not keep its", "entries did not keep their");
+                format!("{entries} {kind}")
+            })
             .collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use contract::{Action, EntryKind, PlannedAction, Report};
+use contract::{Action, EntryKind, PlannedAction, Report, plural};
 
 use crate::{
     apply::Device,
@@ -289,10 +289,15 @@ impl Differences {
     fn notes(&self, len: u64) -> Vec<String> {
         let Self { parts, changed, .. } = self;
         let mut notes = vec![format!(
-            "verified: {len} bytes were read back and compared with the source, {parts} parts of them differ"
+            "verified: {len} bytes were read back and compared with the source, {}",
+            plural(*parts, "part of them differs", "parts of them differ")
         )];
         if *changed > 0 {
-            notes.push(format!("{changed} parts changed at the source meanwhile and were not verified"));
+            let (one, many) = (
+                "part changed at the source meanwhile and was",
+                "parts changed at the source meanwhile and were",
+            );
+            notes.push(format!("{} not verified", plural(*changed, one, many)));
         }
         notes
     }

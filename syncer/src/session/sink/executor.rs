@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
 };
 
-use contract::{DeleteTiming, RunParams};
+use contract::{DeleteTiming, RunParams, plural};
 use rustix::io::Errno;
 
 use crate::{
@@ -518,10 +518,9 @@ impl<'a> Executor<'a> {
         }
         notes.extend(self.owner_change.note());
         if self.staying > 0 {
-            let staying = self.staying;
-            notes.push(format!(
-                "{staying} folders stay that something else is to replace: their deletes were kept back"
-            ));
+            let (one, many) = ("folder stays", "folders stay");
+            let staying = plural(self.staying, one, many);
+            notes.push(format!("{staying} that something else is to replace: deletes were kept back"));
         }
         if self.files_staying > 0 {
             let staying = match self.files_staying {

@@ -10,6 +10,8 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, Stat};
 
+use contract::plural;
+
 use crate::{
     entry::{Entry, Kind},
     path::{OWN_DIR, RelPath},
@@ -92,10 +94,8 @@ impl<'a> OwnerChange<'a> {
     /// What is to be noted in the report.
     pub(crate) fn note(&self) -> Option<String> {
         (self.stay > 0).then(|| {
-            format!(
-                "{} entries stay with their owners in folders that got another owner: they were added after the scan",
-                self.stay
-            )
+            let entries = plural(self.stay, "entry stays with its owner", "entries stay with their owners");
+            format!("{entries} in folders that got another owner, and came after the scan")
         })
     }
 

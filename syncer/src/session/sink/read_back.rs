@@ -1,6 +1,6 @@
 //! Reads a destination back: scans it anew, compares all of it with the source, contents included, and reports what differs.
 
-use contract::{RunParams, Shard, Side};
+use contract::{RunParams, Shard, Side, plural};
 
 use crate::{
     apply::Settings,
@@ -76,11 +76,17 @@ impl Verifier<'_> {
 /// What a verification came to, in sentences.
 pub(crate) fn notes(shard: Option<Shard>, entries: u64, differences: u64, changed: u64) -> Vec<String> {
     let who = shard.map_or_else(String::new, |Shard { index, count }| format!("shard {index}/{count} "));
+    let entries = plural(entries, "entry was", "entries were");
+    let differences = plural(differences, "differs", "differ");
     let mut notes = vec![format!(
-        "{who}verified: {entries} entries were compared with the source and all contents read back, {differences} differ"
+        "{who}verified: {entries} compared with the source and all contents read back, {differences}"
     )];
     if changed > 0 {
-        notes.push(format!("{who}{changed} files changed at the source meanwhile and were not verified"));
+        let (one, many) = (
+            "file changed at the source meanwhile and was",
+            "files changed at the source meanwhile and were",
+        );
+        notes.push(format!("{who}{} not verified", plural(changed, one, many)));
     }
     notes
 }
