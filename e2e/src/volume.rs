@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, PostParams},
 };
 use serde_json::json;
@@ -63,14 +63,21 @@ impl Volume {
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         });
         claims.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
-        let bound = wait::until(&claims, claim, "the claim is bound", PATIENCE, is_bound);
-        let name =
-            bound.await?.spec.and_then(|spec| spec.volume_name).context("a bound claim has a volume")?;
+        Self::of(sandbox, claim).await
+    }
+
+    /// Finds the volume of a claim, once it is bound.
+    pub async fn of(sandbox: &Sandbox, claim: &str) -> Result<Self> {
+        let claims: Api<PersistentVolumeClaim> = sandbox.api();
+        let bound = wait::until(&claims, claim, "the claim is bound", PATIENCE, is_bound).await?;
+        let node = bound.annotations().get("volume.kubernetes.io/selected-node");
+        let node = node.context("no node was chosen for the claim")?.clone();
+        let name = bound.spec.and_then(|spec| spec.volume_name).context("a bound claim has a volume")?;
         let volume = Api::<PersistentVolume>::all(sandbox.client.clone()).get(&name).await?;
         let source = volume.spec.context("a volume has a spec")?;
         let path = source.host_path.map(|it| it.path).or(source.local.map(|it| it.path));
         let path = path.context("the claim's volume is not a folder of a node")?;
-        Ok(Self { claim: claim.into(), node: node.into(), path })
+        Ok(Self { claim: claim.into(), node, path })
     }
 
     /// Makes a claim of a `local` volume on that node, all of which the kubelet gives to a pod's `fsGroup`. It does not do so with the

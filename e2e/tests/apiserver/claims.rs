@@ -10,6 +10,35 @@ use kube::{
 use serde_json::json;
 
 #[tokio::test]
+async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_deleted() {
+    let (stage, _controller) = Stage::with_controller("create").await.unwrap();
+    let create = json!({"size": "7Gi", "accessModes": ["ReadWriteMany"]});
+    let destination = json!({"persistentVolumeClaim": {"claimName": "made"}, "create": create});
+    stage.sync("web", json!({"destination": destination})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let first = claims.get("made").await.unwrap();
+    let spec = first.spec.clone().unwrap();
+    assert_eq!(spec.access_modes.unwrap(), ["ReadWriteMany"]);
+    assert_eq!(spec.resources.unwrap().requests.unwrap()["storage"].0, "7Gi");
+    assert_eq!(first.metadata.owner_references, None);
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+
+    // No controller protects claims here, so the deletion is done at once.
+    stage
+        .kubectl
+        .run(&["patch", "pvc", "made", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
+        .unwrap();
+    stage.kubectl.run(&["delete", "pvc", "made"]).unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    assert_ne!(claims.get("made").await.unwrap().metadata.uid, first.metadata.uid);
+    stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
+    let done = |job: &kube::api::DynamicObject| syncjob::status(job, "/lastRun/cause") == "Destination";
+    stage.until("web", "the new claim is filled", done).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_missing_claim_is_named_and_the_run_begins_when_it_is_there() {
     let (stage, _controller) = Stage::with_controller("missing").await.unwrap();
     let destination = json!({"destination": {"persistentVolumeClaim": {"claimName": "late"}}});

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod chain;
+mod create;
 mod deleted;
 mod destination;
 mod devices;

@@ -11,7 +11,7 @@ use std::{fmt::Debug, net::IpAddr};
 use contract::{IdentityError, Side};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Secret, Service},
+    api::core::v1::{PersistentVolumeClaim, Secret, Service},
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -28,7 +28,7 @@ use crate::{
     api::conditions::reason,
     fault::Fault,
     human::{clipped, sentence},
-    model::{children::Children, outcome::Outcome},
+    model::{children::Children, claims::Blocked, outcome::Outcome},
     names::FIELD_MANAGER,
     resources::Try,
     stages::situation::Step,
@@ -73,6 +73,8 @@ pub enum Refusal {
     Invalid(Fault),
     /// Something beside it is: a quota, a policy, the operator's rights.
     Hindered(Fault),
+    /// The destination's claim is refused, for either reason.
+    Claim(Fault),
 }
 
 impl Refusal {
@@ -81,6 +83,7 @@ impl Refusal {
         match self {
             Self::Invalid(fault) => Step::Finish(Outcome::stopped(fault)),
             Self::Hindered(fault) => Step::Start(Some(fault)),
+            Self::Claim(fault) => Step::Block(Blocked::Stalled(fault)),
         }
     }
 }
@@ -91,6 +94,12 @@ impl ApplyError {
         let Self::Apply { kind, name, source: kube::Error::Api(answer) } = self else { return None };
         let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
         let refused = format!("The API server refuses the {kind} {name}: {words}");
+        if kind == "PersistentVolumeClaim" {
+            let cure = "Correct spec.destination.create if that is what it names, else the quota, the admission policy or the \
+                        operator's rights that stand in the way, or create the claim by hand.";
+            let fault = Fault::new(reason::CHILD_REFUSED, format!("{refused} {cure}"));
+            return REFUSALS.contains(&answer.code).then_some(Refusal::Claim(fault));
+        }
         let fault = |cure: &str| Fault::new(reason::CHILD_REFUSED, format!("{refused} {cure}"));
         match answer.code {
             // What is asked for besides Jobs does not depend on spec.pods.
@@ -103,6 +112,14 @@ impl ApplyError {
             )))),
             _ => None,
         }
+    }
+}
+
+/// Creates the destination's claim. One of its name that somebody has made in between is as good.
+pub async fn create_claim(client: &Client, claim: &PersistentVolumeClaim) -> Result<(), ApplyError> {
+    match create(client, claim).await {
+        Err(ApplyError::Apply { source: kube::Error::Api(answer), .. }) if answer.code == 409 => Ok(()),
+        done => done,
     }
 }
 
@@ -160,10 +177,17 @@ async fn secrets(client: &Client, of: &Try<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-async fn create(client: &Client, secret: &Secret) -> Result<(), ApplyError> {
+async fn create<K>(client: &Client, object: &K) -> Result<(), ApplyError>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
+{
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-    let api = Api::<Secret>::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
-    api.create(&params, secret).await.map_err(failed(secret))?;
+    let api = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    api.create(&params, object).await.map_err(failed(object))?;
     Ok(())
 }
 
@@ -210,6 +234,18 @@ mod tests {
             assert!(fault.message.starts_with(words), "{}", fault.message);
             assert!(fault.message.to_lowercase().contains("correct spec.pods"), "{}", fault.message);
         }
+    }
+
+    #[test]
+    fn a_destination_that_is_refused_stalls_and_says_what_to_do() {
+        let status = Status { code: 403, message: "exceeded quota: storage".into(), ..Status::default() };
+        let source = kube::Error::Api(Box::new(status));
+        let refused = ApplyError::Apply { kind: "PersistentVolumeClaim".into(), name: "b".into(), source };
+        let Some(Step::Block(Blocked::Stalled(fault))) = refused.refusal().map(Refusal::step) else {
+            panic!()
+        };
+        let words = "The API server refuses the PersistentVolumeClaim b: exceeded quota: storage. Correct spec.destination.create";
+        assert!(fault.message.starts_with(words), "{}", fault.message);
     }
 
     #[test]

@@ -46,7 +46,9 @@ use crate::{
     health::Health,
     metrics::{JobLabels, Standing},
     model::{
-        self, destination, kinds, locality,
+        self,
+        claims::Blocked,
+        creation, destination, kinds, locality,
         queue::Limits,
         record::Record,
         security, status, trend,
@@ -210,6 +212,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     view.sweep(&context.client, &step).await?;
     let refused = match (&step, &valid) {
         (Step::Launch, Ok(valid)) => launch(job, context, &view, valid).await?,
+        (Step::Create, Ok(valid)) => create(context, valid, &found).await?,
         _ => None,
     };
     let step = refused.map_or(step, Refusal::step);
@@ -325,6 +328,19 @@ async fn launch(
     }
 }
 
+/// Creates the destination's claim. Returns what the API server has against it, if it refuses it.
+async fn create(
+    context: &Context,
+    valid: &ValidatedSyncJob,
+    found: &Found,
+) -> Result<Option<Refusal>, Error> {
+    let Some(claim) = creation::due(valid, &found.claims) else { return Ok(None) };
+    match apply::create_claim(&context.client, &claim).await {
+        Ok(()) => Ok(None),
+        Err(error) => error.refusal().map(Some).ok_or_else(|| error.into()),
+    }
+}
+
 /// The job, if its spec, its namespace and the kinds of its volumes allow it to be run.
 fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
     let valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
@@ -364,6 +380,11 @@ fn turn(
         }
         Step::Refuse(fault) => status::refused(status, fault, generation, now),
         Step::Block(blocked) => status::blocked(status, blocked, generation, now),
+        Step::Create => {
+            let claim = valid.as_ref().ok().and_then(|valid| creation::due(valid, &found.claims));
+            let why = claim.as_ref().map(creation::announced).map(Blocked::Waiting);
+            why.iter().for_each(|why| status::blocked(status, why, generation, now));
+        }
         Step::Begin(run) => status::begin(status, run.clone(), now),
         Step::Queue => status::queue(status, found.round, now),
         Step::Wait(fault) => status::wait(status, fault, now),

@@ -14,7 +14,7 @@ use crate::{
     model::{
         children::Seen,
         claims::{self, Blocked},
-        destination,
+        creation, destination,
         pairs::Pair,
         place::Place,
         spec_hash,
@@ -131,6 +131,7 @@ impl<'a> View<'a> {
             status: self.status,
             demand: valid.as_ref().map(Into::into).map_err(Clone::clone),
             claims: self.claims(valid),
+            creates: valid.as_ref().is_ok_and(|valid| creation::due(valid, &self.found.claims).is_some()),
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(valid),
             turn: self.turn(),

@@ -2,6 +2,7 @@
 
 pub mod children;
 pub mod claims;
+pub mod creation;
 pub mod destination;
 pub mod kinds;
 pub mod locality;

@@ -8,6 +8,7 @@ use crate::api::SyncJobSpec;
 /// changed, too.
 pub fn of(spec: &SyncJobSpec) -> String {
     let mut spec = spec.clone();
+    spec.destination.create = None;
     spec.schedule = None;
     spec.trigger = None;
     spec.suspend = false;

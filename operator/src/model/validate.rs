@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::snapshots;
 use crate::{
     api::{
-        ClaimReference, CompressionMode, ConcurrencyPolicy, DeletionPolicy, Files, HistoryLimit,
+        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, DeletionPolicy, Files, HistoryLimit,
         MAX_PARALLELISM, Placement, PodSettings, PointInTime, Regression, SnapshotEngine, SyncJobSpec,
         Transfer, conditions::reason,
     },
@@ -22,7 +22,7 @@ use crate::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 13] = [
+const NOT_SUPPORTED_YET: [Unsupported; 12] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
@@ -33,7 +33,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 13] = [
     ("destination.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.destination.persistent_volume_claim.as_ref(), own)
     }),
-    ("destination.create", |spec, _| spec.destination.create.is_some()),
     ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
     ("snapshots.engine: CSI", |spec, _| {
         spec.snapshots.as_ref().is_some_and(|it| it.engine == SnapshotEngine::CSI)
@@ -99,6 +98,8 @@ pub struct ValidatedSyncJob {
     pub source: VolumeFolder,
     /// Where they are to be. Never overlaps with `source`.
     pub destination: VolumeFolder,
+    /// How to create the destination's claim where it is not there.
+    pub create: Option<CreateClaim>,
     /// When runs fall due; `None` where only changes ask for them.
     pub schedule: Option<Schedule>,
     /// Any change asks for one more run.
@@ -210,6 +211,7 @@ pub fn validate(
         namespace: namespace.into(),
         source,
         destination,
+        create: spec.destination.create.clone(),
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,

@@ -20,6 +20,9 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     if demand.suspend {
         return (Step::Suspend, None);
     }
+    if situation.creates {
+        return (Step::Create, after(situation, SLOW_PERIOD));
+    }
     let asked = situation.asked.map(|asked| (RunCause::Manual, asked.metadata.name.clone()));
     let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
         let tick = after(situation, CLOCK_PERIOD);

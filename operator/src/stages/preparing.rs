@@ -26,6 +26,9 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if is_behind(situation, run) {
         return queued::renew(situation, run);
     }
+    if situation.creates {
+        return (Step::Create, after(situation, SLOW_PERIOD));
+    }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }

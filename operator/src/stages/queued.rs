@@ -21,6 +21,9 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     if !is_bare(situation) || run.generation != situation.generation {
         return renew(situation, run);
     }
+    if situation.creates {
+        return (Step::Create, after(situation, SLOW_PERIOD));
+    }
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }

@@ -85,6 +85,8 @@ pub struct Situation<'a> {
     pub demand: Result<Demand, Fault>,
     /// Whether both claims can be mounted.
     pub claims: Result<(), Blocked>,
+    /// The destination's claim is to be created: it is not there, and the spec says how to make it.
+    pub creates: bool,
     /// What became of a claim that cannot be used again: it is gone, about to go, or lost its volume; with whose it is.
     pub lost: Option<(Side, Fault)>,
     /// The destination's claim is not the one that the last successful run wrote to.
@@ -134,6 +136,8 @@ pub enum Step {
     Refuse(Fault),
     /// What is due cannot begin.
     Block(Blocked),
+    /// Create the destination's claim.
+    Create,
     /// Record a run before anything is made for it; also a run of which nothing is made yet, for a newer
     /// spec.
     Begin(ActiveRun),
@@ -172,7 +176,7 @@ impl Step {
     pub fn stage(&self, before: Stage) -> Stage {
         match self {
             Self::Rest | Self::Suspend | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => Stage::Queued,
-            Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
+            Self::Create | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
             Self::Admit | Self::Retry(..) | Self::Postpone(..) => Stage::Preparing,
             Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
             Self::Run => Stage::Running,

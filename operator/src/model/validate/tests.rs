@@ -117,7 +117,6 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
             "destination.persistentVolumeClaim.namespace",
             json!({"destination": {"persistentVolumeClaim": {"namespace": "other"}}}),
         ),
-        ("destination.create", json!({"destination": {"create": {"size": "1Gi"}}})),
         ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
         ("snapshots.engine: CSI", json!({"snapshots": {"engine": "CSI"}})),
         ("snapshots.volumeSnapshotClassName", json!({"snapshots": {"volumeSnapshotClassName": "c"}})),

@@ -55,6 +55,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         status,
         demand: Ok(demand()),
         claims: Ok(()),
+        creates: false,
         lost: None,
         is_new_destination: false,
         turn: Turn::Free,
@@ -115,6 +116,21 @@ fn a_new_job_begins_its_first_run() {
     let status = SyncJobStatus::default();
     let Step::Begin(run) = step(&situation(&status)) else { panic!() };
     assert_eq!((run.id.as_str(), run.number, run.generation), ("web-1", 1, GENERATION));
+}
+
+#[test]
+fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_suspended() {
+    let idle = SyncJobStatus::default();
+    fn creates(status: &SyncJobStatus) -> Situation<'_> {
+        let missing = Err(Blocked::Stalled(Fault::new("ClaimNotFound", "m")));
+        Situation { creates: true, claims: missing, ..situation(status) }
+    }
+    assert_eq!(step(&creates(&idle)), Step::Create);
+    let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
+    let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
+    assert_eq!((step(&creates(&waiting)), step(&creates(&with_run()))), (Step::Create, Step::Create));
+    let suspended = Situation { demand: Ok(Demand { suspend: true, ..demand() }), ..creates(&idle) };
+    assert_eq!(step(&suspended), Step::Suspend);
 }
 
 #[test]
