@@ -1,6 +1,6 @@
 //! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
 
-use contract::Side;
+use contract::{Report, Side, VolumeId};
 use e2e::{report::good_report, scripted::Stage, syncjob};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
@@ -22,7 +22,9 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
     assert_eq!(spec.access_modes.unwrap(), ["ReadWriteMany"]);
     assert_eq!(spec.resources.unwrap().requests.unwrap()["storage"].0, "7Gi");
     assert_eq!(first.metadata.owner_references, None);
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    // Of a volume that has an id, a run knows when the claim was made anew.
+    let report = Report { volume: Some(VolumeId::new([7; 16])), ..good_report("web-1") };
+    stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
     // No controller protects claims here, so the deletion is done at once.
