@@ -18,7 +18,7 @@ use syncer::{
     monitor::Monitor,
     path::RelPath,
     report::Failures,
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     scan::{ScanOptions, scan},
     wire::{
         HEADER_BYTES,
@@ -123,7 +123,7 @@ fn applying(criterion: &mut Criterion) {
     const COUNT: usize = 1000;
     let dir = scratch();
     let settings = Settings::resolve(&Preserve::default()).unwrap();
-    let candidate = Candidate::open(&Place::from(dir.path())).unwrap();
+    let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
     let destination = candidate.take(settings, None).unwrap();
     let names = names(COUNT);
     let mut group = criterion.benchmark_group("apply");

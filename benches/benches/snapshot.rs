@@ -17,14 +17,14 @@ use syncer::{
     monitor::Monitor,
     path::RelPath,
     report::Failures,
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::{Restore, restore},
     snapshot::{
         EngineChoice, Roots, Snapshot, SnapshotId, Store, collect, create,
         publish::Labels,
         select,
         store::Writer,
-        verify::{VerifyShare, verify},
+        verify::{StoreShare, verify},
     },
 };
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ fn volume(files: usize, len: usize) -> (TempDir, PathBuf) {
 
 fn take(path: &Path, tag: &str) -> Snapshot {
     let labels = Labels { tags: [tag.into()].into(), ..Labels::default() };
-    create::create(&Place::from(path), labels, EngineChoice::Auto, &Failures::default()).unwrap()
+    create::create(&TreeLocation::from(path), labels, EngineChoice::Auto, &Failures::default()).unwrap()
 }
 
 fn open(path: &Path) -> (Store, Roots) {
@@ -66,7 +66,7 @@ fn bring_back(path: &Path) {
     let restoring = Restore {
         store: &store,
         snapshot: roots.last().unwrap(),
-        to: Place::from(path),
+        to: TreeLocation::from(path),
         path: RelPath::root(),
     };
     let params = RunParams { delete: true, force: true, ..RunParams::default() };
@@ -163,8 +163,8 @@ fn collections(criterion: &mut Criterion) {
     for (count, gone) in [(10, 1), (110, 10)] {
         group.bench_function(format!("run, {gone} of {count}"), |bencher| {
             let collected = |(_, path): &mut (TempDir, PathBuf)| {
-                let destination = create::take(&Place::from(&*path)).unwrap();
-                let mut writer = Writer::open(destination.own(), destination.root(), path).unwrap();
+                let destination = create::take(&TreeLocation::from(&*path)).unwrap();
+                let mut writer = Writer::open(destination.state(), destination.root(), path).unwrap();
                 let plan = collect::plan(&writer.store, &writer.roots, &oldest(&writer.roots, gone)).unwrap();
                 collect::collect(&mut writer, &plan, "bench").unwrap();
                 writer.empty_trash(None).unwrap();
@@ -180,7 +180,7 @@ fn checks(criterion: &mut Criterion) {
     criterion.bench_function("verify/with payload", |bencher| {
         bencher.iter(|| {
             let (store, roots) = open(&path);
-            assert!(!verify(&store, &roots, VerifyShare::default()).unwrap().is_damaged());
+            assert!(!verify(&store, &roots, StoreShare::default()).unwrap().is_damaged());
         });
     });
 }

@@ -20,7 +20,7 @@ use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta},
     listing::ListingBuilder,
-    root::{Place, Root, RootError},
+    root::{Root, RootError, TreeLocation},
     tree::{
         Tree,
         dir::{Dir, Totals},
@@ -44,7 +44,7 @@ const DIGITS: usize = 15;
 pub enum DeviceError {
     /// A folder on the way to it.
     #[error(transparent)]
-    Place(#[from] RootError),
+    TreeLocation(#[from] RootError),
     /// The system refused.
     #[error("cannot {operation} {path}")]
     System {
@@ -92,7 +92,7 @@ pub enum DeviceError {
 
 /// What there is at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum PathKind {
     /// Nothing, as far as can be seen.
     Nothing,
     /// A block device.
@@ -105,10 +105,10 @@ pub enum Found {
     Other,
 }
 
-impl Found {
+impl PathKind {
     /// Looks at `place`, where a regular file is an image if there are `images`. Below its trusted folder no symbolic link is followed, and no device node taken for a device: who writes to a
     /// volume does not say which of the machine's devices are used.
-    pub fn at(place: &Place, images: bool) -> Self {
+    pub fn at(place: &TreeLocation, images: bool) -> Self {
         let found = match place.below.split_last() {
             None => rustix::fs::stat(&place.trusted).map_err(io::Error::from),
             Some((_, name)) => {
@@ -140,7 +140,7 @@ impl Found {
 }
 
 /// The folder that the last name of a place below a trusted one is in.
-fn folder(place: &Place) -> io::Result<Root> {
+fn folder(place: &TreeLocation) -> io::Result<Root> {
     Root::enter(&folder_of(place)).map_err(|error| match error {
         RootError::Missing(_) => io::ErrorKind::NotFound.into(),
         error => io::Error::other(error),
@@ -148,13 +148,13 @@ fn folder(place: &Place) -> io::Result<Root> {
 }
 
 /// Where the folder is that the last name of a place is in.
-pub fn folder_of(place: &Place) -> Place {
+pub fn folder_of(place: &TreeLocation) -> TreeLocation {
     let trusted = place.trusted.clone();
     match place.below.split_last() {
-        Some((below, _)) => Place { trusted, below },
+        Some((below, _)) => TreeLocation { trusted, below },
         None => match trusted.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => Place::from(parent),
-            None => Place::from("."),
+            Some(parent) => TreeLocation::from(parent),
+            None => TreeLocation::from("."),
         },
     }
 }
@@ -175,7 +175,7 @@ impl AsFd for Opened {
 
 impl Opened {
     /// Opens what is at `place` as a source, to be read only. One without bytes is a disk that is not attached, or a backup that failed.
-    pub fn to_read(place: &Place) -> Result<Self, DeviceError> {
+    pub fn to_read(place: &TreeLocation) -> Result<Self, DeviceError> {
         let opened = Self::look(place)?;
         match opened.len {
             1..=MAX_BYTES => Ok(opened),
@@ -184,7 +184,7 @@ impl Opened {
     }
 
     /// Opens what is at `place` to be looked at.
-    pub fn look(place: &Place) -> Result<Self, DeviceError> {
+    pub fn look(place: &TreeLocation) -> Result<Self, DeviceError> {
         Self::open(place, OFlags::RDONLY, Mode::empty())
     }
 
@@ -197,7 +197,7 @@ impl Opened {
     ///
     /// # Errors
     /// [`DeviceError::Busy`] where a device is to be exclusively this process's, and cannot.
-    pub fn open(place: &Place, flags: OFlags, mode: Mode) -> Result<Self, DeviceError> {
+    pub fn open(place: &TreeLocation, flags: OFlags, mode: Mode) -> Result<Self, DeviceError> {
         let path = place.path();
         let refused = |operation, error: Errno| match error {
             Errno::BUSY => DeviceError::Busy { path: path.clone() },
@@ -260,14 +260,14 @@ impl Opened {
 
 /// One part of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct DevicePart {
     /// Its first byte.
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
 }
 
-impl Part {
+impl DevicePart {
     /// The part of this name, of a device of `len` bytes.
     pub fn named(name: &[u8], len: u64) -> Option<Self> {
         let digits = std::str::from_utf8(name.strip_prefix(PART_NAME.as_bytes())?).ok()?;
@@ -282,11 +282,11 @@ impl Part {
 }
 
 /// The parts of a device of `len` bytes, which is at most [`MAX_BYTES`].
-pub fn parts(len: u64) -> impl Iterator<Item = Part> {
+pub fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
     let count = len.div_ceil(PART_BYTES);
     (0..count).map(move |nth| {
         let start = nth * PART_BYTES;
-        Part { start, len: (len - start).min(PART_BYTES) }
+        DevicePart { start, len: (len - start).min(PART_BYTES) }
     })
 }
 
@@ -321,7 +321,7 @@ mod tests {
             let listing = &tree.dirs[0].listing;
             let mut at = 0;
             for (part, entry) in parts(len).zip(listing) {
-                assert_eq!(Part::named(entry.name, len), Some(part));
+                assert_eq!(DevicePart::named(entry.name, len), Some(part));
                 assert_eq!((part.start, entry.kind), (at, Kind::File { size: part.len }));
                 at += part.len;
             }
@@ -332,12 +332,12 @@ mod tests {
 
     #[test]
     fn what_is_no_parts_name_names_none() {
-        let first = Part { start: 0, len: 10 }.name();
-        assert!(Part::named(first.as_bytes(), 10).is_some());
+        let first = DevicePart { start: 0, len: 10 }.name();
+        assert!(DevicePart::named(first.as_bytes(), 10).is_some());
         for name in ["", "x", PART_NAME, "bytes from 1", "bytes from 268435456", "bytes from -1"] {
-            assert_eq!(Part::named(name.as_bytes(), 10), None, "{name}");
+            assert_eq!(DevicePart::named(name.as_bytes(), 10), None, "{name}");
         }
-        assert_eq!(Part::named(first.as_bytes(), 0), None);
+        assert_eq!(DevicePart::named(first.as_bytes(), 0), None);
     }
 
     #[test]
@@ -345,25 +345,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("image"), "content").unwrap();
         symlink("image", dir.path().join("link")).unwrap();
-        let below = |name: &str| Place {
+        let below = |name: &str| TreeLocation {
             trusted: dir.path().into(),
             below: RelPath::parse(name.as_bytes()).unwrap(),
         };
         for (place, found) in [
-            (Place::from(dir.path()), Found::Other),
-            (Place::from(&dir.path().join("link")), Found::Image),
-            (Place::from(&dir.path().join("none")), Found::Nothing),
-            (below("image"), Found::Image),
-            (below("link"), Found::Other),
-            (below("none"), Found::Nothing),
-            (below("none/image"), Found::Nothing),
+            (TreeLocation::from(dir.path()), PathKind::Other),
+            (TreeLocation::from(&dir.path().join("link")), PathKind::Image),
+            (TreeLocation::from(&dir.path().join("none")), PathKind::Nothing),
+            (below("image"), PathKind::Image),
+            (below("link"), PathKind::Other),
+            (below("none"), PathKind::Nothing),
+            (below("none/image"), PathKind::Nothing),
         ] {
-            assert_eq!(Found::at(&place, true), found, "{place:?}");
-            let plain = if found == Found::Image { Found::File } else { found };
-            assert_eq!(Found::at(&place, false), plain, "{place:?}");
+            assert_eq!(PathKind::at(&place, true), found, "{place:?}");
+            let plain = if found == PathKind::Image { PathKind::File } else { found };
+            assert_eq!(PathKind::at(&place, false), plain, "{place:?}");
         }
         assert!(Opened::to_read(&below("link")).is_err());
-        let [one, other] = [below("image"), Place::from(&dir.path().join("link"))];
+        let [one, other] = [below("image"), TreeLocation::from(&dir.path().join("link"))];
         let [one, other] = [one, other].map(|place| Opened::to_read(&place).unwrap());
         assert!(one.is_same(&other) && !one.is_block() && one.len() == 7);
     }

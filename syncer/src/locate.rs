@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::{
     device::folder_of,
-    root::{Place, Root, RootError},
+    root::{Root, RootError, TreeLocation},
     whereabouts::Whereabouts,
 };
 
@@ -23,7 +23,7 @@ const MAX_FOLDERS: usize = 4096;
 
 /// Locates the tree at `place`, for a run that is known by a random `nonce`. Returns no tokens on a machine without a
 /// boot id.
-pub fn locate(place: &Place, nonce: [u8; 16]) -> Whereabouts {
+pub fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
     let Ok(boot) = fs::read("/proc/sys/kernel/random/boot_id") else { return Whereabouts::default() };
     let mut found = Whereabouts::new(nonce);
     let key = found.key(&boot);
@@ -109,7 +109,7 @@ mod tests {
         for name in ["a/in", "b"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
-        let of = |name: &str| locate(&Place::from(&dir.path().join(name)), [7; 16]);
+        let of = |name: &str| locate(&TreeLocation::from(&dir.path().join(name)), [7; 16]);
         for (one, other, expected) in [
             ("a", "a", true),
             ("a", "a/in", true),
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn tokens_of_two_runs_have_nothing_in_common() {
-        let place = Place::from("/");
+        let place = TreeLocation::from("/");
         let [one, other] = [nonce(), nonce()].map(|nonce| locate(&place, nonce));
         assert!(one.overlaps(&one) && !one.overlaps(&other));
     }

@@ -31,20 +31,20 @@ const MADE_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mod
 /// The place of a tree: a trusted folder, and an untrusted way below it. Users of the volume could put a symbolic link
 /// there, so no link below `trusted` is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TreeLocation {
     /// Opened as written; its symbolic links are the user's own.
     pub trusted: PathBuf,
     /// The folder below it; [`RelPath::root`] for `trusted` itself.
     pub below: RelPath,
 }
 
-impl<P: AsRef<Path> + ?Sized> From<&P> for Place {
+impl<P: AsRef<Path> + ?Sized> From<&P> for TreeLocation {
     fn from(trusted: &P) -> Self {
         Self { trusted: trusted.as_ref().into(), below: RelPath::root() }
     }
 }
 
-impl Place {
+impl TreeLocation {
     /// Returns the whole path, for messages.
     pub fn path(&self) -> PathBuf {
         match self.below.is_root() {
@@ -141,14 +141,14 @@ impl Root {
     }
 
     /// Opens the root at `place`, which must exist.
-    pub fn enter(place: &Place) -> Result<Self, RootError> {
+    pub fn enter(place: &TreeLocation) -> Result<Self, RootError> {
         let trusted = Self::open(&place.trusted).map_err(|error| refused("open", &place.trusted, error))?;
         trusted.descend(place, false)
     }
 
     /// Opens the root at `place` and makes missing folders with mode 0755. Of the trusted path only the last name is
     /// made, because a mistyped path should not become a tree of folders; of the way below it, each name.
-    pub fn prepare(place: &Place) -> Result<Self, RootError> {
+    pub fn prepare(place: &TreeLocation) -> Result<Self, RootError> {
         let path = &place.trusted;
         let trusted = match Self::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -163,7 +163,7 @@ impl Root {
     /// Opens the folder in which [`Root::prepare`] would make the first missing folder of `place`.
     ///
     /// # Errors As [`Root::prepare`], also if this process may not make a folder there.
-    pub fn above_missing(place: &Place) -> Result<Self, RootError> {
+    pub fn above_missing(place: &TreeLocation) -> Result<Self, RootError> {
         let path = &place.trusted;
         let at = match Self::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -179,7 +179,7 @@ impl Root {
     }
 
     /// Opens the last existing folder on the way to `place`.
-    fn nearest(self, place: &Place) -> Result<Self, RootError> {
+    fn nearest(self, place: &TreeLocation) -> Result<Self, RootError> {
         let mut at = self.fd;
         for name in place.below.names() {
             match open_beneath(&at, name, OFlags::PATH) {
@@ -192,7 +192,7 @@ impl Root {
     }
 
     /// Opens the folder below this one name by name, so that an error names the obstacle.
-    fn descend(self, place: &Place, make: bool) -> Result<Self, RootError> {
+    fn descend(self, place: &TreeLocation, make: bool) -> Result<Self, RootError> {
         let mut at = self.fd;
         let mut path = place.trusted.clone();
         let mut names = place.below.names().peekable();
@@ -380,8 +380,8 @@ mod tests {
         assert!(open_stepwise(&root.fd, b"link/below", OFlags::PATH).is_err());
     }
 
-    fn place(trusted: &Path, below: &str) -> Place {
-        Place { trusted: trusted.into(), below: rel(below) }
+    fn place(trusted: &Path, below: &str) -> TreeLocation {
+        TreeLocation { trusted: trusted.into(), below: rel(below) }
     }
 
     #[test]
@@ -422,7 +422,7 @@ mod tests {
         let missing = Root::enter(&place(&volume, "a/c/d"));
         assert!(matches!(missing, Err(RootError::Missing(path)) if path == volume.join("a/c")));
         let mistyped = dir.path().join("no/such");
-        let refused = Root::prepare(&Place::from(&mistyped));
+        let refused = Root::prepare(&TreeLocation::from(&mistyped));
         assert!(matches!(refused, Err(RootError::Missing(path)) if path == dir.path().join("no")));
         fs::write(volume.join("file"), "").unwrap();
         let refused = Root::prepare(&place(&volume, "file/x"));
@@ -436,7 +436,7 @@ mod tests {
         std::os::unix::fs::symlink(".", dir.path().join("link")).unwrap();
         let to_come = place(&dir.path().join("link/new"), "a");
         assert_eq!(to_come.real_path(), Some(real.join("new/a")));
-        assert_eq!(Place::from(&dir.path().join("no/such")).real_path(), None);
+        assert_eq!(TreeLocation::from(&dir.path().join("no/such")).real_path(), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
     pattern_file::{self, PatternFileError},
     snapshot::flags::SnapshotCommand,
 };
-use syncer::{path::RelPath, root::Place, session::Endpoint};
+use syncer::{path::RelPath, root::TreeLocation, session::Endpoint};
 
 /// How long an end goes on dialling that was not told for how long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,9 +89,9 @@ pub(super) struct Run {
 
 #[derive(Debug)]
 pub(super) enum Job {
-    Send { source: Place, link: LinkConfig, params: RunParams },
-    Receive { destination: Place, link: LinkConfig, once: bool, demands: Demands },
-    Sync { source: Place, destination: Place, params: RunParams },
+    Send { source: TreeLocation, link: LinkConfig, params: RunParams },
+    Receive { destination: TreeLocation, link: LinkConfig, once: bool, demands: Demands },
+    Sync { source: TreeLocation, destination: TreeLocation, params: RunParams },
 }
 
 impl Job {
@@ -247,8 +247,8 @@ fn params(flags: ParamFlags) -> Result<RunParams, ConfigError> {
     Ok(RunParams { include, exclude, ..typed })
 }
 
-fn place(trusted: PathBuf, below: Option<RelPath>) -> Place {
-    Place { trusted, below: below.unwrap_or_default() }
+fn place(trusted: PathBuf, below: Option<RelPath>) -> TreeLocation {
+    TreeLocation { trusted, below: below.unwrap_or_default() }
 }
 
 impl Run {

@@ -22,7 +22,7 @@ use super::{
 };
 use syncer::{
     monitor::Monitor,
-    root::Place,
+    root::TreeLocation,
     session::{self, LinkOptions, Outcome},
 };
 
@@ -131,7 +131,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
 
 /// Tells of each run as it ends, and at last of whatever kept this end from serving.
 fn receive(
-    destination: Place,
+    destination: TreeLocation,
     link: &LinkOptions,
     demands: &Demands,
     monitor: &Monitor,

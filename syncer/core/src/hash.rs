@@ -17,18 +17,41 @@ pub fn block_bytes(len: u64) -> usize {
     granule_bytes(len).max(MIN_BLOCK_BYTES)
 }
 
-/// BLAKE3 of a file's content.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ContentHash(pub [u8; 32]);
+/// BLAKE3 of a file's bytes, holes read as zeros, however the file is stored or was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentId(pub [u8; 32]);
 
-impl ContentHash {
+impl ContentId {
+    /// Hashes content that is in memory.
+    pub fn of(content: &[u8]) -> Self {
+        Self(*blake3::hash(content).as_bytes())
+    }
+}
+
+impl fmt::Display for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl fmt::Debug for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The hash by which both ends check a file that was sent: of its blocks, in which a hole is a constant, or of its chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransferHash(pub [u8; 32]);
+
+impl TransferHash {
     /// Hashes content that is in memory as a whole.
     pub fn of(content: &[u8]) -> Self {
         Self(*blake3::hash(content).as_bytes())
     }
 }
 
-impl fmt::Debug for ContentHash {
+impl fmt::Debug for TransferHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
     }
@@ -45,7 +68,7 @@ pub struct BlockHashes {
     block: u64,
     blocks: u64,
     missing: u64,
-    root: Option<ContentHash>,
+    root: Option<TransferHash>,
 }
 
 /// Consecutive blocks whose part in the hash is known.
@@ -68,7 +91,7 @@ impl GranuleRun {
 #[derive(Debug, Clone, Copy)]
 pub enum BlockHash {
     /// The block is the whole file.
-    Whole(ContentHash),
+    Whole(TransferHash),
     /// The block is a subtree.
     Part(ChainingValue),
     /// This many blocks, at least one, are entirely holes.
@@ -98,7 +121,7 @@ impl BlockHash {
     /// may be shorter than that.
     pub fn of(block: &[u8], offset: u64, file_len: u64) -> Self {
         if is_one_block(file_len) {
-            return Self::Whole(ContentHash::of(block));
+            return Self::Whole(TransferHash::of(block));
         }
         Self::Part(granule_value(block, offset))
     }
@@ -131,7 +154,7 @@ impl BlockHashes {
     pub fn new(len: u64) -> Self {
         let block = block_bytes(len) as u64;
         let blocks = len.div_ceil(block);
-        let root = (len == 0).then(|| ContentHash::of(&[]));
+        let root = (len == 0).then(|| TransferHash::of(&[]));
         Self { runs: BTreeMap::new(), block, blocks, missing: blocks, root }
     }
 
@@ -160,7 +183,7 @@ impl BlockHashes {
     }
 
     /// Returns the file's hash once every block is known.
-    pub fn finish(&self) -> Option<ContentHash> {
+    pub fn finish(&self) -> Option<TransferHash> {
         if self.missing > 0 {
             return None;
         }
@@ -170,7 +193,7 @@ impl BlockHashes {
         let mut tree = Subtrees { runs: &self.runs, holes: vec![hole()] };
         let left = left_parts(self.blocks);
         let (left, right) = (tree.value(0, left), tree.value(left, self.blocks - left));
-        Some(ContentHash(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()))
+        Some(TransferHash(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()))
     }
 }
 
@@ -219,9 +242,9 @@ fn hole() -> ChainingValue {
 }
 
 /// Combines the hashes of two or more parts into the file's hash.
-fn root(values: &[ChainingValue]) -> ContentHash {
+fn root(values: &[ChainingValue]) -> TransferHash {
     let (left, right) = values.split_at(left_parts(values.len() as u64) as usize);
-    ContentHash(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
+    TransferHash(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
 }
 
 /// Returns how many parts the left subtree has: in BLAKE3, the largest power of two that leaves one for the right.
@@ -308,7 +331,7 @@ mod tests {
                 let offset = (i * MIN_BLOCK_BYTES) as u64;
                 assert!(hashes.set(offset, BlockHash::of(block, offset, len as u64)));
             }
-            assert_eq!(hashes.finish(), Some(ContentHash::of(content)), "{len} bytes");
+            assert_eq!(hashes.finish(), Some(TransferHash::of(content)), "{len} bytes");
         }
     }
 
@@ -398,7 +421,7 @@ mod tests {
                     .collect();
                 assert!(hashes.set(offset as u64, BlockHash::of_granules(&values, len as u64).unwrap()));
             }
-            assert_eq!(hashes.finish(), Some(ContentHash::of(content)), "{len} bytes");
+            assert_eq!(hashes.finish(), Some(TransferHash::of(content)), "{len} bytes");
         }
         assert!(BlockHash::of_granules(&[granule_value(b"one", 0)], 3).is_none());
     }

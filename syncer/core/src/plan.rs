@@ -153,7 +153,7 @@ pub enum Step {
 
 /// A directory at both ends, to be compared in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pair {
+pub struct DirPair {
     /// The source's directory, as an index among the directories of its listing.
     pub source: u32,
     /// The sink's directory; `None` if the run will create it.
@@ -172,7 +172,7 @@ pub struct DirPlan {
     /// Entries of `deletes` that are moved to another directory instead.
     pub moved: Vec<u32>,
     /// Directories to compare in turn.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<DirPair>,
     /// Files of the source's listing whose contents have to be compared before an action is chosen.
     pub checks: Vec<u32>,
 }
@@ -278,7 +278,7 @@ impl DirPlan {
 
     fn descend(&mut self, here: &Counted<'_>, sink: Option<u32>) {
         if here.entry.is_some_and(|entry| entry.kind == Kind::Dir) {
-            self.pairs.push(Pair { source: here.dirs, sink, index: here.index });
+            self.pairs.push(DirPair { source: here.dirs, sink, index: here.index });
         }
     }
 }
@@ -450,7 +450,7 @@ mod tests {
         let plan = plan_dir(&both, &both, DELETE);
         assert_eq!(plan.steps, []);
         assert!(plan.deletes.is_empty());
-        assert_eq!(plan.pairs, [Pair { source: 0, sink: Some(0), index: 1 }]);
+        assert_eq!(plan.pairs, [DirPair { source: 0, sink: Some(0), index: 1 }]);
         assert!(!plan.changes_entries());
     }
 
@@ -559,7 +559,7 @@ mod tests {
         let sink = listing(&[dir("b"), dir("n")]);
         let plan = plan_dir(&source, &sink, DELETE);
         let expected =
-            [Pair { source: 0, sink: None, index: 1 }, Pair { source: 1, sink: Some(1), index: 2 }];
+            [DirPair { source: 0, sink: None, index: 1 }, DirPair { source: 1, sink: Some(1), index: 2 }];
         assert_eq!(plan.pairs, expected);
     }
 

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use super::redo::RedoError;
+use super::journal::JournalError;
 use crate::root::RootError;
 
 /// Why a destination cannot be written to at all.
@@ -32,7 +32,7 @@ pub enum ApplyError {
         /// The entry.
         entry: PathBuf,
         /// Why.
-        source: RedoError,
+        source: JournalError,
     },
     /// Another run holds the destination.
     #[error("another run is writing to {path}: wait for it, or stop it")]

@@ -4,13 +4,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::{file_io, own::OwnDir, staging_names::OWNERS};
+use super::{file_io, staging_names::OWNERS, state_dir::StateDir};
 use crate::{entry::Time, stat::changed};
 
 /// A clone of another file, which nobody else has and which is gone when it is closed. `None` where the file system does not clone.
-pub(super) fn private_clone(own: &OwnDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
+pub(super) fn private_clone(state: &StateDir, from: BorrowedFd<'_>) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let clone = rustix::fs::openat(own.staging(), c".", flags, OWNERS).ok()?;
+    let clone = rustix::fs::openat(state.staging(), c".", flags, OWNERS).ok()?;
     rustix::fs::ioctl_ficlone(&clone, from).is_ok().then_some(clone)
 }
 

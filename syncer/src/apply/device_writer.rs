@@ -15,12 +15,12 @@ use rustix::{
 };
 
 use super::{
-    device_part::{DevicePart, beyond},
+    part_writer::{PartWriter, beyond},
     staged::Staged,
 };
 use crate::{
-    device::{self, DeviceError, Found, Opened},
-    root::{Place, Root},
+    device::{self, DeviceError, Opened, PathKind},
+    root::{Root, TreeLocation},
 };
 
 /// A device or an image that is open for one run.
@@ -44,18 +44,18 @@ impl Device {
     ///
     /// # Errors
     /// Where it is too small, or in use.
-    pub fn take(place: &Place, len: u64, holes: bool) -> Result<Self, DeviceError> {
-        let (path, found) = (place.path(), Found::at(place, true));
+    pub fn take(place: &TreeLocation, len: u64, holes: bool) -> Result<Self, DeviceError> {
+        let (path, found) = (place.path(), PathKind::at(place, true));
         let made_in = match found {
             // As with folders: what is missing is made below a volume's own folder, and nothing on the way to it.
-            Found::Nothing if place.below.is_root() => Some(Root::enter(&device::folder_of(place))?),
-            Found::Nothing => Some(Root::prepare(&device::folder_of(place))?),
+            PathKind::Nothing if place.below.is_root() => Some(Root::enter(&device::folder_of(place))?),
+            PathKind::Nothing => Some(Root::prepare(&device::folder_of(place))?),
             _ => None,
         };
         let flags = match found {
-            Found::Nothing => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
-            Found::Device => OFlags::RDWR | OFlags::EXCL,
-            Found::Image | Found::File | Found::Other => OFlags::RDWR,
+            PathKind::Nothing => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            PathKind::Device => OFlags::RDWR | OFlags::EXCL,
+            PathKind::Image | PathKind::File | PathKind::Other => OFlags::RDWR,
         };
         let mut opened = Opened::open(place, flags, Mode::RUSR | Mode::WUSR)?;
         if opened.is_block() {
@@ -116,17 +116,17 @@ impl Device {
     }
 
     /// A part of it, to be written to.
-    pub fn part(&self, part: device::Part) -> io::Result<Staged> {
-        let device::Part { start, len } = part;
+    pub fn part(&self, part: device::DevicePart) -> io::Result<Staged> {
+        let device::DevicePart { start, len } = part;
         let is_within = start.checked_add(len).is_some_and(|end| end <= self.len());
         let fd = if is_within { self.opened.as_fd().try_clone_to_owned()? } else { return Err(beyond()) };
         let is_block = self.opened.is_block();
-        Ok(Staged::part_of(fd, DevicePart::new(start, len, is_block)))
+        Ok(Staged::part_of(fd, PartWriter::new(start, len, is_block)))
     }
 
     /// Takes note of a part that is done. Returns how many bytes of it were written.
     pub fn done(&self, part: &Staged) -> u64 {
-        let written = part.as_part().map_or(0, DevicePart::written);
+        let written = part.as_part().map_or(0, PartWriter::written);
         self.written.fetch_add(written, Relaxed);
         written
     }
@@ -167,7 +167,7 @@ mod tests {
     fn an_image_is_made_for_its_owner_alone_and_held_by_one_run() {
         let dir = tempfile::tempdir().unwrap();
         let below = RelPath::parse(b"a/image").unwrap();
-        let place = Place { trusted: dir.path().into(), below };
+        let place = TreeLocation { trusted: dir.path().into(), below };
         let device = Device::take(&place, LEN, true).unwrap();
         device.grow().unwrap();
         assert!(device.is_new());
@@ -182,8 +182,8 @@ mod tests {
     fn what_is_written_stays_within_its_part() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(image(&dir), vec![1; LEN as usize]).unwrap();
-        let device = Device::take(&Place::from(&image(&dir)), LEN, true).unwrap();
-        let part = device.part(device::Part { start: 4096, len: 8192 }).unwrap();
+        let device = Device::take(&TreeLocation::from(&image(&dir)), LEN, true).unwrap();
+        let part = device.part(device::DevicePart { start: 4096, len: 8192 }).unwrap();
         part.write_at(&[2; 8000], 192).unwrap();
         part.make_hole(0, 100).unwrap();
         for (offset, len) in [(0, 8193), (8192, 1), (8000, 193), (u64::MAX, 1)] {
@@ -192,7 +192,7 @@ mod tests {
         }
         assert!(part.set_len(8192).is_ok() && part.set_len(8191).is_err());
         for beyond in [(LEN, 1), (0, LEN + 1), (u64::MAX, 2)] {
-            assert!(device.part(device::Part { start: beyond.0, len: beyond.1 }).is_err());
+            assert!(device.part(device::DevicePart { start: beyond.0, len: beyond.1 }).is_err());
         }
         assert_eq!(device.done(&part), 8100);
         device.commit().unwrap();
@@ -206,8 +206,8 @@ mod tests {
     fn an_image_gets_the_length_of_the_source_and_holes_that_are_there_are_left() {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(image(&dir)).unwrap().set_len(2 * LEN).unwrap();
-        let device = Device::take(&Place::from(&image(&dir)), LEN, true).unwrap();
-        let part = device.part(device::Part { start: 0, len: LEN }).unwrap();
+        let device = Device::take(&TreeLocation::from(&image(&dir)), LEN, true).unwrap();
+        let part = device.part(device::DevicePart { start: 0, len: LEN }).unwrap();
         part.make_hole(0, LEN).unwrap();
         assert_eq!(device.done(&part), 0);
         assert!(device.has_changed(), "it was longer");

@@ -28,7 +28,7 @@ impl Destination {
     /// The time from which on what is at the destination may not have the content that its length and time stand for: a run changed it, and did not get to the
     /// end of making it durable.
     pub fn doubtful_since(&self) -> Option<Time> {
-        self.own.dirty().since()
+        self.state.dirty().since()
     }
 
     /// Takes note on the volume that it is being changed; to be called before any content is.
@@ -37,7 +37,7 @@ impl Destination {
     /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when it cannot be noted.
     pub fn begin(&self) -> Result<(), ApplyError> {
         self.still_held()?;
-        let marked = self.own.dirty().mark(self.own.dir());
+        let marked = self.state.dirty().mark(self.state.dir());
         marked.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
@@ -56,15 +56,15 @@ impl Destination {
     }
 
     fn commit_within(&self, patience: Duration, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
-        if !self.own.dirty().is_marked() {
+        if !self.state.dirty().is_marked() {
             return Ok(());
         }
         self.sync(monitor, patience)?;
         // What could not be synced may be what is in doubt.
         if is_whole || self.doubtful_since().is_none() {
-            self.own.check()?;
-            let shards = self.own.team().map_or(1, |team| team.shard().count);
-            self.own.dirty().clear(self.own.dir(), shards)?;
+            self.state.check()?;
+            let shards = self.state.shard_board().map_or(1, |team| team.shard().count);
+            self.state.dirty().clear(self.state.dir(), shards)?;
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Destination {
     fn sync(&self, monitor: &Monitor, patience: Duration) -> io::Result<()> {
         let root = self.root.as_fd().try_clone_to_owned()?;
         let sync = move || rustix::fs::syncfs(&root);
-        Ok(self.own.dirty().moving_on(|| match until_stopped(sync, monitor, patience) {
+        Ok(self.state.dirty().moving_on(|| match until_stopped(sync, monitor, patience) {
             Err(Errno::CANCELED) => Err(Errno::CANCELED),
             result => self.not_durable.keep(result),
         })?)

@@ -1,7 +1,7 @@
 //! Files that are written in place.
 //!
-//! What changes is staged by itself, beside a note of where it belongs ([`Over`]). When all of it is there and was checked, it becomes an
-//! entry of the journal ([`Redo`]), is made durable, and only then written into the file. A crash before that leaves the old file; after it,
+//! What changes is staged by itself, beside a note of where it belongs ([`Overlay`]). When all of it is there and was checked, it becomes an
+//! entry of the journal ([`JournalEntry`]), is made durable, and only then written into the file. A crash before that leaves the old file; after it,
 //! whoever opens the destination next writes what the entry says, once more from its start.
 
 use std::{
@@ -17,13 +17,14 @@ use rustix::{
 
 use super::{
     apply_error::ApplyError,
-    file_io, meta,
-    over::Over,
-    own::OwnDir,
+    file_io,
+    journal::{JournalEntry, JournalError, hash_content, path_of_damaged},
+    meta,
+    overlay::Overlay,
     ranges::RangeChange,
-    redo::{Redo, RedoError, hash_content, path_of_damaged},
     staged::Staged,
     staging_names::part_key,
+    state_dir::StateDir,
 };
 use crate::{path::RelPath, root::Root};
 
@@ -34,7 +35,12 @@ const STEP_BYTES: u64 = 8 << 20;
 ///
 /// # Errors
 /// When the file was changed or replaced since it was opened: what was kept of it may not be what it is now.
-pub(super) fn redo(over: &Over, staged: &Staged, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Redo> {
+pub(super) fn redo(
+    overlay: &Overlay,
+    staged: &Staged,
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+) -> io::Result<JournalEntry> {
     let key = |s: &Stat| {
         (
             (s.st_dev, s.st_ino, s.st_nlink, s.st_size),
@@ -42,35 +48,40 @@ pub(super) fn redo(over: &Over, staged: &Staged, dir: BorrowedFd<'_>, name: &[u8
         )
     };
     let now = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    if key(&now) != key(&over.was) {
+    if key(&now) != key(&overlay.was) {
         return Err(io::Error::other(
             "somebody else changed the file at the destination while it was updated; run again",
         ));
     }
-    let ranges = over.ranges().clone();
+    let ranges = overlay.ranges().clone();
     let content = hash_content(staged.fd(), &ranges)?;
     let len = rustix::fs::fstat(staged.fd())?.st_size as u64;
     let (owner, mtime, attrs) = (None, None, None);
-    let (path, inode) = (over.path.clone(), over.was.st_ino);
-    Ok(Redo { path, inode, len, mode: 0, owner, mtime, attrs, ranges, content })
+    let (path, inode) = (overlay.path.clone(), overlay.was.st_ino);
+    Ok(JournalEntry { path, inode, len, mode: 0, owner, mtime, attrs, ranges, content })
 }
 
 /// Writes the file in place, by way of the journal.
-pub(super) fn publish(over: &Over, own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<()> {
-    let target = over.basis();
-    if redo.ranges.len() == 0 && redo.len == over.was.st_size as u64 {
-        staged.unlink(own);
+pub(super) fn publish(
+    overlay: &Overlay,
+    state: &StateDir,
+    staged: &Staged,
+    redo: &JournalEntry,
+) -> io::Result<()> {
+    let target = overlay.basis();
+    if redo.ranges.len() == 0 && redo.len == overlay.was.st_size as u64 {
+        staged.unlink(state);
         return meta::set_rewritten(redo, target);
     }
-    let key = commit(own, staged, redo).inspect_err(|_| staged.unlink(own))?;
+    let key = commit(state, staged, redo).inspect_err(|_| staged.unlink(state))?;
     if let Err(error) = reserve(redo, target) {
         // Nothing of the file has changed yet.
-        rustix::fs::ftruncate(target, over.was.st_size as u64)?;
-        rustix::fs::futimens(target, &times_of(&over.was))?;
-        remove(own, &key)?;
+        rustix::fs::ftruncate(target, overlay.was.st_size as u64)?;
+        rustix::fs::futimens(target, &times_of(&overlay.was))?;
+        remove(state, &key)?;
         return Err(error);
     }
-    let applied = apply(own, redo, staged.fd(), target).and_then(|()| remove(own, &key));
+    let applied = apply(state, redo, staged.fd(), target).and_then(|()| remove(state, &key));
     applied.map_err(|error| {
         io::Error::new(
             error.kind(),
@@ -90,25 +101,25 @@ fn times_of(stat: &Stat) -> Timestamps {
 }
 
 /// Makes a staged file an entry of the journal, on disk. From then on the file is the new one. Returns the entry's name.
-fn commit(own: &OwnDir, staged: &Staged, redo: &Redo) -> io::Result<String> {
-    own.check()?;
+fn commit(state: &StateDir, staged: &Staged, redo: &JournalEntry) -> io::Result<String> {
+    state.check()?;
     let name = staged.name().ok_or(io::ErrorKind::NotFound)?;
     file_io::write_all(staged.fd(), &redo.encode()?, redo.len)?;
     rustix::fs::fsync(staged.fd())?;
     let key = part_key(&redo.path);
-    rustix::fs::renameat(own.staging(), name, own.journal().as_fd(), &key)?;
-    rustix::fs::fsync(own.journal().as_fd())?;
+    rustix::fs::renameat(state.staging(), name, state.journal().as_fd(), &key)?;
+    rustix::fs::fsync(state.journal().as_fd())?;
     Ok(key)
 }
 
 /// Takes an entry out of the journal, durably: one that came back would undo what was done to the file since.
-fn remove(own: &OwnDir, key: &str) -> io::Result<()> {
-    rustix::fs::unlinkat(own.journal().as_fd(), key, AtFlags::empty())?;
-    Ok(rustix::fs::fsync(own.journal().as_fd())?)
+fn remove(state: &StateDir, key: &str) -> io::Result<()> {
+    rustix::fs::unlinkat(state.journal().as_fd(), key, AtFlags::empty())?;
+    Ok(rustix::fs::fsync(state.journal().as_fd())?)
 }
 
 /// Has the file system set room aside for what will be written, where it can.
-fn reserve(redo: &Redo, target: BorrowedFd<'_>) -> io::Result<()> {
+fn reserve(redo: &JournalEntry, target: BorrowedFd<'_>) -> io::Result<()> {
     for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {
         let len = range.end - range.start;
         match rustix::fs::fallocate(target, FallocateFlags::KEEP_SIZE, range.start, len) {
@@ -120,12 +131,17 @@ fn reserve(redo: &Redo, target: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Does what an entry says; done twice, it comes to the same.
-fn apply(own: &OwnDir, redo: &Redo, entry: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+fn apply(
+    state: &StateDir,
+    redo: &JournalEntry,
+    entry: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+) -> io::Result<()> {
     rustix::fs::ftruncate(target, redo.len)?;
     for (range, change) in redo.ranges.iter() {
         let mut at = range.start;
         while at < range.end {
-            own.check()?;
+            state.check()?;
             let end = range.end.min(at + STEP_BYTES);
             match change {
                 RangeChange::Data => file_io::range(entry, target, at..end)?,
@@ -134,7 +150,7 @@ fn apply(own: &OwnDir, redo: &Redo, entry: BorrowedFd<'_>, target: BorrowedFd<'_
             at = end;
         }
     }
-    own.check()?;
+    state.check()?;
     meta::set_rewritten(redo, target)?;
     Ok(rustix::fs::fsync(target)?)
 }
@@ -143,13 +159,14 @@ fn apply(own: &OwnDir, redo: &Redo, entry: BorrowedFd<'_>, target: BorrowedFd<'_
 ///
 /// # Errors
 /// [`ApplyError::Journal`] where an entry is damaged, or the file cannot be written.
-pub(super) fn replay(root: &Root, own: &OwnDir) -> Result<Vec<String>, ApplyError> {
-    let (mine, others) = keys(own).map_err(|source| ApplyError::Own { path: own.path().into(), source })?;
+pub(super) fn replay(root: &Root, state: &StateDir) -> Result<Vec<String>, ApplyError> {
+    let (mine, others) =
+        keys(state).map_err(|source| ApplyError::Own { path: state.path().into(), source })?;
     for key in mine {
-        finish(root, own, &key).map_err(|(file, source)| ApplyError::Journal {
+        finish(root, state, &key).map_err(|(file, source)| ApplyError::Journal {
             file: file
                 .map_or_else(|| "a file that it does not name any more".into(), |path| path.to_string()),
-            entry: own.path().join(".volferry/journal").join(&key),
+            entry: state.path().join(".volferry/journal").join(&key),
             source,
         })?;
     }
@@ -165,64 +182,70 @@ fn not_believed(entries: usize) -> String {
 }
 
 /// The names of the entries, and how many others were removed because another user could have written them. Anything else in the journal is not ours.
-fn keys(own: &OwnDir) -> io::Result<(Vec<String>, usize)> {
+fn keys(state: &StateDir) -> io::Result<(Vec<String>, usize)> {
     let (mut keys, mut removed) = (Vec::new(), 0);
-    for entry in Dir::read_from(own.journal().as_fd())? {
+    for entry in Dir::read_from(state.journal().as_fd())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             continue;
         }
-        let stat = rustix::fs::statat(own.journal().as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if own.journal().trusts(&stat) {
+        let stat = rustix::fs::statat(state.journal().as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if state.journal().trusts(&stat) {
             keys.push(name);
         } else {
-            rustix::fs::unlinkat(own.journal().as_fd(), &name, AtFlags::empty())?;
+            rustix::fs::unlinkat(state.journal().as_fd(), &name, AtFlags::empty())?;
             removed += 1;
         }
     }
     Ok((keys, removed))
 }
 
-type UnfinishedRedo = (Option<RelPath>, RedoError);
+type UnfinishedRedo = (Option<RelPath>, JournalError);
 
-fn finish(root: &Root, own: &OwnDir, key: &str) -> Result<(), UnfinishedRedo> {
-    let (entry, size) = open_entry(own, key).map_err(|error| (None, error))?;
-    let redo = Redo::read(entry.as_fd(), size)
+fn finish(root: &Root, state: &StateDir, key: &str) -> Result<(), UnfinishedRedo> {
+    let (entry, size) = open_entry(state, key).map_err(|error| (None, error))?;
+    let redo = JournalEntry::read(entry.as_fd(), size)
         .map_err(|error| (path_of_damaged(entry.as_fd(), size, key), error))?;
     if part_key(&redo.path) != key {
-        return Err((Some(redo.path), RedoError::Damaged("it has another entry's name")));
+        return Err((Some(redo.path), JournalError::Damaged("it has another entry's name")));
     }
-    write_again(root, own, &redo, &entry, key).map_err(|error| (Some(redo.path), error.into()))
+    write_again(root, state, &redo, &entry, key).map_err(|error| (Some(redo.path), error.into()))
 }
 
-fn write_again(root: &Root, own: &OwnDir, redo: &Redo, entry: &OwnedFd, key: &str) -> io::Result<()> {
+fn write_again(
+    root: &Root,
+    state: &StateDir,
+    redo: &JournalEntry,
+    entry: &OwnedFd,
+    key: &str,
+) -> io::Result<()> {
     match open_target(root, redo)? {
         Some(target) => {
             tracing::info!(path = %redo.path, "finishing what a run that was cut off began to write in place");
             reserve(redo, target.as_fd())?;
-            apply(own, redo, entry.as_fd(), target.as_fd())?;
+            apply(state, redo, entry.as_fd(), target.as_fd())?;
         }
         None => {
             tracing::warn!(path = %redo.path, "the file of a journal's entry is not there any more");
         }
     }
-    remove(own, key)
+    remove(state, key)
 }
 
 /// An entry, with its size.
-fn open_entry(own: &OwnDir, key: &str) -> Result<(OwnedFd, u64), RedoError> {
+fn open_entry(state: &StateDir, key: &str) -> Result<(OwnedFd, u64), JournalError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let entry =
-        rustix::fs::openat(own.journal().as_fd(), key, flags, Mode::empty()).map_err(io::Error::from)?;
+        rustix::fs::openat(state.journal().as_fd(), key, flags, Mode::empty()).map_err(io::Error::from)?;
     let stat = rustix::fs::fstat(&entry).map_err(io::Error::from)?;
-    match own.journal().trusts(&stat) {
+    match state.journal().trusts(&stat) {
         true => Ok((entry, stat.st_size as u64)),
-        false => Err(RedoError::Damaged("another user could have written it")),
+        false => Err(JournalError::Damaged("another user could have written it")),
     }
 }
 
 /// The file of an entry, if it is still there.
-fn open_target(root: &Root, redo: &Redo) -> io::Result<Option<OwnedFd>> {
+fn open_target(root: &Root, redo: &JournalEntry) -> io::Result<Option<OwnedFd>> {
     let target = match root.file_to_write(&redo.path) {
         // Its new mode may have been set already.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -279,21 +302,21 @@ mod tests {
             Root::open(self.dir.path()).unwrap()
         }
 
-        fn own(&self) -> OwnDir {
-            OwnDir::open(&self.root(), self.dir.path(), None).unwrap()
+        fn state(&self) -> StateDir {
+            StateDir::open(&self.root(), self.dir.path(), None).unwrap()
         }
 
         /// An update that becomes part of the journal, and of which nothing is written yet.
         fn cut_off(&self) -> Vec<u8> {
-            let (own, root) = (self.own(), self.root());
-            let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
+            let (state, root) = (self.state(), self.root());
+            let staged = Staged::overlay(&state, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
             staged.set_len(LEN as u64 + 10).unwrap();
             staged.write_at(&[2; 5000], 100).unwrap();
             staged.make_hole(1 << 20, 1 << 20).unwrap();
             staged.write_at(&[3; 10], LEN as u64).unwrap();
             let redo = redo(staged.below().unwrap(), &staged, root.as_fd(), b"file").unwrap();
             let mtime = Some(Time { seconds: 12345, nanos: 67 });
-            commit(&own, &staged, &Redo { mode: 0o640, mtime, ..redo }).unwrap();
+            commit(&state, &staged, &JournalEntry { mode: 0o640, mtime, ..redo }).unwrap();
             let mut new = vec![1; LEN + 10];
             new[100..5100].fill(2);
             new[1 << 20..2 << 20].fill(0);
@@ -302,7 +325,7 @@ mod tests {
         }
 
         fn replay(&self) -> Result<(), ApplyError> {
-            replay(&self.root(), &self.own()).map(drop)
+            replay(&self.root(), &self.state()).map(drop)
         }
     }
 
@@ -333,10 +356,10 @@ mod tests {
     #[test]
     fn what_is_not_in_the_journal_yet_leaves_the_file_as_it_was() {
         let place = TestTree::new();
-        let (own, root) = (place.own(), place.root());
-        let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
+        let (state, root) = (place.state(), place.root());
+        let staged = Staged::overlay(&state, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
         staged.write_at(&[2; 5000], 100).unwrap();
-        drop((staged, own));
+        drop((staged, state));
         place.replay().unwrap();
         assert!(fs::read(place.file()).unwrap() == vec![1; LEN]);
     }
@@ -369,7 +392,7 @@ mod tests {
             let place = TestTree::new();
             place.cut_off();
             open(&place, &place.journal()[0]);
-            let notes = replay(&place.root(), &place.own()).unwrap();
+            let notes = replay(&place.root(), &place.state()).unwrap();
             assert!(notes[0].starts_with("removed 1 interrupted update in"), "{nth}: {notes:?}");
             assert!(fs::read(place.file()).unwrap() == vec![1; LEN], "{nth}");
             assert_eq!(place.journal(), Vec::<PathBuf>::new(), "{nth}");
@@ -399,8 +422,8 @@ mod tests {
     #[test]
     fn a_file_that_somebody_else_writes_to_is_not_mixed_with_what_was_kept_of_it() {
         let place = TestTree::new();
-        let (own, root) = (place.own(), place.root());
-        let staged = Staged::over(&own, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
+        let (state, root) = (place.state(), place.root());
+        let staged = Staged::overlay(&state, &root, &RelPath::parse(b"file").unwrap()).unwrap().unwrap();
         fs::OpenOptions::new()
             .write(true)
             .open(place.file())
@@ -415,6 +438,6 @@ mod tests {
         let place = TestTree::new();
         fs::hard_link(place.file(), place.dir.path().join("link")).unwrap();
         let path = RelPath::parse(b"file").unwrap();
-        assert!(Staged::over(&place.own(), &place.root(), &path).unwrap().is_none());
+        assert!(Staged::overlay(&place.state(), &place.root(), &path).unwrap().is_none());
     }
 }

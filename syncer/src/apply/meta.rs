@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{attr_writer, redo::Redo, settings::Settings};
+use super::{attr_writer, journal::JournalEntry, settings::Settings};
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
@@ -50,7 +50,7 @@ pub(super) fn set_open_file(
 }
 
 /// Sets the metadata of a file that was written in place. What writing takes away is given again.
-pub(super) fn set_rewritten(redo: &Redo, file: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn set_rewritten(redo: &JournalEntry, file: BorrowedFd<'_>) -> io::Result<()> {
     if let Some(owner) = redo.owner {
         let (user, group) = ids(owner);
         rustix::fs::fchown(file, user, group)?;

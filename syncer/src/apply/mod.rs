@@ -7,28 +7,28 @@ mod apply_error;
 mod attr_writer;
 mod capability;
 mod clone;
-mod device_part;
 mod device_writer;
-mod dirty;
+mod dirty_mark;
 mod durable;
 mod epoch;
 mod file_io;
 mod first_error;
-mod hidden;
 mod in_place;
+mod journal;
 mod meta;
 mod node;
-mod over;
-mod own;
-mod own_contents;
+mod overlay;
+mod part_writer;
 mod private;
 mod ranges;
-mod redo;
 mod remove;
 mod settings;
+mod shard_board;
 mod staged;
+mod staged_dir;
 mod staging_names;
-mod team;
+mod state_dir;
+mod state_files;
 mod volume;
 
 use std::{
@@ -53,7 +53,7 @@ use crate::{
     entry::{Entry, Meta, Owner, Time},
     monitor::Monitor,
     path::{OWN_DIR, RelPath, display},
-    root::{Place, Root, RootError, open_child},
+    root::{Root, RootError, TreeLocation, open_child},
 };
 
 pub use apply_error::ApplyError;
@@ -62,17 +62,17 @@ pub use capability::may_change_owners;
 pub use clone::ClonedAt;
 pub use device_writer::Device;
 pub use file_io::read_exact_at;
-pub use hidden::HiddenDir;
-pub use own::OwnDir;
-pub use redo::{Redo, RedoError};
+pub use journal::{JournalEntry, JournalError};
 pub use settings::Settings;
+pub use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
 pub use staged::{Staged, let_go};
-pub use team::{Seat, Sight, Stage, Team};
+pub use staged_dir::StagedDir;
+pub use state_dir::StateDir;
 
 use first_error::FirstError;
-use hidden::HiddenCount;
 use meta::Since;
-use over::Over;
+use overlay::Overlay;
+use staged_dir::StagedDirCount;
 use staging_names::part_key;
 
 /// The mode of new directories where permissions are not kept, less what the process's umask takes away.
@@ -88,12 +88,12 @@ pub struct Candidate {
 
 impl Candidate {
     /// Opens the directory at `place`, which is made if it is not there.
-    pub fn open(place: &Place) -> Result<Self, ApplyError> {
+    pub fn open(place: &TreeLocation) -> Result<Self, ApplyError> {
         Ok(Self { root: Root::prepare(place)?, path: place.path() })
     }
 
     /// Opens the directory at `place`, if it is there.
-    pub fn look(place: &Place) -> Result<Option<Self>, ApplyError> {
+    pub fn look(place: &TreeLocation) -> Result<Option<Self>, ApplyError> {
         match Root::enter(place) {
             Err(RootError::Missing(_)) => Ok(None),
             result => Ok(Some(Self { root: result?, path: place.path() })),
@@ -112,8 +112,8 @@ impl Candidate {
     pub fn check_writable(&self) -> Result<(), ApplyError> {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let may = |path: &str| rustix::fs::accessat(&self.root, path, access, AtFlags::EACCESS);
-        let own = [".volferry", ".volferry/staging"].into_iter().try_for_each(may);
-        let tried = match own {
+        let state = [".volferry", ".volferry/staging"].into_iter().try_for_each(may);
+        let tried = match state {
             Err(Errno::NOENT) => may("."),
             result => result,
         };
@@ -136,23 +136,23 @@ impl Candidate {
         shard: Option<(&str, Shard)>,
     ) -> Result<Destination, ApplyError> {
         let Self { path, root } = self;
-        let mut own = OwnDir::open(&root, &path, shard)?;
-        if own.is_first() {
-            in_place::replay(&root, &own)?.into_iter().for_each(|note| own.note(note));
+        let mut state = StateDir::open(&root, &path, shard)?;
+        if state.is_first() {
+            in_place::replay(&root, &state)?.into_iter().for_each(|note| state.note(note));
         }
-        let settable = attr_writer::probe(own.staging(), &own.fresh_name(), settings.attrs);
+        let settable = attr_writer::probe(state.staging(), &state.fresh_name(), settings.attrs);
         settings.count_attrs = settings.attrs.without(settable);
         settings.attrs = settable;
         Ok(Destination {
-            opened: own.opened(),
+            opened: state.opened(),
             path,
             root,
-            own,
+            state,
             settings,
             owners_not_kept: AtomicU64::new(0),
             attrs_not_kept: Default::default(),
             has_attrs: AtomicBool::new(false),
-            hidden: HiddenCount::default(),
+            hidden: StagedDirCount::default(),
             not_durable: FirstError::default(),
         })
     }
@@ -163,7 +163,7 @@ impl Candidate {
 pub struct Destination {
     path: PathBuf,
     root: Root,
-    own: OwnDir,
+    state: StateDir,
     settings: Settings,
     /// The volume's time when it was opened, before it was scanned.
     opened: Time,
@@ -172,19 +172,19 @@ pub struct Destination {
     /// Whether an entry of the destination may have extended attributes that it shall not have.
     has_attrs: AtomicBool,
     /// The directories that are out of sight.
-    hidden: HiddenCount,
+    hidden: StagedDirCount,
     not_durable: FirstError,
 }
 
 impl Destination {
     /// What Volferry keeps on the volume.
-    pub fn own(&self) -> &OwnDir {
-        &self.own
+    pub fn state(&self) -> &StateDir {
+        &self.state
     }
 
     /// What the report says of how the destination was found.
     pub fn notes(&self) -> &[String] {
-        self.own.notes()
+        self.state.notes()
     }
 
     /// Checks that none of the `names` that the root of the tree is to have is that of Volferry's own folder.
@@ -193,8 +193,8 @@ impl Destination {
     /// [`ApplyError::OwnName`] where the file system folds case and takes one for it.
     pub fn check_names<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Result<(), ApplyError> {
         // Asked once, so that each name of a large root need not be.
-        let folds_case = self.own.is_named(&OWN_DIR.to_ascii_uppercase());
-        match names.find(|name| folds_case && self.own.is_named(name)) {
+        let folds_case = self.state.is_named(&OWN_DIR.to_ascii_uppercase());
+        match names.find(|name| folds_case && self.state.is_named(name)) {
             Some(name) => Err(ApplyError::OwnName { path: self.path.clone(), name: display(name) }),
             None => Ok(()),
         }
@@ -206,7 +206,7 @@ impl Destination {
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when it cannot be told.
     pub fn still_held(&self) -> Result<(), ApplyError> {
-        self.own.check().map_err(|source| match self.own.is_lost() {
+        self.state.check().map_err(|source| match self.state.is_lost() {
             true => ApplyError::TakenOver { path: self.path.clone() },
             false => ApplyError::Own { path: self.path.clone(), source },
         })
@@ -242,7 +242,7 @@ impl Destination {
     /// Checks an open directory as [`Self::known_dir`] does. Returns its inode number.
     pub fn check_known(&self, dir: BorrowedFd<'_>, inode: Option<u64>) -> io::Result<u64> {
         let stat = rustix::fs::fstat(dir)?;
-        match inode.map_or(stat.st_uid == self.own.user(), |inode| stat.st_ino == inode) {
+        match inode.map_or(stat.st_uid == self.state.user(), |inode| stat.st_ino == inode) {
             true => Ok(stat.st_ino),
             false => Err(io::Error::other("somebody put another folder in its place while the run went on")),
         }
@@ -251,7 +251,7 @@ impl Destination {
     /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where permissions are
     /// not kept, it has at once the mode that new directories get. Returns its inode number.
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
-        self.own.check()?;
+        self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
         rustix::fs::mkdirat(dir, name, mode)?;
         self.check_known(meta::hold(dir, name)?.as_fd(), None)
@@ -262,15 +262,15 @@ impl Destination {
     /// # Errors
     /// [`ApplyError::Own`] when staging cannot be held open.
     pub fn keep_aside(&self, path: &RelPath) -> Result<(), ApplyError> {
-        let kept = self.root.keep_elsewhere(path, self.own.staging(), self.own.folder_name(path));
+        let kept = self.root.keep_elsewhere(path, self.state.staging(), self.state.folder_name(path));
         kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
     /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode number.
     pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
-        self.own.check()?;
+        self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
-        hidden::make_aside(&self.own, dir, &self.own.folder_name(path), mode)
+        staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
     }
 
     /// Puts the folder at `path`, which has this `inode` number, as `name` into `dir`, and removes what it replaces.
@@ -281,8 +281,8 @@ impl Destination {
         dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> io::Result<()> {
-        self.own.check()?;
-        let (staging, aside) = (self.own.staging(), self.own.folder_name(path));
+        self.state.check()?;
+        let (staging, aside) = (self.state.staging(), self.state.folder_name(path));
         self.check_known(meta::hold(staging, aside.as_bytes())?.as_fd(), Some(inode))?;
         let swap = |flags| rustix::fs::renameat_with(staging, aside.as_bytes(), dir, name, flags);
         match swap(RenameFlags::EXCHANGE) {
@@ -302,8 +302,8 @@ impl Destination {
 
     /// Removes the folder at `path`, which stays in staging, with all that is in it.
     pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
-        self.own.check()?;
-        self.own.remove_folder(&self.own.folder_name(path))
+        self.state.check()?;
+        self.state.remove_folder(&self.state.folder_name(path))
     }
 
     /// Takes note that all folders are at their places, or gone.
@@ -316,7 +316,7 @@ impl Destination {
         let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        self.own.check()?;
+        self.state.check()?;
         // A directory that changes its parent is written to, as both parents are.
         let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
         let parent_mode = meta::unlock_dir(out_of.as_fd())?;
@@ -333,34 +333,34 @@ impl Destination {
     }
 
     /// Takes the new directory at `path` out of sight, to be filled.
-    pub fn hide_dir(&self, path: &RelPath) -> io::Result<HiddenDir> {
-        self.own.check()?;
-        HiddenDir::take(&self.own, &self.root, path, &self.hidden)
+    pub fn hide_dir(&self, path: &RelPath) -> io::Result<StagedDir> {
+        self.state.check()?;
+        StagedDir::take(&self.state, &self.root, path, &self.hidden)
     }
 
     /// Puts a directory that was taken out of sight at its place again.
-    pub fn show_dir(&self, hidden: &HiddenDir) -> io::Result<()> {
-        self.own.check()?;
-        hidden.show(&self.own, &self.hidden)
+    pub fn show_dir(&self, hidden: &StagedDir) -> io::Result<()> {
+        self.state.check()?;
+        hidden.show(&self.state, &self.hidden)
     }
 
     /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this
     /// sets the directory's metadata at the end of the run, or gives the mode back.
     pub fn unlock_dir(&self, dir: BorrowedFd<'_>) -> io::Result<u16> {
-        self.own.check()?;
+        self.state.check()?;
         meta::unlock_dir(dir)
     }
 
     /// Gives a directory back the mode that it had before [`Destination::unlock_dir`].
     pub fn lock_dir(&self, dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
-        self.own.check()?;
+        self.state.check()?;
         meta::lock_dir(dir, mode)
     }
 
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
     pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
-        self.own.check()?;
-        node::make(&self.own, dir, entry, |at, staged| self.set_meta(at, staged, None))
+        self.state.check()?;
+        node::make(&self.state, dir, entry, |at, staged| self.set_meta(at, staged, None))
     }
 
     /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
@@ -373,8 +373,8 @@ impl Destination {
         dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> io::Result<()> {
-        self.own.check()?;
-        node::link(&self.own, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
+        self.state.check()?;
+        node::link(&self.state, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
     }
 
     /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or capabilities, and has changed, or come to
@@ -386,9 +386,9 @@ impl Destination {
 
     /// Sets the metadata of an entry that is there. A file has to have the time that was `seen`.
     pub fn set_meta(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>, seen: Option<Time>) -> io::Result<()> {
-        self.own.check()?;
+        self.state.check()?;
         self.count_not_kept(entry.meta.owner, entry.attrs);
-        let since = Since { user: self.own.user(), seen, opened: self.opened };
+        let since = Since { user: self.state.user(), seen, opened: self.opened };
         meta::set_entry(self.settings, since, dir, entry, self.sets_attrs(entry.attrs))
     }
 
@@ -401,7 +401,7 @@ impl Destination {
         wanted: &Meta,
         attrs: Option<Attrs<'_>>,
     ) -> io::Result<Option<OwnedFd>> {
-        self.own.check()?;
+        self.state.check()?;
         if !path.is_root() {
             self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
         }
@@ -411,7 +411,7 @@ impl Destination {
             false => self.known_dir(path, inode)?,
         };
         let had = rustix::fs::fstat(&dir)?.st_uid;
-        let is_lost = self.settings.owners && ![self.own.user(), wanted.owner.uid].contains(&had);
+        let is_lost = self.settings.owners && ![self.state.user(), wanted.owner.uid].contains(&had);
         let lost = is_lost.then(|| open_child(&dir, b".", OFlags::RDONLY)).transpose()?;
         meta::set_dir(self.settings, dir.as_fd(), wanted, attrs)?;
         Ok(lost)
@@ -423,11 +423,11 @@ impl Destination {
 
     /// Begins a file whose content is written as a whole, for a place in `dir`. `replaces` is whether something is there, `mode` what the file shall have in the end.
     pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Staged> {
-        Staged::create(&self.own, dir, replaces, mode)
+        Staged::create(&self.state, dir, replaces, mode)
     }
 
     /// Begins the new file `name` in a directory that is out of sight, whose content is written as a whole.
-    pub fn create_inside(&self, dir: &Arc<HiddenDir>, name: &[u8], mode: u16) -> io::Result<Staged> {
+    pub fn create_inside(&self, dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Staged> {
         Staged::inside(dir, name, mode)
     }
 
@@ -437,30 +437,30 @@ impl Destination {
         if !self.settings.in_place {
             return None;
         }
-        let staged = Staged::over(&self.own, &self.root, path);
+        let staged = Staged::overlay(&self.state, &self.root, path);
         staged.inspect_err(|error| tracing::debug!(%path, %error, "not written in place")).ok().flatten()
     }
 
     /// Begins a file whose content arrives in pieces, for this path.
     pub fn stage_file(&self, path: &RelPath) -> io::Result<Staged> {
-        Staged::part(&self.own, path)
+        Staged::part(&self.state, path)
     }
 
     /// Whether a run that was cut off left something of the file for this path.
     pub fn has_leftover(&self, path: &RelPath) -> bool {
-        self.own.has_leftover(&part_key(path))
+        self.state.has_leftover(&part_key(path))
     }
 
     /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is believed.
     pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<Staged> {
-        Staged::leftover(&self.own, path, monitor)
+        Staged::leftover(&self.state, path, monitor)
     }
 
     /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of no use any more.
     pub fn drop_leftovers(&self, needed: impl Iterator<Item = RelPath>) {
-        if self.own.has_leftovers() {
+        if self.state.has_leftovers() {
             let keys: HashSet<String> = needed.map(|path| part_key(&path)).collect();
-            self.own.drop_leftovers(|key| keys.contains(key));
+            self.state.drop_leftovers(|key| keys.contains(key));
         }
     }
 
@@ -471,7 +471,7 @@ impl Destination {
 
     /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not clone.
     pub fn private_clone(&self, from: BorrowedFd<'_>) -> Option<OwnedFd> {
-        clone::private_clone(&self.own, from)
+        clone::private_clone(&self.state, from)
     }
 
     /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
@@ -483,15 +483,15 @@ impl Destination {
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
-        self.own.check()?;
+        self.state.check()?;
         self.count_not_kept(wanted.owner, attrs);
         let mode = self.mode_of(staged, dir, name, wanted)?;
-        if let Some(over) = staged.below() {
-            return self.rewrite(staged, over, dir, name, &Meta { mode, ..*wanted }, attrs);
+        if let Some(overlay) = staged.below() {
+            return self.rewrite(staged, overlay, dir, name, &Meta { mode, ..*wanted }, attrs);
         }
         self.set_staged(staged, &Meta { mode, ..*wanted }, attrs)
-            .inspect_err(|_| staged.unlink(&self.own))?;
-        staged.publish(&self.own, dir, name)
+            .inspect_err(|_| staged.unlink(&self.state))?;
+        staged.publish(&self.state, dir, name)
     }
 
     /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which nothing can be renamed
@@ -507,12 +507,12 @@ impl Destination {
         monitor: &Monitor,
     ) -> io::Result<()> {
         let wanted = Meta { mode: self.mode_of(staged, dir, name, wanted)?, ..*wanted };
-        let copy = Staged::create(&self.own, dir, false, wanted.mode)?;
+        let copy = Staged::create(&self.state, dir, false, wanted.mode)?;
         let copied = copy
             .copy_from(staged.fd(), staged.basis_len()?, true, monitor)
             .and_then(|()| self.set_staged(&copy, &wanted, attrs));
-        copied.inspect_err(|_| copy.unlink(&self.own))?;
-        copy.publish_beside(&self.own, dir, name)
+        copied.inspect_err(|_| copy.unlink(&self.state))?;
+        copy.publish_beside(&self.state, dir, name)
     }
 
     /// The mode that a staged file gets.
@@ -532,35 +532,35 @@ impl Destination {
     fn rewrite(
         &self,
         staged: &Staged,
-        over: &Over,
+        overlay: &Overlay,
         dir: BorrowedFd<'_>,
         name: &[u8],
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
-        let redo = in_place::redo(over, staged, dir, name).inspect_err(|_| staged.unlink(&self.own))?;
-        let redo = Redo {
+        let redo = in_place::redo(overlay, staged, dir, name).inspect_err(|_| staged.unlink(&self.state))?;
+        let redo = JournalEntry {
             mode: wanted.mode,
             owner: self.settings.owners.then_some(wanted.owner),
             mtime: self.settings.times.then_some(wanted.mtime),
             attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
             ..redo
         };
-        in_place::publish(over, &self.own, staged, &redo)
+        in_place::publish(overlay, &self.state, staged, &redo)
     }
 
     /// The number of the entry of this name in staging.
     pub fn inode_of_aside(&self, aside: &str) -> io::Result<u64> {
-        Ok(rustix::fs::statat(self.own.staging(), aside, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
+        Ok(rustix::fs::statat(self.state.staging(), aside, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
     /// Makes visible, as `name` in `dir`, what was published under the name `aside` in staging. It has to be the entry of this inode number.
     pub fn publish_aside(&self, aside: &str, inode: u64, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        self.own.check()?;
+        self.state.check()?;
         if self.inode_of_aside(aside)? != inode {
             return Err(io::Error::other("somebody put another entry in its place in staging"));
         }
-        rustix::fs::renameat(self.own.staging(), aside, dir, name)?;
+        rustix::fs::renameat(self.state.staging(), aside, dir, name)?;
         match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
             true => Ok(()),
             false => Err(io::Error::other("somebody put another entry in its place")),
@@ -569,7 +569,7 @@ impl Destination {
 
     /// Gives up a staged file.
     pub fn unstage(&self, staged: &Staged) {
-        staged.unlink(&self.own);
+        staged.unlink(&self.state);
     }
 
     /// What the entries that were made or changed did not keep because this process may not set it, a sentence for each kind.
@@ -603,19 +603,19 @@ impl Destination {
 
     /// Removes one entry that is not a directory.
     pub fn remove_file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        self.own.check()?;
+        self.state.check()?;
         remove::file(dir, name)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        self.own.check()?;
+        self.state.check()?;
         remove::dir(dir, name)
     }
 
     /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large files are kept.
     pub fn close(self) {
-        self.own.end();
+        self.state.end();
     }
 }
 
@@ -640,7 +640,7 @@ mod tests {
 
     fn open(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();
-        Candidate::open(&Place::from(dir)).unwrap().take(settings, None).unwrap()
+        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None).unwrap()
     }
 
     /// Makes a file of this process's user that only its inode and its change time tell from others.

@@ -10,13 +10,13 @@ use rustix::{
     io::Errno,
 };
 
-use super::{meta::hold, own::OwnDir, remove, staged::link_held};
+use super::{meta::hold, remove, staged::link_held, state_dir::StateDir};
 use crate::entry::{Entry, Kind, Owner};
 
 /// Makes `entry` under another name, has `set_meta` give it its metadata, and renames it to its own, so that nobody sees
 /// it without its metadata.
 pub(super) fn make(
-    own: &OwnDir,
+    state: &StateDir,
     dir: BorrowedFd<'_>,
     entry: &Entry<'_>,
     set_meta: impl Fn(BorrowedFd<'_>, &Entry<'_>) -> io::Result<()>,
@@ -28,12 +28,12 @@ pub(super) fn make(
             set_meta(at, &staged).and_then(|()| Ok(rustix::fs::renameat(at, first, dir, entry.name)?));
         published.inspect_err(|_| drop(remove::file(at, first.as_bytes())))
     };
-    own.beside_or_in_staging(dir, make)
+    state.beside_or_in_staging(dir, make)
 }
 
 /// Makes `name` in `dir` one more name of `target` in `target_dir`, in place of what is there.
 pub(super) fn link(
-    own: &OwnDir,
+    state: &StateDir,
     target_dir: BorrowedFd<'_>,
     target: &[u8],
     owner: Option<Owner>,
@@ -49,7 +49,7 @@ pub(super) fn link(
         Err(Errno::EXIST) => {}
         result => return Ok(result?),
     }
-    own.beside_or_in_staging(dir, |at, first| {
+    state.beside_or_in_staging(dir, |at, first| {
         link_held(held.as_fd(), at, first.as_bytes())?;
         let renamed = rustix::fs::renameat(at, first, dir, name);
         // A rename of one name of a file to another one of the same file does nothing, and says that it went well.

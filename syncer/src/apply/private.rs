@@ -18,7 +18,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{epoch::fill_random, meta, own_contents, remove, volume};
+use super::{epoch::fill_random, meta, remove, state_files, volume};
 use crate::{
     path::{OWN_DIR, SNAPSHOTS},
     root::open_child,
@@ -31,7 +31,7 @@ const OTHERS_WRITE: u32 = 0o022;
 const OTHERS: u32 = 0o077;
 
 /// The folders in `.volferry/`.
-const FOLDERS: [&[u8]; 3] = [own_contents::STAGING, own_contents::JOURNAL, own_contents::SHARDS];
+const FOLDERS: [&[u8]; 3] = [state_files::STAGING, state_files::JOURNAL, state_files::SHARDS];
 
 /// An open folder that belongs to this process's user.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Private {
             let file = entry.file_name();
             match file.to_bytes() {
                 b"." | b".." => {}
-                folder if name == OWN_DIR && folder == own_contents::SHARDS => {
+                folder if name == OWN_DIR && folder == state_files::SHARDS => {
                     self.folder(folder)?.vet(folder)?;
                 }
                 folder if name == OWN_DIR && FOLDERS.contains(&folder) => {}
@@ -291,11 +291,11 @@ fn close_to_others(entry: BorrowedFd<'_>, stat: &Stat, owners: Mode) -> io::Resu
 
 /// The user that files made in `root` belong to: this process's own, or the one that a server makes of it. Asked only where `found` is another's.
 fn user_of(root: BorrowedFd<'_>, found: &Stat) -> io::Result<u32> {
-    let own = geteuid().as_raw();
-    if found.st_uid == own {
-        return Ok(own);
+    let state = geteuid().as_raw();
+    if found.st_uid == state {
+        return Ok(state);
     }
-    Ok(made_as(root)?.unwrap_or(own))
+    Ok(made_as(root)?.unwrap_or(state))
 }
 
 /// Makes a file in `root` to see to whom it belongs, and removes it. `None` where none may be made.
@@ -321,7 +321,7 @@ fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
 /// `WOULDBLOCK` when a run works in it; else where it cannot be removed, or holds anything else.
 fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = match rustix::fs::openat(folder, own_contents::LOCK, flags, Mode::empty()) {
+    let lock = match rustix::fs::openat(folder, state_files::LOCK, flags, Mode::empty()) {
         Ok(lock) => Some(lock),
         Err(Errno::NOENT) => None,
         Err(error) => return Err(error),
@@ -337,14 +337,14 @@ fn take_apart(root: BorrowedFd<'_>, folder: &OwnedFd) -> Result<Option<VolumeId>
     for name in FOLDERS {
         match open_child(folder, name, OFlags::RDONLY) {
             Ok(inner) => {
-                own_contents::empty(&inner, |_| true).map_err(failed)?;
+                state_files::empty(&inner, |_| true).map_err(failed)?;
                 rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    own_contents::empty(folder, own_contents::is_made_by_runs).map_err(failed)?;
+    state_files::empty(folder, state_files::is_made_by_runs).map_err(failed)?;
     rustix::fs::unlinkat(root, OWN_DIR, AtFlags::REMOVEDIR)?;
     Ok(volume)
 }

@@ -2,8 +2,8 @@
 //!
 //! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
 //! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
-//! named in `.volferry/staging/` and renamed into place. One in a directory that nobody sees has its name from the start ([`Inside`]). One that is to be written in place has only what changes in it ([`Over`]). A part of
-//! a device is nothing of all that: what is written to it is there at once ([`DevicePart`]).
+//! named in `.volferry/staging/` and renamed into place. One in a directory that nobody sees has its name from the start ([`Inside`]). One that is to be written in place has only what changes in it ([`Overlay`]). A part of
+//! a device is nothing of all that: what is written to it is there at once ([`PartWriter`]).
 
 use std::{
     io,
@@ -21,14 +21,14 @@ use rustix::{
 };
 
 use super::{
-    device_part::DevicePart,
     file_io,
-    hidden::{HiddenDir, Inside},
-    over::Over,
-    own::OwnDir,
+    overlay::Overlay,
+    part_writer::PartWriter,
     private::Identity,
     ranges::RangeChange,
+    staged_dir::{Inside, StagedDir},
     staging_names::{OWNERS, part_key},
+    state_dir::StateDir,
 };
 use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
 
@@ -36,74 +36,84 @@ use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
 #[derive(Debug)]
 pub struct Staged {
     fd: OwnedFd,
-    name: Option<String>,
-    /// Its name in a directory that nobody sees, if it is in one.
-    inside: Option<Inside>,
-    /// What it lies over, if it only has what changes.
-    over: Option<Over>,
-    /// What it is of a device, if it is that.
-    part: Option<DevicePart>,
+    form: StagedForm,
+}
+
+/// Where a staged file is until it is published, and what of its content is in it.
+#[derive(Debug)]
+enum StagedForm {
+    /// It has no name, so a crash leaves nothing of it.
+    Anonymous,
+    /// It has this name in staging.
+    Named(String),
+    /// It has its own name in a directory that nobody sees.
+    Inside(Inside),
+    /// It has this name in staging, and holds only what changes in the file that it is laid over.
+    Overlay(String, Overlay),
+    /// It is a part of a device, and what is written to it is at its place at once.
+    Part(PartWriter),
 }
 
 /// Whether `linkat` takes a bare descriptor; that needs CAP_DAC_READ_SEARCH or Linux 6.10. The other way needs `/proc`.
 static LINK_BY_DESCRIPTOR: AtomicBool = AtomicBool::new(true);
 
 impl Staged {
-    fn bare(fd: OwnedFd) -> Self {
-        Self { fd, name: None, inside: None, over: None, part: None }
-    }
-
     /// A file for a place in `dir`, which is to have these permission bits in the end.
-    pub fn create(own: &OwnDir, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Self> {
+    pub fn create(state: &StateDir, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Self> {
         let mode = first_mode(mode);
         if replaces {
-            return Self::named(own, mode);
+            return Self::named(state, mode);
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, c".", flags, mode) {
-            Ok(fd) => Ok(Self::bare(fd)),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(own, mode),
+            Ok(fd) => Ok(Self { fd, form: StagedForm::Anonymous }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(state, mode),
             Err(error) => Err(error.into()),
         }
     }
 
     /// A file in staging.
-    fn named(own: &OwnDir, mode: Mode) -> io::Result<Self> {
-        let name = own.fresh_name();
+    fn named(state: &StateDir, mode: Mode) -> io::Result<Self> {
+        let (fd, name) = Self::create_named(state, mode)?;
+        Ok(Self { fd, form: StagedForm::Named(name) })
+    }
+
+    fn create_named(state: &StateDir, mode: Mode) -> io::Result<(OwnedFd, String)> {
+        let name = state.fresh_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(own.staging(), &name, flags, mode)?;
-        Ok(Self { name: Some(name), ..Self::bare(fd) })
+        let fd = rustix::fs::openat(state.staging(), &name, flags, mode)?;
+        Ok((fd, name))
     }
 
     /// A new file in a directory that nobody sees.
-    pub fn inside(dir: &Arc<HiddenDir>, name: &[u8], mode: u16) -> io::Result<Self> {
+    pub fn inside(dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Self> {
         let (fd, inside) = Inside::create(dir, name, first_mode(mode))?;
-        Ok(Self { inside: Some(inside), ..Self::bare(fd) })
+        Ok(Self { fd, form: StagedForm::Inside(inside) })
     }
 
     /// A file in staging for content that arrives in pieces, to be found again by the path that it is for.
-    pub fn part(own: &OwnDir, path: &RelPath) -> io::Result<Self> {
-        let name = own.part_name(&part_key(path));
+    pub fn part(state: &StateDir, path: &RelPath) -> io::Result<Self> {
+        let name = state.part_name(&part_key(path));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(own.staging(), &name, flags, OWNERS)?;
-        Ok(Self { name: Some(name), ..Self::bare(fd) })
+        let fd = rustix::fs::openat(state.staging(), &name, flags, OWNERS)?;
+        Ok(Self { fd, form: StagedForm::Named(name) })
     }
 
     /// What a run that was cut off left of the file for this path.
-    pub fn leftover(own: &OwnDir, path: &RelPath, monitor: &Monitor) -> Option<Self> {
-        let name = own.take_leftover(&part_key(path))?;
+    pub fn leftover(state: &StateDir, path: &RelPath, monitor: &Monitor) -> Option<Self> {
+        let name = state.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(own.staging(), &name, flags, Mode::empty()).ok()?;
+        let fd = rustix::fs::openat(state.staging(), &name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
-        match own.trusts_staged(&stat) {
-            true => Some(Self { name: Some(name), ..Self::bare(fd) }),
-            false => Self::copy_of(own, path, &fd, &stat, &name, monitor),
+        match state.trusts_staged(&stat) {
+            true => Some(Self { fd, form: StagedForm::Named(name) }),
+            false => Self::copy_of(state, path, &fd, &stat, &name, monitor),
         }
     }
 
     /// A new file with the content of one that others could write to, and may hold open. What the content is will be checked, as that of any basis.
     fn copy_of(
-        own: &OwnDir,
+        state: &StateDir,
         path: &RelPath,
         fd: &OwnedFd,
         stat: &Stat,
@@ -111,68 +121,78 @@ impl Staged {
         monitor: &Monitor,
     ) -> Option<Self> {
         let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
-        let copy = is_file.then(|| Self::part(own, path).ok()).flatten();
-        let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
+        let copy = is_file.then(|| Self::part(state, path).ok()).flatten();
+        let _ = rustix::fs::unlinkat(state.staging(), name, AtFlags::empty());
         let copy = copy?;
         match copy.copy_from(fd.as_fd(), stat.st_size as u64, true, monitor) {
             Ok(()) => Some(copy),
             // A run that is told to stop leaves what was copied so far.
             Err(_) if monitor.cancelled() => None,
             Err(_) => {
-                copy.unlink(own);
+                copy.unlink(state);
                 None
             }
         }
     }
 
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
-    pub fn over(own: &OwnDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
-        let Some(over) = Over::new(root, path)? else { return Ok(None) };
-        Ok(Some(Self { over: Some(over), ..Self::named(own, OWNERS)? }))
+    pub fn overlay(state: &StateDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
+        let Some(overlay) = Overlay::new(root, path)? else { return Ok(None) };
+        let (fd, name) = Self::create_named(state, OWNERS)?;
+        Ok(Some(Self { fd, form: StagedForm::Overlay(name, overlay) }))
     }
 
     /// A part of an open device, or of an image.
-    pub(super) fn part_of(fd: OwnedFd, part: DevicePart) -> Self {
-        Self { part: Some(part), ..Self::bare(fd) }
+    pub(super) fn part_of(fd: OwnedFd, part: PartWriter) -> Self {
+        Self { fd, form: StagedForm::Part(part) }
     }
 
     /// What it is of a device, if it is that.
-    pub(super) fn as_part(&self) -> Option<&DevicePart> {
-        self.part.as_ref()
+    pub(super) fn as_part(&self) -> Option<&PartWriter> {
+        match &self.form {
+            StagedForm::Part(part) => Some(part),
+            _ => None,
+        }
     }
 
     /// What it lies over, if it only has what changes.
-    pub(super) fn below(&self) -> Option<&Over> {
-        self.over.as_ref()
+    pub(super) fn below(&self) -> Option<&Overlay> {
+        match &self.form {
+            StagedForm::Overlay(_, overlay) => Some(overlay),
+            _ => None,
+        }
     }
 
     /// Whether it reads as what was there before, wherever nothing was written yet.
     pub fn has_old(&self) -> bool {
-        self.over.is_some() || self.part.is_some()
+        matches!(self.form, StagedForm::Overlay(..) | StagedForm::Part(_))
     }
 
     /// Whether what is written to it is at its place at once.
     pub fn is_part(&self) -> bool {
-        self.part.is_some()
+        matches!(self.form, StagedForm::Part(_))
     }
 
     /// What was there before anything was written: its own content, or that of the file that it lies over.
     pub fn basis(&self) -> Slice<'_> {
-        match (&self.part, &self.over) {
-            (Some(part), _) => part.slice(self.fd.as_fd()),
-            (None, Some(over)) => Slice::all_of(over.basis()),
-            (None, None) => Slice::all_of(self.fd.as_fd()),
+        match &self.form {
+            StagedForm::Part(part) => part.slice(self.fd.as_fd()),
+            StagedForm::Overlay(_, overlay) => Slice::all_of(overlay.basis()),
+            _ => Slice::all_of(self.fd.as_fd()),
         }
     }
 
     /// Whether it has its name already.
     pub(super) fn is_inside(&self) -> bool {
-        self.inside.is_some()
+        matches!(self.form, StagedForm::Inside(_))
     }
 
     /// The name in staging.
     pub(super) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        match &self.form {
+            StagedForm::Named(name) | StagedForm::Overlay(name, _) => Some(name),
+            _ => None,
+        }
     }
 
     /// The open file.
@@ -182,7 +202,7 @@ impl Staged {
 
     /// How many bytes were there before.
     pub fn basis_len(&self) -> io::Result<u64> {
-        match &self.part {
+        match self.as_part() {
             Some(part) => Ok(part.len()),
             None => Ok(rustix::fs::fstat(self.basis().fd)?.st_size as u64),
         }
@@ -190,19 +210,19 @@ impl Staged {
 
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if let Some(part) = &self.part {
+        if let Some(part) = self.as_part() {
             return part.write(self.fd(), bytes, offset);
         }
         file_io::write_all(self.fd(), bytes, offset)?;
-        if let Some(over) = &self.over {
-            over.wrote(offset..offset + bytes.len() as u64, RangeChange::Data);
+        if let Some(overlay) = self.below() {
+            overlay.wrote(offset..offset + bytes.len() as u64, RangeChange::Data);
         }
         Ok(())
     }
 
     /// Has what was written in a range on its way to the disk. Of a part of a device that is the end's affair.
     pub fn begin_write_back(&self, offset: u64, len: u64) {
-        if self.part.is_none() {
+        if !self.is_part() {
             file_io::begin_write_back(self.fd(), offset, len);
         }
     }
@@ -212,15 +232,15 @@ impl Staged {
     /// # Errors
     /// `UnexpectedEof` where it ends before.
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        match &self.over {
-            Some(over) => over.read(self.fd(), bytes, offset),
+        match self.below() {
+            Some(overlay) => overlay.read(self.fd(), bytes, offset),
             None => self.basis().read_exact_at(bytes, offset),
         }
     }
 
     /// Makes it `len` bytes long; what is added is a hole. A part of a device has to have that length.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        if let Some(part) = &self.part {
+        if let Some(part) = self.as_part() {
             return part.check_len(len);
         }
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
@@ -228,13 +248,13 @@ impl Staged {
 
     /// Makes a range within the file's length a hole, or zeros where the file system has no holes.
     pub fn make_hole(&self, offset: u64, len: u64) -> io::Result<()> {
-        match (&self.part, &self.over) {
-            (Some(part), _) => part.make_hole(self.fd(), offset, len),
-            (None, Some(over)) => {
-                over.wrote(offset..offset + len, RangeChange::Hole);
+        match &self.form {
+            StagedForm::Part(part) => part.make_hole(self.fd(), offset, len),
+            StagedForm::Overlay(_, overlay) => {
+                overlay.wrote(offset..offset + len, RangeChange::Hole);
                 Ok(())
             }
-            (None, None) => file_io::make_hole(self.fd(), offset, len),
+            _ => file_io::make_hole(self.fd(), offset, len),
         }
     }
 
@@ -272,40 +292,47 @@ impl Staged {
     }
 
     /// Removes the file. Who still writes to it writes to what nobody will see.
-    pub(super) fn unlink(&self, own: &OwnDir) {
-        self.inside.iter().for_each(Inside::remove);
-        if let Some(name) = &self.name {
-            let _ = rustix::fs::unlinkat(own.staging(), name, AtFlags::empty());
+    pub(super) fn unlink(&self, state: &StateDir) {
+        if let StagedForm::Inside(inside) = &self.form {
+            inside.remove();
+        }
+        if let Some(name) = self.name() {
+            let _ = rustix::fs::unlinkat(state.staging(), name, AtFlags::empty());
         }
     }
 
     /// Makes the file visible as `name` in `dir`, in place of any file there.
-    pub(super) fn publish(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        if let Some(inside) = &self.inside {
+    pub(super) fn publish(&self, state: &StateDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        if let StagedForm::Inside(inside) = &self.form {
             inside.keep();
             return Ok(());
         }
-        if self.name.is_none() {
+        if self.name().is_none() {
             match self.link(dir, name) {
                 Err(Errno::EXIST) => {}
                 result => return Ok(result?),
             }
         }
-        let result = self.rename(own, dir, name);
+        let result = self.rename(state, dir, name);
         if result.is_err() {
-            self.unlink(own);
+            self.unlink(state);
         }
         result
     }
 
     /// Makes an anonymous file visible as `name` in `dir`, the directory that it was made in, in place of any file there,
     /// without use of staging.
-    pub(super) fn publish_beside(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        if self.name.is_some() {
-            self.unlink(own);
+    pub(super) fn publish_beside(
+        &self,
+        state: &StateDir,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> io::Result<()> {
+        if self.name().is_some() {
+            self.unlink(state);
             return Err(Errno::XDEV.into());
         }
-        let first = own.name_beside();
+        let first = state.name_beside();
         self.link(dir, first.as_bytes())?;
         rustix::fs::renameat(dir, &first, dir, name).inspect_err(|_| {
             let _ = rustix::fs::unlinkat(dir, &first, AtFlags::empty());
@@ -313,17 +340,17 @@ impl Staged {
         self.check_published(dir, name)
     }
 
-    fn rename(&self, own: &OwnDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        let staged = match &self.name {
-            Some(name) => name.clone(),
+    fn rename(&self, state: &StateDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let staged = match self.name() {
+            Some(name) => name.to_owned(),
             None => {
-                let name = own.fresh_name();
-                self.link(own.staging(), name.as_bytes())?;
+                let name = state.fresh_name();
+                self.link(state.staging(), name.as_bytes())?;
                 name
             }
         };
         let replaced = self.what_it_replaces(dir, name);
-        rustix::fs::renameat(own.staging(), &staged, dir, name)?;
+        rustix::fs::renameat(state.staging(), &staged, dir, name)?;
         if let Some(replaced) = replaced {
             let_go(replaced);
         }

@@ -109,9 +109,9 @@ mod tests {
             assert_eq!(of(&root).unwrap(), None);
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
             fs::create_dir(dir.path().join(".volferry")).unwrap();
-            let own = fs::File::open(dir.path().join(".volferry")).unwrap();
-            let id = read_or_make(own.as_fd(), None).unwrap();
-            assert_eq!(read_or_make(own.as_fd(), None).unwrap(), id);
+            let state = fs::File::open(dir.path().join(".volferry")).unwrap();
+            let id = read_or_make(state.as_fd(), None).unwrap();
+            assert_eq!(read_or_make(state.as_fd(), None).unwrap(), id);
             assert_eq!(of(&root).unwrap(), Some(id));
             id
         });
@@ -121,25 +121,25 @@ mod tests {
     #[test]
     fn an_id_that_a_crash_left_under_its_first_name_is_the_destinations() {
         let dir = tempfile::tempdir().unwrap();
-        let own = fs::File::open(dir.path()).unwrap();
-        let id = read_or_make(own.as_fd(), None).unwrap();
+        let state = fs::File::open(dir.path()).unwrap();
+        let id = read_or_make(state.as_fd(), None).unwrap();
         fs::rename(dir.path().join("volume"), dir.path().join("volume.new")).unwrap();
-        assert_eq!(read(own.as_fd()).unwrap(), Some(id));
-        assert_eq!(read_or_make(own.as_fd(), None).unwrap(), id);
+        assert_eq!(read(state.as_fd()).unwrap(), Some(id));
+        assert_eq!(read_or_make(state.as_fd(), None).unwrap(), id);
         assert!(dir.path().join("volume").exists() && !dir.path().join("volume.new").exists());
     }
 
     #[test]
     fn what_is_not_an_id_is_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
-        let own = fs::File::open(dir.path()).unwrap();
-        let id = read_or_make(own.as_fd(), None).unwrap();
+        let state = fs::File::open(dir.path()).unwrap();
+        let id = read_or_make(state.as_fd(), None).unwrap();
         for content in
             [String::new(), id.to_string(), format!("{id}\n\n"), format!("{id} \n"), "\0".repeat(33)]
         {
             fs::write(dir.path().join("volume"), &content).unwrap();
-            assert_eq!(read(own.as_fd()).unwrap(), None, "{content:?}");
+            assert_eq!(read(state.as_fd()).unwrap(), None, "{content:?}");
         }
-        assert_ne!(read_or_make(own.as_fd(), None).unwrap(), id);
+        assert_ne!(read_or_make(state.as_fd(), None).unwrap(), id);
     }
 }

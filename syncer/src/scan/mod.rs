@@ -26,7 +26,7 @@ use crate::{
     entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
     filter::{Filter, SizeLimits},
     hash::TreeDigest,
-    links::{EntryPlace, Shared, group},
+    links::{EntryRef, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
     monitor::Monitor,
     owners::Owners,
@@ -117,7 +117,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     let (parts, root_attrs) = std::thread::scope(|scope| {
         let root = scope.spawn(|| walk.root_attrs(root));
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| walk.work())).collect();
-        let parts: Vec<ListingPart> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+        let parts: Vec<WorkerTree> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
         (parts, root.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
     });
     if let Some(error) = walk.queue.lock().root_error.take() {
@@ -133,14 +133,14 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
 
 /// The results of one worker.
 #[derive(Default)]
-struct ListingPart {
+struct WorkerTree {
     dirs: Vec<(DirId, Dir)>,
     totals: Totals,
     owners: Owners,
     shared: Vec<Shared>,
 }
 
-fn assemble(parts: Vec<ListingPart>) -> io::Result<Tree> {
+fn assemble(parts: Vec<WorkerTree>) -> io::Result<Tree> {
     let count = parts.iter().map(|part| part.dirs.len()).sum();
     let mut tree = Tree::default();
     tree.dirs.resize_with(count, Dir::default);
@@ -263,8 +263,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn work(&self) -> ListingPart {
-        let mut part = ListingPart::default();
+    fn work(&self) -> WorkerTree {
+        let mut part = WorkerTree::default();
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
         let mut attrs = AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
@@ -294,7 +294,7 @@ impl Walk<'_> {
         buffer: &mut [MaybeUninit<u8>],
         names: &mut Names,
         attrs: &mut AttrReader,
-        part: &mut ListingPart,
+        part: &mut WorkerTree,
     ) {
         let read = open(work).and_then(|fd| names.read(&fd, buffer, self.monitor).map(|()| fd));
         let fd = match read {
@@ -307,7 +307,7 @@ impl Walk<'_> {
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
         let (totals, shared) = (part.totals, part.shared.len());
-        let ListedDir { listing, leaves_out, owners, stamps } =
+        let DirNames { listing, leaves_out, owners, stamps } =
             match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
@@ -329,7 +329,7 @@ impl Walk<'_> {
     }
 
     /// Gives an unreadable directory an empty, incomplete listing. After a cancelled scan nobody sees it.
-    fn give_up(&self, work: &Work, error: io::Error, part: &mut ListingPart) {
+    fn give_up(&self, work: &Work, error: io::Error, part: &mut WorkerTree) {
         if self.monitor.cancelled() {
             return self.queue.done(std::iter::empty());
         }
@@ -340,7 +340,7 @@ impl Walk<'_> {
         self.leave_unread(work, part);
     }
 
-    fn leave_unread(&self, work: &Work, part: &mut ListingPart) {
+    fn leave_unread(&self, work: &Work, part: &mut WorkerTree) {
         let mut builder = ListingBuilder::default();
         builder.mark_incomplete();
         let first_child = self.queue.number(0);
@@ -370,7 +370,7 @@ impl Walk<'_> {
     }
 
     /// Treats a directory with unknown rules as unreadable, because they may hide entries that nobody else shall see.
-    fn leave_out(&self, work: &Work, name: &[u8], error: &io::Error, part: &mut ListingPart) {
+    fn leave_out(&self, work: &Work, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
         let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
         self.failures.add(&path, "read ignore file", error);
         self.leave_unread(work, part);
@@ -383,8 +383,8 @@ impl Walk<'_> {
         names: &Names,
         rules: Option<&Rules>,
         attrs: &mut AttrReader,
-        part: &mut ListingPart,
-    ) -> io::Result<ListedDir> {
+        part: &mut WorkerTree,
+    ) -> io::Result<DirNames> {
         let mut stamps = Vec::new();
         let mut builder = SpillingBuilder::<Spool>::default();
         let mut scratch = Scratch::default();
@@ -395,9 +395,9 @@ impl Walk<'_> {
                 continue;
             }
             match self.entry(work, fd, name, rules, attrs, &mut scratch) {
-                Ok(FoundEntry::Entry(entry, identity, beside)) => {
+                Ok(NamedEntry::Entry(entry, identity, beside)) => {
                     if let Some((device, inode)) = identity {
-                        let place = EntryPlace { dir: work.id, index: builder.len() };
+                        let place = EntryRef { dir: work.id, index: builder.len() };
                         part.shared.push(Shared { device, inode, place });
                     }
                     if let Kind::File { size } = entry.kind {
@@ -411,16 +411,16 @@ impl Walk<'_> {
                     }
                     builder.push(&entry)?;
                 }
-                Ok(FoundEntry::Socket) => part.totals.skipped += 1,
-                Ok(FoundEntry::Excluded) => leaves_out = true,
-                Ok(FoundEntry::Gone | FoundEntry::Own) => {}
+                Ok(NamedEntry::Socket) => part.totals.skipped += 1,
+                Ok(NamedEntry::Excluded) => leaves_out = true,
+                Ok(NamedEntry::Gone | NamedEntry::Own) => {}
                 Err(error) => {
                     builder.mark_incomplete();
                     self.report(work, name, &error);
                 }
             }
         }
-        Ok(ListedDir { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into() })
+        Ok(DirNames { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into() })
     }
 
     /// Whether an entry of the root with this name takes part.
@@ -436,23 +436,23 @@ impl Walk<'_> {
         rules: Option<&Rules>,
         attrs: &mut AttrReader,
         scratch: &'b mut Scratch,
-    ) -> io::Result<FoundEntry<'b>> {
+    ) -> io::Result<NamedEntry<'b>> {
         let stat = match stat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(FoundEntry::Gone),
+            Err(Errno::NOENT) => return Ok(NamedEntry::Gone),
             result => result?,
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
         // If the file system folds case, another name may also lead to this folder.
         if work.id == ROOT && file_type == FileType::Directory && self.own == Some(stat.stx_ino) {
-            return Ok(FoundEntry::Own);
+            return Ok(NamedEntry::Own);
         }
         if self.options.filter.excludes(&work.path, name.to_bytes(), file_type == FileType::Directory) {
-            return Ok(FoundEntry::Excluded);
+            return Ok(NamedEntry::Excluded);
         }
         if let (Some(rules), Ok(path)) = (rules, work.path.join(name.to_bytes()))
             && rules.excludes(&path, file_type == FileType::Directory)
         {
-            return Ok(FoundEntry::Excluded);
+            return Ok(NamedEntry::Excluded);
         }
         let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
         let kind = match file_type {
@@ -465,17 +465,17 @@ impl Walk<'_> {
                 scratch.target = read_link(fd, name)?;
                 Kind::Symlink { target: &scratch.target }
             }
-            FileType::Socket if !self.options.list_sockets => return Ok(FoundEntry::Socket),
+            FileType::Socket if !self.options.list_sockets => return Ok(NamedEntry::Socket),
             FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket
                 if self.options.ignore_specials =>
             {
-                return Ok(FoundEntry::Excluded);
+                return Ok(NamedEntry::Excluded);
             }
             FileType::Fifo => Kind::Fifo,
             FileType::CharacterDevice => Kind::CharDevice { rdev: rdev() },
             FileType::BlockDevice => Kind::BlockDevice { rdev: rdev() },
             FileType::Socket => Kind::Socket,
-            FileType::Unknown => return Ok(FoundEntry::Socket),
+            FileType::Unknown => return Ok(NamedEntry::Socket),
         };
         if kind != Kind::Socket {
             attrs.read(name, &mut scratch.attrs)?;
@@ -496,7 +496,7 @@ impl Walk<'_> {
             true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
             false => 0,
         };
-        Ok(FoundEntry::Entry(entry, identity, Beside { stamp, sparse }))
+        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse }))
     }
 
     fn is_doubtful(&self, stat: &Statx) -> bool {
@@ -511,7 +511,7 @@ impl Walk<'_> {
 }
 
 /// The entries of a directory.
-struct ListedDir {
+struct DirNames {
     listing: Listing,
     /// Some entries are excluded from the run.
     leaves_out: bool,
@@ -568,7 +568,7 @@ struct Beside {
     sparse: u64,
 }
 
-enum FoundEntry<'a> {
+enum NamedEntry<'a> {
     /// Volferry's own folder.
     Own,
     /// An entry; device and inode of one that may have other names; and further data of a file.

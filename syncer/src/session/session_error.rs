@@ -99,7 +99,7 @@ pub enum SessionError {
     #[error(
         "cannot use .volferry/shards on the destination, by which the shards of a run know of each other"
     )]
-    Team(#[source] io::Error),
+    ShardBoard(#[source] io::Error),
     /// The destination could not be made durable.
     #[error("the destination could not be made durable; run again when the volume is well")]
     Commit(#[source] io::Error),
@@ -135,7 +135,7 @@ impl SessionError {
             Self::NotForDevices { .. } => (ExitCode::Usage, "NotForDevices"),
             Self::Guard { reason, .. } => (ExitCode::Guard, *reason),
             Self::Shard(_) => (ExitCode::PeerLost, "ShardLost"),
-            Self::Team(_) => (ExitCode::Failed, "DestinationUnusable"),
+            Self::ShardBoard(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::SameTree(_) => (ExitCode::Failed, "SameTree"),
             Self::Commit(_) => (ExitCode::Partial, "CommitFailed"),
             Self::Transport(TransportError::Refused(refusal)) => return (**refusal).clone(),

@@ -57,7 +57,7 @@ fn take_and_drop(
     let labels = labels(asked, run);
     labels.check()?;
     let failures = Failures::default();
-    let mut writer = Writer::open(destination.own(), destination.root(), path)?;
+    let mut writer = Writer::open(destination.state(), destination.root(), path)?;
     let root = destination.root();
     let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?;
     tell_failures(report, &made, &failures);

@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_name_has_the_first_half_of_its_id() {
         let id = [0xab; 32];
-        assert_eq!(half_of_name(&super::super::content::ContentId(id).to_string()), Some(half(&id)));
+        assert_eq!(half_of_name(&crate::hash::ContentId(id).to_string()), Some(half(&id)));
         assert_eq!(half_of_name("ab.part"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The content of a file in the store: its id and its place.
 
 use std::{
-    fmt, io,
+    io,
     sync::Mutex,
     sync::PoisonError,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     cores::cores,
-    hash::{BlockHash, BlockHashes, block_bytes},
+    hash::{BlockHash, BlockHashes, ContentId, block_bytes},
     slice::Slice,
 };
 
@@ -22,43 +22,32 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// Several threads hash files from this length on.
 const SHARED_BYTES: u64 = 8 << 20;
 
-/// BLAKE3 of a file's bytes, holes read as zeros.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ContentId(pub [u8; ID_BYTES]);
+/// Computes the id of the first `len` bytes of a file.
+///
+/// # Errors `UnexpectedEof` if the file is shorter.
+pub fn id_of_file(file: Slice<'_>, len: u64) -> io::Result<ContentId> {
+    id_of_visited(file, len, &|_, _| Ok(()))
+}
 
-impl ContentId {
-    /// Hashes content that is in memory.
-    pub fn of(content: &[u8]) -> Self {
-        Self(*blake3::hash(content).as_bytes())
+/// Computes the id of the first `len` bytes of a file, and passes every piece with its offset to `visit`. Pieces of large
+/// files come in any order.
+///
+/// # Errors `UnexpectedEof` if the file is shorter; any error of `visit`.
+pub fn id_of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {
+    if len >= SHARED_BYTES {
+        return by_blocks(file, len, visit);
     }
-
-    /// Hashes the first `len` bytes of a file.
-    ///
-    /// # Errors `UnexpectedEof` if the file is shorter.
-    pub fn of_file(file: Slice<'_>, len: u64) -> io::Result<Self> {
-        Self::of_visited(file, len, &|_, _| Ok(()))
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
+    let mut at = 0;
+    while at < len {
+        let part = &mut buffer[..(len - at).min(PIECE_BYTES) as usize];
+        file.read_exact_at(part, at)?;
+        visit(part, at)?;
+        hasher.update(part);
+        at += part.len() as u64;
     }
-
-    /// Hashes the first `len` bytes of a file, and passes every piece with its offset to `visit`. Pieces of large files
-    /// come in any order.
-    ///
-    /// # Errors `UnexpectedEof` if the file is shorter; any error of `visit`.
-    pub fn of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<Self> {
-        if len >= SHARED_BYTES {
-            return by_blocks(file, len, visit);
-        }
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
-        let mut at = 0;
-        while at < len {
-            let part = &mut buffer[..(len - at).min(PIECE_BYTES) as usize];
-            file.read_exact_at(part, at)?;
-            visit(part, at)?;
-            hasher.update(part);
-            at += part.len() as u64;
-        }
-        Ok(Self(*hasher.finalize().as_bytes()))
-    }
+    Ok(ContentId(*hasher.finalize().as_bytes()))
 }
 
 /// Receives a piece of a file and its offset.
@@ -90,18 +79,6 @@ fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<Con
     })?;
     let hash = hashes.lock().unwrap_or_else(PoisonError::into_inner).finish();
     hash.map(|hash| ContentId(hash.0)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-}
-
-impl fmt::Display for ContentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for ContentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 /// The place of a file's content.
@@ -139,9 +116,9 @@ mod tests {
             let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 7) as u8).collect();
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&bytes).unwrap();
-            let id = ContentId::of_file(Slice::all_of(file.as_fd()), len as u64).unwrap();
+            let id = id_of_file(Slice::all_of(file.as_fd()), len as u64).unwrap();
             assert_eq!(id, ContentId::of(&bytes));
-            assert!(ContentId::of_file(Slice { fd: file.as_fd(), start: 1 }, len as u64).is_err());
+            assert!(id_of_file(Slice { fd: file.as_fd(), start: 1 }, len as u64).is_err());
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     entry::Time,
     monitor::Monitor,
     report::Failures,
-    root::{Place, Root, RootError},
+    root::{Root, RootError, TreeLocation},
     scan::{ScanOptions, scan},
 };
 
@@ -28,7 +28,7 @@ const TICK_NANOS: u32 = 100_000_000;
 /// Opens and locks the volume at `place` for changes of its snapshots.
 ///
 /// # Errors If it does not exist, or another run holds it.
-pub fn take(place: &Place) -> Result<Destination, SnapshotError> {
+pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
     let is_first = candidate.volume()?.is_none();
     let before = rustix::fs::fstat(candidate.root().as_fd());
@@ -51,14 +51,14 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
 ///
 /// # Errors If the volume cannot be scanned or written to; its snapshots are then unchanged.
 pub fn create(
-    place: &Place,
+    place: &TreeLocation,
     labels: Labels,
     engine: EngineChoice,
     failures: &Failures,
 ) -> Result<Snapshot, SnapshotError> {
     let destination = take(place)?;
     let path = place.path();
-    let mut writer = Writer::open(destination.own(), destination.root(), &path)?;
+    let mut writer = Writer::open(destination.state(), destination.root(), &path)?;
     let snapshot = create_in(&mut writer, destination.root(), labels, engine, failures, &Monitor::default())?;
     drop(writer);
     destination.close();

@@ -3,13 +3,13 @@
 //! `syncer/doc/snapshots.md` draws the bytes.
 
 use super::{
-    content::{ContentId, ContentRef, Home, ID_BYTES},
+    content::{ContentRef, Home, ID_BYTES},
     seen::Stamps,
 };
 use crate::{
     codec::{DecodeError, Reader, put_varint},
     entry::Kind,
-    hash::TreeDigest,
+    hash::{ContentId, TreeDigest},
     listing::Listing,
 };
 
@@ -28,7 +28,7 @@ pub struct FolderId(pub [u8; ID_BYTES]);
 
 /// The place of a directory's encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PackPlace {
+pub struct ObjectRef {
     /// The pack.
     pub pack: u64,
     /// The offset of its first byte there.
@@ -43,7 +43,7 @@ pub struct FolderRef {
     /// Its hash.
     pub id: FolderId,
     /// Its place.
-    pub place: PackPlace,
+    pub place: ObjectRef,
     /// Its digests, which a run compares.
     pub digest: TreeDigest,
     /// The stamps of all files in it and below.
@@ -186,7 +186,7 @@ fn read_packs(reader: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
 fn read_child(reader: &mut Reader<'_>, id: FolderId, packs: &[u64]) -> Result<FolderRef, DecodeError> {
     let nth = reader.length()?;
     let pack = *packs.get(nth).ok_or(DecodeError::Invalid("it names a pack that it does not list"))?;
-    let place = PackPlace { pack, offset: reader.varint()?, len: reader.varint32()? };
+    let place = ObjectRef { pack, offset: reader.varint()?, len: reader.varint32()? };
     let digest = TreeDigest { entries: reader.array()?, owners: reader.array()?, attrs: reader.array()? };
     Ok(FolderRef { id, place, digest, seen: Stamps::read(reader)? })
 }
@@ -238,7 +238,7 @@ mod tests {
         let digest = TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [0; 16] };
         let child = FolderRef {
             id: FolderId([3; 32]),
-            place: PackPlace { pack: 9, offset: 300, len: 70 },
+            place: ObjectRef { pack: 9, offset: 300, len: 70 },
             digest,
             seen: Stamps::unknown(),
         };

@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use super::{
-    content::{ContentId, ContentRef, Home},
+    content::{ContentRef, Home, id_of_file, id_of_visited},
     pack::Packing,
     roots::Engine,
     snapshot_error::SnapshotError,
@@ -21,6 +21,7 @@ use super::{
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
+    hash::ContentId,
     scan::stamp_of_stat,
     slice::{Slice, data_in},
     stat::{changed, modified},
@@ -193,7 +194,7 @@ impl Keeper<'_> {
     fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, len: u64) -> io::Result<ContentId> {
         if self.engine == Engine::Clone {
             match rustix::fs::ioctl_ficlone(to, from) {
-                Ok(()) => return ContentId::of_file(Slice::all_of(to.as_fd()), len),
+                Ok(()) => return id_of_file(Slice::all_of(to.as_fd()), len),
                 // The file is on another file system below the volume's root.
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {}
                 Err(error) => return self.stored(Err(error.into())),
@@ -201,7 +202,7 @@ impl Keeper<'_> {
         }
         self.stored(rustix::fs::ftruncate(to, len).map_err(io::Error::from))?;
         let has_holes = (stat.st_blocks as u64) * 512 < len;
-        ContentId::of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| match has_holes {
+        id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| match has_holes {
             false => self.stored(write_at(to, bytes, offset)),
             true => data_in(bytes, offset).into_iter().try_for_each(|data| {
                 let inside = (data.start - offset) as usize..(data.end - offset) as usize;

@@ -11,12 +11,13 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    content::{ContentId, Home},
-    folder::PackPlace,
+    content::Home,
+    folder::ObjectRef,
     id::SnapshotId,
     store::Writer,
     store_files::{PACK_MAGIC, PACK_NEW, PART, write_all},
 };
+use crate::hash::ContentId;
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -63,11 +64,11 @@ impl<'a> Packing<'a> {
     }
 
     /// Appends the encoding of a directory.
-    pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<PackPlace> {
+    pub(super) fn folder(&self, bytes: &[u8]) -> io::Result<ObjectRef> {
         let len =
             u32::try_from(bytes.len()).map_err(|_| io::Error::other("a directory has too many entries"))?;
         let offset = self.append(&mut self.lock(), bytes)?;
-        Ok(PackPlace { pack: self.id.0, offset, len })
+        Ok(ObjectRef { pack: self.id.0, offset, len })
     }
 
     fn append(&self, state: &mut State, bytes: &[u8]) -> io::Result<u64> {

@@ -33,7 +33,7 @@ use crate::{
     cores::cores,
     entry::{Entry, Kind, Time},
     hash::TreeDigest,
-    listing::{Listing, ListingBuilder, Places},
+    listing::{EntryIndex, Listing, ListingBuilder},
     path::RelPath,
     report::Failures,
     root::Root,
@@ -447,7 +447,7 @@ impl Reading<'_> {
         let listing = &self.source.tree.dirs[making.dir as usize].listing;
         let dir = self.source.root.dir(&making.path);
         let Some((_, first)) = files.first() else { return };
-        let mut entries = (*first..).zip(Places::of(listing).from(*first));
+        let mut entries = (*first..).zip(EntryIndex::of(listing).from(*first));
         for (slot, index) in files {
             let Some((_, entry)) = entries.find(|(at, _)| at == index) else { return };
             let old = match &making.slots[*slot] {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    folder::{FolderId, FolderRef, PackPlace, check_of},
+    folder::{FolderId, FolderRef, ObjectRef, check_of},
     id::SnapshotId,
     seen::Stamps,
 };
@@ -143,7 +143,7 @@ impl Snapshot {
         let id = SnapshotId(u64::from_le_bytes(r.array()?));
         let folder = FolderId(r.array()?);
         let place =
-            PackPlace { pack: u64::from_le_bytes(r.array()?), offset: r.varint()?, len: r.varint32()? };
+            ObjectRef { pack: u64::from_le_bytes(r.array()?), offset: r.varint()?, len: r.varint32()? };
         let digest = TreeDigest { entries: r.array()?, owners: r.array()?, attrs: r.array()? };
         let tree = FolderRef { id: folder, place, digest, seen: Stamps::read(r)? };
         let root_meta = read_meta(r)?;
@@ -356,7 +356,7 @@ pub(super) mod tests {
         let time = |seconds| Time { seconds, nanos: 5 };
         let owner = Owner { uid: 1000, gid: 100 };
         let digest = TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [0; 16] };
-        let place = PackPlace { pack: id, offset: 8, len: 70 };
+        let place = ObjectRef { pack: id, offset: 8, len: 70 };
         Snapshot {
             id: SnapshotId(id),
             tree: FolderRef { id: FolderId([3; 32]), place, digest, seen: Stamps::unknown() },

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 
 use super::{
     audit::{self, Event},
-    content::{ContentId, ContentRef, Home},
+    content::{ContentRef, Home, id_of_file},
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES},
     id::SnapshotId,
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
@@ -28,9 +28,10 @@ use super::{
     trash,
 };
 use crate::{
-    apply::OwnDir,
+    apply::StateDir,
     codec::DecodeError,
     entry::Time,
+    hash::ContentId,
     path::{OWN_DIR, SNAPSHOTS},
     root::{Root, open_child},
     slice::Slice,
@@ -225,7 +226,7 @@ impl Store {
             true => end == len,
             false => open.start.checked_add(len).is_some_and(|last| last <= end),
         });
-        match fits && ContentId::of_file(open.slice(), len).map_err(failed)? == content.id {
+        match fits && id_of_file(open.slice(), len).map_err(failed)? == content.id {
             true => Ok(()),
             false => Err(SnapshotError::Hash(self.name_of(content))),
         }
@@ -268,7 +269,7 @@ impl Store {
 #[derive(Debug)]
 pub struct Writer<'a> {
     /// Holds the lock.
-    own: &'a OwnDir,
+    own: &'a StateDir,
     /// The same store, for reading.
     pub store: Store,
     /// The list on the volume.
@@ -279,7 +280,7 @@ impl<'a> Writer<'a> {
     /// Makes missing parts of the store of the volume that `own` holds, and settles what earlier writers left.
     ///
     /// # Errors If something cannot be made or read, or the store has another version.
-    pub fn open(own: &'a OwnDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
+    pub fn open(own: &'a StateDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
         let at = path.join(".volferry/snapshots");
         make_dir(own.dir(), "snapshots").map_err(io_error("make", &at))?;
         let store = Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?;

@@ -10,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::content::ContentId;
+use crate::hash::ContentId;
 use crate::root::open_child;
 
 pub(super) const PACKS: &str = "packs";

@@ -16,7 +16,7 @@ use std::{
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::{
-    content::{ContentId, ContentRef, Home},
+    content::{ContentRef, Home, id_of_file, id_of_visited},
     folder::FolderRef,
     id::SnapshotId,
     publish::files_of,
@@ -26,7 +26,7 @@ use super::{
     store_files::{PACKS, make_dir, own_name},
     walk::walk,
 };
-use crate::{cores::cores, entry::Kind, path::RelPath, root::Root, slice::Slice};
+use crate::{cores::cores, entry::Kind, hash::ContentId, path::RelPath, root::Root, slice::Slice};
 
 /// The most files of a damaged object that are named.
 const MAX_NAMED: usize = 20;
@@ -36,20 +36,20 @@ const BATCH: usize = 4096;
 
 /// The nth of several parts of a store, counted from 1. All parts together cover everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VerifyShare {
+pub struct StoreShare {
     /// The number of the part.
     pub nth: u64,
     /// The number of parts.
     pub of: u64,
 }
 
-impl Default for VerifyShare {
+impl Default for StoreShare {
     fn default() -> Self {
         Self { nth: 1, of: 1 }
     }
 }
 
-impl VerifyShare {
+impl StoreShare {
     fn has(self, id: &ContentId) -> bool {
         let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         word % self.of.max(1) == self.nth.saturating_sub(1)
@@ -103,7 +103,7 @@ impl Verified {
 /// Checks every directory, and the contents of one part, of all snapshots. Changes nothing.
 ///
 /// # Errors If the audit log cannot be read. Damage of an object is in the result.
-pub fn verify(store: &Store, roots: &Roots, part: VerifyShare) -> Result<Verified, SnapshotError> {
+pub fn verify(store: &Store, roots: &Roots, part: StoreShare) -> Result<Verified, SnapshotError> {
     let log = store.audit()?;
     let mut verified = Verified {
         damaged_records: roots.damages() as u64,
@@ -149,7 +149,7 @@ impl Damage {
 /// Contents to check, each once.
 struct CheckBatch<'a> {
     store: &'a Store,
-    part: VerifyShare,
+    part: StoreShare,
     seen: HashSet<(u64, u64, [u8; 8])>,
     batch: Vec<(ContentRef, u64)>,
 }
@@ -302,7 +302,7 @@ fn heal_content(
 
 /// Replaces damaged content by that of a file, if it has the id. Otherwise returns false.
 fn replace(writer: &Writer<'_>, from: Slice<'_>, (content, len): (ContentRef, u64)) -> io::Result<bool> {
-    if !matches!(ContentId::of_file(from, len), Ok(id) if id == content.id) {
+    if !matches!(id_of_file(from, len), Ok(id) if id == content.id) {
         return Ok(false);
     }
     match content.home {
@@ -325,7 +325,7 @@ fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -
     let done = (|| {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let to = rustix::fs::openat(&dir, "healed", flags, Mode::RUSR | Mode::WUSR)?;
-        let written = ContentId::of_visited(from, len, &|bytes, offset| write_at(&to, bytes, offset))?;
+        let written = id_of_visited(from, len, &|bytes, offset| write_at(&to, bytes, offset))?;
         if written != *id {
             return Ok(false);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    folder::{Folder, FolderRef, PackPlace},
+    folder::{Folder, FolderRef, ObjectRef},
     roots::Snapshot,
     snapshot_error::SnapshotError,
     store::Store,
@@ -31,7 +31,7 @@ pub(super) fn walk<'s>(
     snapshots: impl Iterator<Item = &'s Snapshot>,
     visit: &mut VisitFolder<'_>,
 ) -> Result<(), SnapshotError> {
-    let mut seen: HashSet<PackPlace> = HashSet::new();
+    let mut seen: HashSet<ObjectRef> = HashSet::new();
     for snapshot in snapshots {
         let mut stack = vec![(snapshot.tree, RelPath::root())];
         while let Some((folder, path)) = stack.pop() {

@@ -3,7 +3,8 @@
 use async_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, parts::Parts,
+    Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued,
+    listing_frames::ListingFrames,
 };
 use crate::wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
 
@@ -35,7 +36,7 @@ fn peer(
 }
 
 fn control_pipe() -> (Sender<Vec<u8>>, Receiver<Queued>) {
-    let mut parts = Parts::default();
+    let mut parts = ListingFrames::default();
     pipe(MAX_MESSAGE_BYTES, move |kind, body| {
         let message = parts.take(kind, body).unwrap()?;
         Some(Queued { message, _room: None })

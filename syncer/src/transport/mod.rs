@@ -4,10 +4,10 @@
 //! All channels are bounded, so a slow end slows the other down instead of filling memory.
 
 mod congestion;
+mod listing_frames;
 #[cfg(test)]
 pub mod memory;
 mod pace;
-mod parts;
 pub mod quic;
 mod tls;
 

@@ -10,7 +10,7 @@ use super::{
     say, say_json, user, which,
 };
 use syncer::{
-    root::Place,
+    root::TreeLocation,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId, create,
         publish::{check_tag, time_of},
@@ -27,8 +27,8 @@ fn change(
     choose: impl FnOnce(&Roots) -> Result<Vec<SnapshotId>, SnapshotError>,
     edit: impl Fn(&mut Snapshot) -> Result<(), SnapshotError>,
 ) -> Result<ExitCode, SnapshotError> {
-    let destination = create::take(&Place::from(dir))?;
-    let mut writer = Writer::open(destination.own(), destination.root(), dir)?;
+    let destination = create::take(&TreeLocation::from(dir))?;
+    let mut writer = Writer::open(destination.state(), destination.root(), dir)?;
     let ids = choose(&writer.roots)?;
     let mut roots = writer.roots.clone();
     for id in &ids {

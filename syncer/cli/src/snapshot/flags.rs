@@ -7,7 +7,7 @@ use contract::Compare;
 
 use syncer::{
     path::{PathError, RelPath},
-    snapshot::{EngineChoice, verify::VerifyShare},
+    snapshot::{EngineChoice, verify::StoreShare},
 };
 
 /// What is to be done with the snapshots of a volume.
@@ -329,7 +329,7 @@ pub(crate) struct VerifyFlags {
 
     /// Read the contents of the Nth of M parts only; M runs read all
     #[arg(long, value_name = "N/M", value_parser = part)]
-    pub(crate) part: Option<VerifyShare>,
+    pub(crate) part: Option<StoreShare>,
 
     /// Only check, and put nothing right
     #[arg(long)]
@@ -379,10 +379,10 @@ fn path_in_snapshot(text: &str) -> Result<RelPath, PathError> {
     }
 }
 
-fn part(text: &str) -> Result<VerifyShare, String> {
+fn part(text: &str) -> Result<StoreShare, String> {
     let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
     match numbers {
-        Some((nth, of)) if nth >= 1 && nth <= of => Ok(VerifyShare { nth, of }),
+        Some((nth, of)) if nth >= 1 && nth <= of => Ok(StoreShare { nth, of }),
         _ => Err("write it as N/M, N from 1 to M".into()),
     }
 }

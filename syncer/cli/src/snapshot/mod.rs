@@ -21,7 +21,7 @@ use self::flags::{CreateFlags, ListFlags, SnapshotCommand, WhichFlags};
 use crate::human::chain;
 use syncer::{
     report::Failures,
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     snapshot::{Roots, Snapshot, SnapshotError, Store, create, publish::Labels, select},
 };
 
@@ -81,7 +81,7 @@ struct Opened {
 }
 
 fn open(dir: &Path) -> Result<Opened, SnapshotError> {
-    let root = Root::enter(&Place::from(dir))?;
+    let root = Root::enter(&TreeLocation::from(dir))?;
     let store = Store::open(&root, dir)?.ok_or_else(|| SnapshotError::None(dir.into()))?;
     let roots = store.roots()?;
     warn_of_damage(&store, &roots);
@@ -114,7 +114,7 @@ fn create_one(flags: CreateFlags) -> Result<ExitCode, SnapshotError> {
         Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
     labels.check()?;
     let failures = Failures::default();
-    let snapshot = create::create(&Place::from(&volume.dir), labels, engine.into(), &failures)?;
+    let snapshot = create::create(&TreeLocation::from(&volume.dir), labels, engine.into(), &failures)?;
     match volume.json {
         true => say_json(&json::SnapshotJson::from(&snapshot)),
         false => say(&format!("{}\n", snapshot.id)),

@@ -11,7 +11,7 @@ use super::{
     print, say, say_json, user,
 };
 use syncer::{
-    root::Place,
+    root::TreeLocation,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId,
         collect::{self, Collected},
@@ -52,8 +52,8 @@ impl PruneFlags {
 /// Judges, collects, and says what went and why the rest stays.
 pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
-    let destination = create::take(&Place::from(dir))?;
-    let mut writer = Writer::open(destination.own(), destination.root(), dir)?;
+    let destination = create::take(&TreeLocation::from(dir))?;
+    let mut writer = Writer::open(destination.state(), destination.root(), dir)?;
     let verdicts = flags.judge(&writer.roots)?;
     let forgotten = writer.roots.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_some());
     let judged = verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id);

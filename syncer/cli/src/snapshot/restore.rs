@@ -13,7 +13,7 @@ use syncer::{
     monitor::Monitor,
     path::OWN_DIR,
     report::Failures,
-    root::Place,
+    root::TreeLocation,
     session::{self, Restore},
     snapshot::{
         EngineChoice, Snapshot, SnapshotError, collect::hold_for_reading, create, publish::Labels,
@@ -52,7 +52,7 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
             say(&format!("{action}\n"));
         }
     });
-    let restore = Restore { store: &opened.store, snapshot, to: Place::from(to), path };
+    let restore = Restore { store: &opened.store, snapshot, to: TreeLocation::from(to), path };
     let outcome = session::restore(&restore, &params, &monitor);
     if !flags.dry_run {
         log(to, snapshot)?;
@@ -66,8 +66,8 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
 
 /// Says in the audit log of the volume that was restored what was done.
 fn log(to: &Path, snapshot: &Snapshot) -> Result<(), SnapshotError> {
-    let destination = create::take(&Place::from(to))?;
-    let writer = Writer::open(destination.own(), destination.root(), to)?;
+    let destination = create::take(&TreeLocation::from(to))?;
+    let writer = Writer::open(destination.state(), destination.root(), to)?;
     writer.log("restore", &user(), &[snapshot.id])
 }
 
@@ -86,7 +86,7 @@ fn keep_state(to: &Path, snapshot: &Snapshot) -> Result<(), SnapshotError> {
         ..Labels::default()
     };
     let failures = Failures::default();
-    let kept = create::create(&Place::from(to), labels, EngineChoice::Auto, &failures)?;
+    let kept = create::create(&TreeLocation::from(to), labels, EngineChoice::Auto, &failures)?;
     print::failures(&failures);
     let text = format!("The state before is kept in snapshot {}, which is pinned\n", kept.id);
     let _ = io::stderr().write_all(text.as_bytes());

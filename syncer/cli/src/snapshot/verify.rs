@@ -4,7 +4,7 @@ use contract::ExitCode;
 
 use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
 use syncer::{
-    root::Place,
+    root::TreeLocation,
     snapshot::{
         SnapshotError, create,
         store::Writer,
@@ -29,14 +29,14 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
 /// Without the volume's lock nothing is healed, and what is damaged is still told.
 fn put_right(flags: &VerifyFlags, verified: &mut Verified) -> Result<(), SnapshotError> {
     let dir = &flags.volume.dir;
-    let destination = match create::take(&Place::from(dir)) {
+    let destination = match create::take(&TreeLocation::from(dir)) {
         Ok(destination) => destination,
         Err(error) => {
             print::complain(&format!("note: nothing is put right now: {error}\n"));
             return Ok(());
         }
     };
-    let writer = Writer::open(destination.own(), destination.root(), dir)?;
+    let writer = Writer::open(destination.state(), destination.root(), dir)?;
     heal(&writer, destination.root(), &mut verified.damaged)?;
     writer.log("heal", &user(), &[])
 }

@@ -186,9 +186,9 @@ impl Hostile {
             match self.hear() {
                 Some(Message::Need(needs)) => return needs,
                 Some(Message::Welcome(_) | Message::Want(_) | Message::Forecast(_)) => {}
-                Some(Message::Sketch(sketch)) => {
+                Some(Message::SampleRequest(sketch)) => {
                     let files: usize = sketch.files.iter().map(|group| group.indices.len()).sum();
-                    self.say(&Message::Sketched(vec![Vec::new(); files]));
+                    self.say(&Message::Samples(vec![Vec::new(); files]));
                 }
                 other => panic!("{} came", other.map_or("nothing", |message| message.what())),
             }

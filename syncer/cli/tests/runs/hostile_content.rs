@@ -7,12 +7,12 @@ use contract::ExitCode;
 use syncer::{
     codec::put_varint,
     delta::chunk::ChunkSizes,
-    hash::{BlockHash, BlockHashes, ContentHash, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES},
+    hash::{BlockHash, BlockHashes, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES, TransferHash},
     wire::{
         BasisKind, Message, Update,
         compress::COMPRESSED,
         data::{Block, END, EndFrame, PACK, PackBuilder, Whole},
-        patch::{ChunksBuilder, Patch, PatchRange, Segment},
+        patch::{BlockHeader, ChunksBuilder, Patch, Segment},
     },
 };
 
@@ -202,12 +202,12 @@ pub(crate) fn block(need: u32, file_len: u64, offset: u64, content: &[u8]) -> Ve
     Block::seal(frame, need, 0, file_len, offset)
 }
 
-pub(crate) fn end(file_len: u64, hash: ContentHash) -> Vec<u8> {
+pub(crate) fn end(file_len: u64, hash: TransferHash) -> Vec<u8> {
     EndFrame { need: 0, attempt: 0, outcome: Ok(Whole { file_len, hash, fresh: None }) }.encode()
 }
 
-pub(crate) fn place(file_len: u64) -> PatchRange {
-    PatchRange { need: 0, attempt: 0, file_len, offset: 0 }
+pub(crate) fn place(file_len: u64) -> BlockHeader {
+    BlockHeader { need: 0, attempt: 0, file_len, offset: 0 }
 }
 
 /// A length that a chunk can have.
@@ -271,7 +271,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             |peer| {
                 offer_new(peer, 200_000);
                 peer.data(
-                    &[block(0, 200_000, 0, &[1; 200_000]), end(200_000, ContentHash([1; 32]))].concat(),
+                    &[block(0, 200_000, 0, &[1; 200_000]), end(200_000, TransferHash([1; 32]))].concat(),
                 );
             },
             NO_HASH,
@@ -281,7 +281,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             |peer| {
                 offer_new(peer, 200_000);
                 peer.data(
-                    &[end(200_000, ContentHash::of(&[2; 200_000])), block(0, 200_000, 0, &[1; 200_000])]
+                    &[end(200_000, TransferHash::of(&[2; 200_000])), block(0, 200_000, 0, &[1; 200_000])]
                         .concat(),
                 );
             },
@@ -295,9 +295,9 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
                 let parts = [0, 2 * len, len].map(|offset| {
                     let mut chunks = ChunksBuilder::default();
                     chunks.push(Some((offset, CHUNK_LEN)), b"");
-                    chunks.finish(&PatchRange { offset, ..place(3 * len) })
+                    chunks.finish(&BlockHeader { offset, ..place(3 * len) })
                 });
-                peer.data(&[parts.concat(), end(3 * len, ContentHash([3; 32]))].concat());
+                peer.data(&[parts.concat(), end(3 * len, TransferHash([3; 32]))].concat());
             },
             NO_HASH,
         ),
@@ -305,7 +305,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             "chunks beyond the file that they are copied from",
             |peer| {
                 offer_update(peer, 2 * BLOCK_LEN);
-                peer.data(&[chunks(100, (1 << 40, 100)), end(100, ContentHash([3; 32]))].concat());
+                peer.data(&[chunks(100, (1 << 40, 100)), end(100, TransferHash([3; 32]))].concat());
             },
             "",
         ),
@@ -315,7 +315,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
                 let len = 1 << 61;
                 offer_new(peer, NEW_LEN);
                 let hole = Patch { place: place(len), segments: vec![Segment::Hole(len)] };
-                peer.data(&[hole.encode(), end(len, ContentHash([4; 32]))].concat());
+                peer.data(&[hole.encode(), end(len, TransferHash([4; 32]))].concat());
             },
             "",
         ),
@@ -324,7 +324,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
             |peer| {
                 offer_new(peer, 500);
                 let files = [&varints(&[0, 4, 500])[..], &500_u32.to_le_bytes(), &[5; 32]].concat();
-                let hash = ContentHash::of(&files).0;
+                let hash = TransferHash::of(&files).0;
                 peer.data(&frame(PACK, &[&hash[..], &files].concat()));
             },
             "",
@@ -357,7 +357,7 @@ fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
 fn a_large_file_that_has_become_empty_arrives_empty() {
     let (sink, mut peer) = Sink::start();
     offer_new(&mut peer, 200_000);
-    peer.data(&end(0, ContentHash::of(&[])));
+    peer.data(&end(0, TransferHash::of(&[])));
     peer.done();
     let (ended, pair) = sink.end();
     ended.assert_exit(ExitCode::Done);
@@ -413,7 +413,7 @@ fn a_source_by_hand_that_keeps_to_the_rules_is_served() {
     assert!(hashes.set(0, BlockHash::of(&content, 0, len)));
     assert!(hashes.set(BLOCK_LEN, BlockHash::of_hole(4 * BLOCK_LEN, len)));
     let hole = Patch {
-        place: PatchRange { offset: BLOCK_LEN, ..place(len) },
+        place: BlockHeader { offset: BLOCK_LEN, ..place(len) },
         segments: vec![Segment::Hole(4 * BLOCK_LEN)],
     };
     peer.data(&[hole.encode(), end(len, hashes.finish().unwrap()), block(0, len, 0, &content)].concat());

@@ -5,10 +5,10 @@ use std::fs;
 use contract::{ExitCode, RunResult};
 use syncer::{
     delta::name::{Name as _, ShortName},
-    hash::{ContentHash, MIN_BLOCK_BYTES},
+    hash::{MIN_BLOCK_BYTES, TransferHash},
     wire::{
         BasisKind, FileGroup, Message, Prefix, Update,
-        patch::{Patch, PatchRange, Segment},
+        patch::{BlockHeader, Patch, Segment},
     },
 };
 
@@ -73,7 +73,7 @@ fn offer(peer: &mut Hostile) {
 }
 
 fn hole(file_len: u64, offset: u64, len: u64) -> Vec<u8> {
-    let place = PatchRange { offset, ..place(file_len) };
+    let place = BlockHeader { offset, ..place(file_len) };
     Patch { place, segments: vec![Segment::Hole(len)] }.encode()
 }
 
@@ -88,7 +88,7 @@ fn what_is_beyond_a_device_is_neither_written_nor_made_room_for() {
         ("a block behind its own end", || block(0, LEN, LEN, &SAME), "a malformed Block"),
         ("a hole of everything", || hole(1 << 50, 0, 1 << 50), "has another length"),
         ("a hole over the end", || hole(LEN, 0, LEN + 1), "a malformed Patch"),
-        ("an end of another length", || end(LEN + 1, ContentHash([0; 32])), "has another length"),
+        ("an end of another length", || end(LEN + 1, TransferHash([0; 32])), "has another length"),
         ("a part that was not asked for", || block(1, LEN, 0, &SAME), "that was not asked for"),
         ("a block twice", || [block(0, LEN, 0, &SAME), block(0, LEN, 0, &SAME)].concat(), "more than once"),
         ("a small file", || pack(0, &[9; 100]), "in another way"),
@@ -131,7 +131,7 @@ fn nothing_is_kept_of_a_new_image() {
 fn a_tree_in_a_devices_run_ends_it() {
     let (ended, _) = against_sink(false, |peer| {
         offer(peer);
-        peer.data(&[hole(LEN, 0, LEN), end(LEN, ContentHash([0; 32]))].concat());
+        peer.data(&[hole(LEN, 0, LEN), end(LEN, TransferHash([0; 32]))].concat());
         peer.say(&tree());
         while peer.hear().is_some() {}
     });
@@ -142,7 +142,7 @@ fn a_tree_in_a_devices_run_ends_it() {
 fn a_lie_about_a_devices_content_is_its_failure() {
     let (ended, _) = against_sink(false, |peer| {
         offer(peer);
-        peer.data(&[hole(LEN, 0, LEN), end(LEN, ContentHash([0; 32]))].concat());
+        peer.data(&[hole(LEN, 0, LEN), end(LEN, TransferHash([0; 32]))].concat());
         peer.done();
     });
     ended.assert_exit(ExitCode::Partial);

@@ -9,7 +9,7 @@ use std::{
 
 use contract::ExitCode;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use syncer::hash::ContentHash;
+use syncer::hash::TransferHash;
 
 use super::{
     hostile_content::{block, end, pack},
@@ -29,7 +29,7 @@ fn a_folder_that_becomes_a_link_in_mid_run_leads_nowhere() {
         }),
         (200_000, |peer| {
             let content = [1; 200_000];
-            peer.data(&[block(0, 200_000, 0, &content), end(200_000, ContentHash::of(&content))].concat());
+            peer.data(&[block(0, 200_000, 0, &content), end(200_000, TransferHash::of(&content))].concat());
         }),
     ];
     for (size, send) in cases {

@@ -12,7 +12,7 @@ use syncer::{
         list::list,
         name::{Name as _, ShortName},
     },
-    wire::{BasisKind, FileGroup, Message, Needs, Prefix, Refusal, Sketch, Update},
+    wire::{BasisKind, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
 };
 
 use crate::common::{
@@ -24,7 +24,7 @@ use crate::common::{
 
 const NEED: u8 = 6;
 const UPDATE: u8 = 11;
-const SKETCH: u8 = 19;
+const SAMPLE_REQUEST: u8 = 19;
 
 /// A `send` of a tree of two small files, one of three MiB and a folder, in the order of names: `d`, `large`, `small`, `tiny`.
 fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
@@ -60,7 +60,7 @@ pub(crate) fn update(dir: u32, index: u32, basis: BasisKind) -> Message {
 /// Asks for all features of these files.
 pub(crate) fn sketch(dir: u32, indices: &[u32]) -> Message {
     let files = vec![FileGroup { dir, indices: indices.to_vec() }];
-    Message::Sketch(Sketch { sampling: Sampling::within(u64::MAX, 0), files })
+    Message::SampleRequest(SampleRequest { sampling: Sampling::within(u64::MAX, 0), files })
 }
 
 fn name(byte: u8) -> ShortName {
@@ -165,7 +165,7 @@ fn messages_that_are_none_end_the_run() {
             frame(UPDATE, &[&varints(&[0, 0, 1, 0, 100_000, 16 << 10, 0])[..], &[7; 8]].concat()),
             "a malformed Update",
         ),
-        ("samples that overlap", frame(SKETCH, &varints(&[1, 0, 1, 1])), "a malformed Sketch"),
+        ("samples that overlap", frame(SAMPLE_REQUEST, &varints(&[1, 0, 1, 1])), "a malformed SampleRequest"),
         ("chunks that are none", frame(UPDATE, &[0, 0, 1, 1, 8, 0, 0, 0]), "list of chunks"),
         ("a refusal of what is done", says_done, "a malformed Refuse"),
     ];

@@ -102,7 +102,7 @@ pub(super) fn offer_new(peer: &mut Hostile, size: u64) {
 /// Offers a new file that nothing is like in length or name, and waits until its features are asked for.
 fn offer_unlike(peer: &mut Hostile) {
     peer.offer(&[file("new", NEW_LEN)]);
-    while !matches!(peer.hear().expect("nothing is asked"), Message::Sketch(_)) {}
+    while !matches!(peer.hear().expect("nothing is asked"), Message::SampleRequest(_)) {}
 }
 
 pub(super) type Act = fn(&mut Hostile);
@@ -206,7 +206,7 @@ fn messages_that_are_none_or_out_of_place_end_the_run() {
             "features of more files than were asked about",
             |peer| {
                 offer_unlike(peer);
-                peer.say(&Message::Sketched(vec![vec![1], vec![2]]));
+                peer.say(&Message::Samples(vec![vec![1], vec![2]]));
             },
             "other features came than were asked for",
         ),
@@ -216,7 +216,7 @@ fn messages_that_are_none_or_out_of_place_end_the_run() {
                 offer_unlike(peer);
                 peer.write(&frame(20, &[3, 1, 2, 3, 4, 5, 6, 7, 8]));
             },
-            "a malformed Sketched",
+            "a malformed Samples",
         ),
     ]);
 }

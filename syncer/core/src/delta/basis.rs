@@ -3,8 +3,8 @@
 use thiserror::Error;
 
 use super::chunk::ChunkSizes;
+use super::chunk_offsets::ChunkOffsets;
 use super::list::ChunkList;
-use super::marks::Marks;
 use super::name::{Name as _, ShortName};
 
 /// Slots that a search visits before it gives up. Half of the slots are free, so honest names never need as many. Names
@@ -27,7 +27,7 @@ pub struct Basis {
     sizes: ChunkSizes,
     names: Vec<u64>,
     lens: Vec<u32>,
-    marks: Marks,
+    marks: ChunkOffsets,
     /// Ordinals, each at or soon after the slot that its name selects.
     slots: Vec<u32>,
 }
@@ -52,7 +52,7 @@ impl Basis {
     /// Makes a basis without chunks.
     #[must_use]
     pub fn empty(sizes: ChunkSizes) -> Self {
-        Self { sizes, names: Vec::new(), lens: Vec::new(), marks: Marks::new(), slots: Vec::new() }
+        Self { sizes, names: Vec::new(), lens: Vec::new(), marks: ChunkOffsets::new(), slots: Vec::new() }
     }
 
     /// Returns the sizes that the file was cut to.

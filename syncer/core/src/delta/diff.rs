@@ -13,7 +13,7 @@ use super::chunk::Chunker;
 
 /// A chunk of the source's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundChunk {
+pub struct ChunkMatch {
     /// Bytes from the start of the source's file.
     pub offset: u64,
     /// Length in bytes.
@@ -71,7 +71,7 @@ impl<'b> Differ<'b> {
     ///
     /// `bytes` begin at the last cut; `last` says that the file ends with them. `None` asks for more bytes, at most the
     /// longest chunk. With `last`, only an empty slice returns `None`.
-    pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<FoundChunk> {
+    pub fn next(&mut self, bytes: &[u8], last: bool) -> Option<ChunkMatch> {
         if let Some(ordinal) = self.expected {
             match self.try_expected(ordinal, bytes, last) {
                 Tried::TooFewBytes => return None,
@@ -117,8 +117,8 @@ impl<'b> Differ<'b> {
         }
     }
 
-    fn found(&mut self, len: u32, hash: blake3::Hash, origin: ChunkOrigin) -> FoundChunk {
-        let found = FoundChunk { offset: self.offset, len, hash, origin };
+    fn found(&mut self, len: u32, hash: blake3::Hash, origin: ChunkOrigin) -> ChunkMatch {
+        let found = ChunkMatch { offset: self.offset, len, hash, origin };
         self.offset += u64::from(len);
         self.expected = match origin {
             ChunkOrigin::Known(ordinal) => self.basis.next(ordinal),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// Returns all chunks of `bytes`, which arrive `step` bytes at a time.
-    fn chunks(basis: &Basis, bytes: &[u8], step: usize) -> Vec<FoundChunk> {
+    fn chunks(basis: &Basis, bytes: &[u8], step: usize) -> Vec<ChunkMatch> {
         let mut differ = Differ::new(basis);
         let mut all = Vec::new();
         let (mut start, mut end) = (0, 0);
@@ -253,7 +253,7 @@ mod tests {
             let new = edited(&old, &edits);
             let followed = chunks(&basis(&old), &new, step);
             let searched = chunks(&Basis::empty(FINE), &new, new.len().max(1));
-            let cuts = |found: &[FoundChunk]| found.iter().map(|found| (found.offset, found.len, found.hash)).collect::<Vec<_>>();
+            let cuts = |found: &[ChunkMatch]| found.iter().map(|found| (found.offset, found.len, found.hash)).collect::<Vec<_>>();
             prop_assert_eq!(cuts(&followed), cuts(&searched));
         }
     }

@@ -1,5 +1,5 @@
 //! The chunks of one file, in order: what an index keeps of it, what crosses the wire in place of its bytes, and
-//! what its [`ListRoot`] is made from.
+//! what its [`ChunkRoot`] is made from.
 //!
 //! # Encoding
 //!
@@ -74,7 +74,7 @@ pub struct ChunkList<N = ChunkName> {
 /// It covers the chunks' 32-byte hashes and lengths, so that nothing is hashed twice. For a file of a single chunk it
 /// is that chunk's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListRoot(pub blake3::Hash);
+pub struct ChunkRoot(pub blake3::Hash);
 
 impl<N: Name> ChunkList<N> {
     /// Returns the sizes that the file was cut to.
@@ -197,9 +197,9 @@ impl ListBuilder {
 
     /// Returns the list, and the root of the file.
     #[must_use]
-    pub fn finish(self) -> (ChunkList, ListRoot) {
+    pub fn finish(self) -> (ChunkList, ChunkRoot) {
         let root = if self.list.chunks.len() > 1 { self.root.finalize() } else { self.latest };
-        (self.list, ListRoot(root))
+        (self.list, ChunkRoot(root))
     }
 }
 
@@ -227,14 +227,14 @@ impl Lister {
 
     /// Returns the list, and the root of the file.
     #[must_use]
-    pub fn finish(self) -> (ChunkList, ListRoot) {
+    pub fn finish(self) -> (ChunkList, ChunkRoot) {
         self.builder.finish()
     }
 }
 
 /// Lists a file that is in memory as a whole, and returns its root.
 #[must_use]
-pub fn list(mut bytes: &[u8], sizes: ChunkSizes) -> (ChunkList, ListRoot) {
+pub fn list(mut bytes: &[u8], sizes: ChunkSizes) -> (ChunkList, ChunkRoot) {
     let mut lister = Lister::new(sizes);
     while let Some(len) = lister.next(bytes, true) {
         bytes = &bytes[len..];
@@ -274,7 +274,7 @@ mod tests {
     fn a_single_chunk_is_its_own_root() {
         for len in [0, 1, 500] {
             let bytes = noise(2, len);
-            assert_eq!(list(&bytes, SIZES).1, ListRoot(blake3::hash(&bytes)));
+            assert_eq!(list(&bytes, SIZES).1, ChunkRoot(blake3::hash(&bytes)));
         }
     }
 

@@ -19,6 +19,7 @@
 
 pub mod basis;
 pub mod chunk;
+mod chunk_offsets;
 mod cut_filter;
 pub mod diff;
 #[cfg(test)]
@@ -26,7 +27,6 @@ mod edits;
 pub mod features;
 pub mod granules;
 pub mod list;
-mod marks;
 pub mod name;
 #[doc(hidden)]
 pub mod testing;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
-    hash::{ContentHash, block_bytes},
+    hash::{ContentId, TransferHash, block_bytes},
     tree::{
         attrs::{Attrs, MAX_ATTRS_BYTES},
         entry::{Meta, put_meta, read_meta},
@@ -82,18 +82,28 @@ pub struct ContentFrame<'a> {
     /// Metadata that is newer than the listing's.
     pub fresh: Option<Fresh<'a>>,
     /// The prefix that the sink has, if the content begins with it.
-    pub kept: Option<Kept>,
+    pub kept: Option<BasisPrefix>,
     /// The content after that prefix.
     pub bytes: &'a [u8],
 }
 
 /// The prefix of a file that the sink named as its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct BasisPrefix {
     /// Length in bytes.
     pub len: u32,
-    /// The hash of the whole content, because the pack and its hash do not contain the prefix.
-    pub hash: ContentHash,
+    /// The id of the whole content, because the pack and its hash do not contain the prefix.
+    pub id: ContentId,
+}
+
+/// The hash by which a pack is checked: BLAKE3 of its body after the hash.
+#[derive(PartialEq, Eq)]
+struct PackHash([u8; 32]);
+
+impl PackHash {
+    fn of(files: &[u8]) -> Self {
+        Self(*blake3::hash(files).as_bytes())
+    }
 }
 
 /// Builds a pack in one buffer. Contents are read directly into it.
@@ -148,9 +158,9 @@ impl PackBuilder {
         debug_assert_eq!(self.frame.len(), content_at + size);
         let content = &self.frame[content_at..];
         if let Some(Prefix { len, .. }) = prefix.filter(|prefix| prefix.begins(content)) {
-            let hash = ContentHash::of(content);
+            let id = ContentId::of(content);
             self.frame[kind_at] |= KEPT;
-            let kept = len.to_le_bytes().into_iter().chain(hash.0);
+            let kept = len.to_le_bytes().into_iter().chain(id.0);
             self.frame.splice(content_at..content_at + len as usize, kept);
         }
         Ok(())
@@ -164,7 +174,7 @@ impl PackBuilder {
 
     /// Returns the finished frame.
     pub fn finish(mut self) -> Vec<u8> {
-        let hash = ContentHash::of(&self.frame[FILES_AT..]);
+        let hash = PackHash::of(&self.frame[FILES_AT..]);
         self.frame[HEADER_BYTES..FILES_AT].copy_from_slice(&hash.0);
         end_frame(&mut self.frame, 0);
         self.frame
@@ -189,7 +199,7 @@ impl<'a> Pack<'a> {
         let mut reader = Reader::new(body);
         let hash = reader.array().map_err(malformed)?;
         let files = reader.clone().take(reader.remaining()).map_err(malformed)?;
-        Ok((Self { reader }, ContentHash::of(files) == ContentHash(hash)))
+        Ok((Self { reader }, PackHash::of(files) == PackHash(hash)))
     }
 
     fn read(&mut self) -> Result<Packed<'a>, DecodeError> {
@@ -241,8 +251,8 @@ fn read_content<'a>(
     Ok(ContentFrame { fresh, kept, bytes: reader.take(rest as usize)? })
 }
 
-fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, DecodeError> {
-    Ok(Kept { len: u32::from_le_bytes(reader.array()?), hash: ContentHash(reader.array()?) })
+fn read_kept(reader: &mut Reader<'_>) -> Result<BasisPrefix, DecodeError> {
+    Ok(BasisPrefix { len: u32::from_le_bytes(reader.array()?), id: ContentId(reader.array()?) })
 }
 
 fn read_failed<'a>(reader: &mut Reader<'a>) -> Result<Failed<'a>, DecodeError> {
@@ -324,7 +334,7 @@ pub struct Whole<'a> {
     /// Its length in this attempt.
     pub file_len: u64,
     /// The hash of its content.
-    pub hash: ContentHash,
+    pub hash: TransferHash,
     /// Metadata that is newer than the listing's.
     pub fresh: Option<Fresh<'a>>,
 }
@@ -378,7 +388,7 @@ fn read_whole<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh<'a>>) -> Result<W
     if file_len > i64::MAX as u64 {
         return Err(DecodeError::Overflow);
     }
-    Ok(Whole { file_len, hash: ContentHash(reader.array()?), fresh })
+    Ok(Whole { file_len, hash: TransferHash(reader.array()?), fresh })
 }
 
 #[cfg(test)]
@@ -410,7 +420,7 @@ mod tests {
             let frame = pack.finish();
             let (mut files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
             assert!(files.next().unwrap().is_err(), "{bytes:?}");
-            let whole = Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: Some(fresh) };
+            let whole = Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: Some(fresh) };
             let end = EndFrame { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
             assert!(EndFrame::decode(&end[HEADER_BYTES..]).is_err(), "{bytes:?}");
         }
@@ -454,7 +464,7 @@ mod tests {
         let (files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
         let contents: Vec<_> = files.map(|item| item.unwrap().content.unwrap()).collect();
         let kept: Vec<_> = contents.iter().map(|content| (content.kept, content.bytes)).collect();
-        let some = |len| Some(Kept { len, hash: ContentHash::of(b"hello") });
+        let some = |len| Some(BasisPrefix { len, id: ContentId::of(b"hello") });
         assert_eq!(kept, [(some(3), &b"lo"[..]), (some(5), b""), (None, b"hello"), (None, b"hello")]);
         assert_eq!((contents[0].fresh, contents[1].fresh), (fresh, None));
     }
@@ -499,10 +509,10 @@ mod tests {
         };
         assert_eq!(Block::decode(&block[HEADER_BYTES..]), Ok(expected));
         for outcome in [
-            Ok(Whole { file_len: 9, hash: ContentHash([1; 32]), fresh: None }),
+            Ok(Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: None }),
             Ok(Whole {
                 file_len: 0,
-                hash: ContentHash([2; 32]),
+                hash: TransferHash([2; 32]),
                 fresh: Some(Fresh { meta: Meta::default(), attrs: ATTRS }),
             }),
             Err(Failed { operation: "read", error: "e" }),

@@ -18,5 +18,5 @@ pub use frame::{
 };
 pub use message::{
     BasisKind, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,
-    Message, Needs, Prefix, Refusal, Sketch, SourceDone, TreeHead, Update, Welcome,
+    Message, Needs, Prefix, Refusal, SampleRequest, SourceDone, TreeHead, Update, Welcome,
 };

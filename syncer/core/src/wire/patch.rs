@@ -29,7 +29,7 @@ const TAG_BITS: u32 = 2;
 
 /// Says which range of which file a frame covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PatchRange {
+pub struct BlockHeader {
     /// The number of the need.
     pub need: u32,
     /// See [`Block::attempt`](super::data::Block::attempt).
@@ -40,7 +40,7 @@ pub struct PatchRange {
     pub offset: u64,
 }
 
-impl PatchRange {
+impl BlockHeader {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.need));
         put_varint(out, u64::from(self.attempt));
@@ -97,7 +97,7 @@ impl Segment<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch<'a> {
     /// Its offset is a multiple of [`block_bytes`].
-    pub place: PatchRange,
+    pub place: BlockHeader,
     /// Consecutive segments that cover the whole block.
     pub segments: Vec<Segment<'a>>,
 }
@@ -164,7 +164,7 @@ impl<'a> Patch<'a> {
     }
 
     fn read(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
-        let place = PatchRange::read(&mut reader)?;
+        let place = BlockHeader::read(&mut reader)?;
         let parts = read_parts(&mut reader, |_, tag| if tag > HOLE { Err(UNKNOWN_PART) } else { Ok(()) })?;
         let segment = |part: &PatchPart<()>| {
             Ok(match part.tag {
@@ -217,7 +217,7 @@ impl ChunkPart<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks<'a> {
     /// The place of the first chunk.
-    pub place: PatchRange,
+    pub place: BlockHeader,
     /// One or more.
     pub chunks: Vec<ChunkPart<'a>>,
 }
@@ -247,7 +247,7 @@ impl<'a> Chunks<'a> {
     }
 
     fn read(mut reader: Reader<'a>) -> Result<Self, DecodeError> {
-        let place = PatchRange::read(&mut reader)?;
+        let place = BlockHeader::read(&mut reader)?;
         let mut last = 0;
         let parts = read_parts(&mut reader, |reader, tag| read_copied(reader, tag, &mut last))?;
         let chunk = |part: &PatchPart<Option<(u64, Option<u32>)>>| {
@@ -336,7 +336,7 @@ impl ChunksBuilder {
     }
 
     /// Encodes the frame.
-    pub fn finish(self, place: &PatchRange) -> Vec<u8> {
+    pub fn finish(self, place: &BlockHeader) -> Vec<u8> {
         let mut frame = Vec::with_capacity(HEADER_BYTES + 40 + self.parts.len() + self.literal.len());
         begin_frame(&mut frame, CHUNKS);
         place.put(&mut frame);
@@ -388,8 +388,8 @@ mod tests {
 
     const BLOCK: u64 = MIN_BLOCK_BYTES as u64;
 
-    fn place(file_len: u64, offset: u64) -> PatchRange {
-        PatchRange { need: 7, attempt: 1, file_len, offset }
+    fn place(file_len: u64, offset: u64) -> BlockHeader {
+        BlockHeader { need: 7, attempt: 1, file_len, offset }
     }
 
     fn patch(file_len: u64, offset: u64, segments: Vec<Segment<'_>>) -> Patch<'_> {

@@ -18,14 +18,14 @@ use syncer::{
     },
     entry::{Entry, Kind, Meta, Owner, Time},
     listing::{Listing, ListingBuilder},
-    hash::{ContentHash, TreeDigest},
+    hash::{TransferHash, TreeDigest},
     owners::Owners,
     wire::{
-        BasisKind, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, Sketch, SourceDone,
+        BasisKind, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, SampleRequest, SourceDone,
         TreeHead, Update, Welcome,
         compress::Compressor,
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
-        patch::{ChunksBuilder, Patch, PatchRange, Segment},
+        patch::{ChunksBuilder, Patch, BlockHeader, Segment},
     },
 };
 
@@ -155,10 +155,10 @@ fn messages() -> Vec<Message> {
         Message::Report(Box::default()),
         Message::Refuse(refusal),
         Message::Hash(files()),
-        Message::Hashed(vec![Hashed::Is(ContentHash::of(b"")), Hashed::Changed, failed]),
+        Message::Hashed(vec![Hashed::Is(TransferHash::of(b"")), Hashed::Changed, failed]),
         Message::Forecast(Forecast { files: 3, bytes: 1 << 40 }),
-        Message::Sketch(Sketch { sampling: Sampling::within(1 << 20, 5 << 20), files: files() }),
-        Message::Sketched(vec![vec![1, u64::MAX], vec![]]),
+        Message::SampleRequest(SampleRequest { sampling: Sampling::within(1 << 20, 5 << 20), files: files() }),
+        Message::Samples(vec![vec![1, u64::MAX], vec![]]),
     ]
 }
 
@@ -180,9 +180,9 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let mut block = vec![0; Block::PREFIX_BYTES];
     block.extend_from_slice(&noise(300));
     let whole =
-        Whole { file_len: 300, hash: ContentHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }) };
+        Whole { file_len: 300, hash: TransferHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }) };
     let failed = Failed { operation: "read", error: "it kept changing" };
-    let place = PatchRange { need: 4, attempt: 0, file_len: 700, offset: 0 };
+    let place = BlockHeader { need: 4, attempt: 0, file_len: 700, offset: 0 };
     let literal = noise(300);
     let mut parts = ChunksBuilder::default();
     parts.push(Some((50, 400)), b"");

@@ -7,11 +7,11 @@ use contract::{Action, EntryKind, PlannedAction, Report, plural};
 use crate::{
     apply::Device,
     attrs::AttrsBuf,
-    device::{self, Found, Opened, Part},
+    device::{self, DevicePart, Opened, PathKind},
     entry::{Kind, Meta},
     path::RelPath,
     plan::{DirPlan, Step},
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::{
         plan::{
             contents::{Checker, SourceHashes},
@@ -37,7 +37,7 @@ use crate::{
 pub(crate) struct DeviceSink(Device);
 
 impl DeviceSink {
-    pub(crate) fn take(place: &Place, len: u64, run: &Run<'_>) -> Result<Self, SessionError> {
+    pub(crate) fn take(place: &TreeLocation, len: u64, run: &Run<'_>) -> Result<Self, SessionError> {
         Ok(Self(Device::take(place, len, run.params.preserve.sparse)?))
     }
 }
@@ -146,15 +146,15 @@ impl Changes for DeviceChanges<'_> {
 
 /// A device that a dry run looks at, which need not be there.
 pub(crate) struct DryDevice<'a> {
-    place: &'a Place,
+    place: &'a TreeLocation,
     len: u64,
-    found: Found,
+    found: PathKind,
     opened: Option<Opened>,
 }
 
 impl<'a> DryDevice<'a> {
-    pub(crate) fn look(place: &'a Place, len: u64) -> Result<Self, SessionError> {
-        let found = Found::at(place, true);
+    pub(crate) fn look(place: &'a TreeLocation, len: u64) -> Result<Self, SessionError> {
+        let found = PathKind::at(place, true);
         let opened = match found.is_device() {
             true => Some(looked_at(place, len)?),
             false => None,
@@ -163,7 +163,7 @@ impl<'a> DryDevice<'a> {
     }
 }
 
-fn looked_at(place: &Place, len: u64) -> Result<Opened, SessionError> {
+fn looked_at(place: &TreeLocation, len: u64) -> Result<Opened, SessionError> {
     let mut opened = Opened::look(place)?;
     if opened.is_block() {
         opened.holds(len, &place.path())?;
@@ -221,7 +221,7 @@ impl SinkEnd for DryDevice<'_> {
         let is_there = self.opened.is_some();
         if differences.parts > 0 {
             let action = if is_there { Action::Update } else { Action::Create };
-            let kind = if self.found == Found::Device { EntryKind::Device } else { EntryKind::File };
+            let kind = if self.found == PathKind::Device { EntryKind::Device } else { EntryKind::File };
             let (path, bytes) = (self.place.path().display().to_string(), differences.bytes);
             run.counters.count(is_there);
             run.counters.bytes_changed.fetch_add(bytes, Relaxed);
@@ -313,8 +313,8 @@ fn fetch_all(device: &Device, fetch: &mut dyn Fetch) -> Result<(), SessionError>
 }
 
 /// `replaces` is whether the destination has anything at the place of the part.
-fn need(dir: &Arc<NeededDir>, index: u32, Part { start, len }: Part, replaces: bool) -> Need {
-    let name: Box<[u8]> = Part { start, len }.name().into_bytes().into();
+fn need(dir: &Arc<NeededDir>, index: u32, DevicePart { start, len }: DevicePart, replaces: bool) -> Need {
+    let name: Box<[u8]> = DevicePart { start, len }.name().into_bytes().into();
     let path = RelPath::root().join(&name).unwrap_or_default();
     let (meta, attrs) = (Meta::default(), AttrsBuf::default());
     let old = replaces.then_some(OldVersion::version(path, len));

@@ -7,7 +7,7 @@ use contract::{PlannedAction, Report, RunParams, Side, Usage};
 use crate::{
     device::{self, Opened},
     report::Stopwatch,
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::{
         local::{
             copy::copy_all,
@@ -39,7 +39,7 @@ use crate::{
 /// A tree, or one file of it, as the source of a run.
 pub(crate) struct LocalSource<'a> {
     /// The place as the user named it.
-    place: &'a Place,
+    place: &'a TreeLocation,
     subject: &'a Subject,
     root: &'a Root,
     hashes: LocalHashes<'a>,
@@ -49,7 +49,7 @@ pub(crate) struct LocalSource<'a> {
 impl<'a> LocalSource<'a> {
     /// The source goes to `sink`, which says what a file is called there.
     pub(crate) fn new(
-        (place, subject, root): (&'a Place, &'a Subject, &'a Root),
+        (place, subject, root): (&'a TreeLocation, &'a Subject, &'a Root),
         sink: &Subject,
         run: &Run<'a>,
     ) -> Self {

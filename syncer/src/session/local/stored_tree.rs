@@ -18,7 +18,7 @@ use crate::{
     listing::ListingBuilder,
     path::RelPath,
     plan::Step,
-    root::Place,
+    root::TreeLocation,
     session::{
         plan::{
             planned::{Compared, PlannedDir, path_in},
@@ -307,7 +307,7 @@ pub struct Restore<'a> {
     /// The snapshot.
     pub snapshot: &'a Snapshot,
     /// The tree that is brought back; it is made if it is not there.
-    pub to: Place,
+    pub to: TreeLocation,
     /// The path to restore; the root for all of it. The run's parameters must exclude all else (`session::all_but`).
     pub path: RelPath,
 }

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     entry::{Entry, Kind},
-    listing::Places,
+    listing::EntryIndex,
     path::RelPath,
     report::Counters,
     session::{plan::need::OldVersion, reading::tree_paths::Paths},
@@ -184,13 +184,13 @@ impl<'a> LargeFiles<'a> {
 #[derive(Debug)]
 struct FileLookup<'a> {
     tree: &'a Tree,
-    places: HashMap<DirId, Places<'a>>,
+    places: HashMap<DirId, EntryIndex<'a>>,
 }
 
 impl<'a> FileLookup<'a> {
     fn at(&mut self, (dir, index): EntryRef) -> Option<Entry<'a>> {
         let listing = &self.tree.dirs[dir as usize].listing;
-        self.places.entry(dir).or_insert_with(|| Places::of(listing)).from(index).next()
+        self.places.entry(dir).or_insert_with(|| EntryIndex::of(listing)).from(index).next()
     }
 
     /// The name and the length of a file.

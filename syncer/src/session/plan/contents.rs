@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    listing::Places,
+    listing::EntryIndex,
     monitor::Monitor,
     plan::Step,
     report::Failures,
@@ -139,7 +139,7 @@ struct Cursor<'d> {
     dir: usize,
     check: usize,
     /// Of the directory that the last batch ended in.
-    places: Option<Places<'d>>,
+    places: Option<EntryIndex<'d>>,
 }
 
 impl<'d> Cursor<'d> {
@@ -156,7 +156,7 @@ impl<'d> Cursor<'d> {
         let mut checks = dir.plan.checks[self.check..].iter().copied().peekable();
         let mut indices = Vec::new();
         let first = checks.peek().copied().unwrap_or(0);
-        let entries = self.places.get_or_insert_with(|| Places::of(&dir.listing)).from(first);
+        let entries = self.places.get_or_insert_with(|| EntryIndex::of(&dir.listing)).from(first);
         for (index, entry) in (first..).zip(entries) {
             if batch.is_full() || checks.peek().is_none() {
                 break;

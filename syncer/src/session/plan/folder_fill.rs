@@ -1,4 +1,4 @@
-//! New directories of small files and nothing else: they are filled out of sight, which is quicker ([`HiddenDir`]).
+//! New directories of small files and nothing else: they are filled out of sight, which is quicker ([`StagedDir`]).
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    apply::{Destination, HiddenDir},
+    apply::{Destination, StagedDir},
     entry::Kind,
     path::RelPath,
     session::plan::planned::PlannedDir,
@@ -29,7 +29,7 @@ pub(crate) struct FolderFill {
     /// Files that have neither been written nor failed.
     left: AtomicUsize,
     /// Taken out of sight with the first file; `None` where that could not be.
-    hidden: OnceLock<Option<Arc<HiddenDir>>>,
+    hidden: OnceLock<Option<Arc<StagedDir>>>,
 }
 
 impl FolderFill {
@@ -46,7 +46,7 @@ impl FolderFill {
     }
 
     /// The directory, which is at `path` in the end. `None` where it is there already.
-    pub(crate) fn dir(&self, destination: &Destination, path: &RelPath) -> Option<&Arc<HiddenDir>> {
+    pub(crate) fn dir(&self, destination: &Destination, path: &RelPath) -> Option<&Arc<StagedDir>> {
         let hide = || destination.hide_dir(path).map(Arc::new);
         let hidden = self.hidden.get_or_init(|| {
             hide().inspect_err(|error| tracing::debug!(%path, %error, "filled at its place")).ok()

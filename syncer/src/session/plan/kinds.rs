@@ -2,22 +2,22 @@
 
 use contract::RunParams;
 
-use crate::{device::Found, root::Place, session::session_error::SessionError};
+use crate::{device::PathKind, root::TreeLocation, session::session_error::SessionError};
 
 /// What there is at one end's place, where a regular file is an image if there are `images`. `flag` names a folder below it.
 ///
 /// # Errors
 /// Where a folder below a device, or below a file, is named.
-pub(crate) fn look(place: &Place, flag: &'static str, images: bool) -> Result<Found, SessionError> {
-    if !place.below.is_root() && Found::at(&Place::from(&place.trusted), images).is_device() {
+pub(crate) fn look(place: &TreeLocation, flag: &'static str, images: bool) -> Result<PathKind, SessionError> {
+    if !place.below.is_root() && PathKind::at(&TreeLocation::from(&place.trusted), images).is_device() {
         return Err(SessionError::NotForDevices { flag });
     }
-    Ok(Found::at(place, images))
+    Ok(PathKind::at(place, images))
 }
 
 /// Refuses a destination to which a tree cannot be synced. `source` says what the tree is.
-pub(crate) fn refuse_tree(place: &Place, found: Found, source: &str) -> Result<(), SessionError> {
-    match found.is_device() || found == Found::File {
+pub(crate) fn refuse_tree(place: &TreeLocation, found: PathKind, source: &str) -> Result<(), SessionError> {
+    match found.is_device() || found == PathKind::File {
         true => Err(SessionError::Kinds(format!(
             "{source} is a folder, and the destination {} is {}: name a folder there, or a block device or an image as the source",
             place.path().display(),
@@ -28,8 +28,12 @@ pub(crate) fn refuse_tree(place: &Place, found: Found, source: &str) -> Result<(
 }
 
 /// Refuses `--image` for a source that is a folder.
-pub(crate) fn refuse_image(place: &Place, found: Found, params: &RunParams) -> Result<(), SessionError> {
-    match found == Found::Other && params.image {
+pub(crate) fn refuse_image(
+    place: &TreeLocation,
+    found: PathKind,
+    params: &RunParams,
+) -> Result<(), SessionError> {
+    match found == PathKind::Other && params.image {
         true => Err(SessionError::Kinds(format!(
             "the source {} is a folder, and --image is for the image of a disk: name a file, or leave --image out",
             place.path().display()
@@ -40,18 +44,18 @@ pub(crate) fn refuse_image(place: &Place, found: Found, params: &RunParams) -> R
 
 /// Refuses a destination to which a device cannot be synced. `source` says what the device is, and `images` that --image was given.
 pub(crate) fn refuse_folder(
-    place: &Place,
-    found: Found,
+    place: &TreeLocation,
+    found: PathKind,
     source: &str,
     images: bool,
 ) -> Result<(), SessionError> {
     match found {
-        Found::File | Found::Nothing if !images => Err(SessionError::Kinds(format!(
+        PathKind::File | PathKind::Nothing if !images => Err(SessionError::Kinds(format!(
             "{source} is a block device or the image of one, and the destination {} is a file or is not there: add --image at this \
              end if it is to be the image of a disk, or name a block device",
             place.path().display()
         ))),
-        Found::Other => Err(SessionError::Kinds(format!(
+        PathKind::Other => Err(SessionError::Kinds(format!(
             "{source} is a block device or the image of one, and the destination {} is neither: name a block device or a file there \
              (--destination-path names a file below a folder), or a folder as the source",
             place.path().display()

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::{
-    apply::{Destination, HiddenDir},
+    apply::{Destination, StagedDir},
     attrs::AttrsBuf,
     entry::Meta,
     path::RelPath,
@@ -29,7 +29,7 @@ pub(crate) struct NeededDir {
 
 impl NeededDir {
     /// The directory, while nobody sees it.
-    pub(crate) fn hidden(&self, destination: &Destination) -> Option<&Arc<HiddenDir>> {
+    pub(crate) fn hidden(&self, destination: &Destination) -> Option<&Arc<StagedDir>> {
         self.fill.as_ref()?.dir(destination, &self.path)
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     },
     transport::{Control, TransportError},
     tree::Tree,
-    wire::{FileGroup, MAX_HASHES, Message, Sketch},
+    wire::{FileGroup, MAX_HASHES, Message, SampleRequest},
 };
 
 /// Of the bytes that are new so many are read for samples, by each end: one in 16, 64 MiB in any case, which takes some tens of milliseconds, and never more than 4 GiB.
@@ -63,7 +63,7 @@ pub(crate) fn look(
     let new = few(new);
     let (places, files) = candidates(sink);
     let Some(Look { there, here }) = Look::at(&new, &files) else { return Ok(SimilarFiles::new()) };
-    control.send(&Message::Sketch(Sketch { sampling: there, files: groups(&new) }))?;
+    control.send(&Message::SampleRequest(SampleRequest { sampling: there, files: groups(&new) }))?;
     let held = match here {
         Some(here) => {
             let features = sample_files(Origin::Tree(root), &files, here, monitor)?;
@@ -74,11 +74,13 @@ pub(crate) fn look(
         None => SampledFile::new(1),
     };
     let wanted = match control.recv()? {
-        Message::Sketched(wanted) if wanted.len() == new.len() => wanted,
-        Message::Sketched(_) => {
+        Message::Samples(wanted) if wanted.len() == new.len() => wanted,
+        Message::Samples(_) => {
             return Err(TransportError::Nonsense("other features came than were asked for").into());
         }
-        other => return Err(TransportError::Unexpected { got: other.what(), expected: "Sketched" }.into()),
+        other => {
+            return Err(TransportError::Unexpected { got: other.what(), expected: "Samples" }.into());
+        }
     };
     let chosen = choose(&held, &new, &wanted, there.thinning().saturating_pow(2));
     let base = |base| match base {

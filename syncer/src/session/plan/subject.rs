@@ -7,14 +7,14 @@ use contract::{RunParams, Side};
 
 use crate::{
     attrs::Classes,
-    device::{Found, folder_of},
+    device::{PathKind, folder_of},
     entry::{Entry, Kind, Time},
     filter::Filter,
     listing::ListingBuilder,
     monitor::Monitor,
     path::{OWN_DIR, RelPath},
     report::Failures,
-    root::{Place, Root, RootError},
+    root::{Root, RootError, TreeLocation},
     scan::{ScanOptions, scan},
     session::{
         plan::{policy::sizes, source_tree::SourceTree},
@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     /// The folder.
-    pub place: Place,
+    pub place: TreeLocation,
     /// The name of the only entry that takes part.
     pub only: Option<Box<[u8]>>,
 }
@@ -40,8 +40,12 @@ impl Subject {
     ///
     /// # Errors
     /// When the parameters are for folders, or the file cannot be found.
-    pub(crate) fn of_source(place: &Place, found: Found, params: &RunParams) -> Result<Self, SessionError> {
-        if found != Found::File {
+    pub(crate) fn of_source(
+        place: &TreeLocation,
+        found: PathKind,
+        params: &RunParams,
+    ) -> Result<Self, SessionError> {
+        if found != PathKind::File {
             return Ok(Self::of_tree(place));
         }
         if let Some(flag) = params.flags_of_folders().next() {
@@ -53,7 +57,7 @@ impl Subject {
         let real = place.trusted.canonicalize().map_err(|source| {
             SessionError::Source(RootError::System { operation: "find", path: place.path(), source })
         })?;
-        Ok(Self::of_file(&Place::from(&real)))
+        Ok(Self::of_file(&TreeLocation::from(&real)))
     }
 
     /// Where a source goes that is a folder, or the file of this `name`: into a folder that is at `place` or is spelled with a slash at
@@ -61,32 +65,34 @@ impl Subject {
     ///
     /// # Errors
     /// When a file cannot go there.
-    pub(crate) fn of_destination(place: &Place, name: Option<&[u8]>) -> Result<Self, SessionError> {
+    pub(crate) fn of_destination(place: &TreeLocation, name: Option<&[u8]>) -> Result<Self, SessionError> {
         let Some(name) = name else { return Ok(Self::of_tree(place)) };
-        let found = Found::at(place, false);
+        let found = PathKind::at(place, false);
         let is_spelled_as_folder =
             place.below.is_root() && place.trusted.as_os_str().as_bytes().ends_with(b"/");
         let subject = match found {
-            Found::Device | Found::Image => {
+            PathKind::Device | PathKind::Image => {
                 return Err(SessionError::Kinds(format!(
                     "the source is a file, and the destination {} is a block device: add --image at the source if the file is the image of \
                      a disk, or name a folder or a file",
                     place.path().display()
                 )));
             }
-            Found::Other => Self { place: place.clone(), only: Some(name.into()) },
-            Found::Nothing if is_spelled_as_folder => Self { place: place.clone(), only: Some(name.into()) },
-            Found::Nothing | Found::File => Self::of_file(place),
+            PathKind::Other => Self { place: place.clone(), only: Some(name.into()) },
+            PathKind::Nothing if is_spelled_as_folder => {
+                Self { place: place.clone(), only: Some(name.into()) }
+            }
+            PathKind::Nothing | PathKind::File => Self::of_file(place),
         };
         subject.checked()
     }
 
     /// The whole tree at `place`.
-    pub(crate) fn of_tree(place: &Place) -> Self {
+    pub(crate) fn of_tree(place: &TreeLocation) -> Self {
         Self { place: place.clone(), only: None }
     }
 
-    fn of_file(place: &Place) -> Self {
+    fn of_file(place: &TreeLocation) -> Self {
         Self { place: folder_of(place), only: Some(last_name(place).into()) }
     }
 
@@ -103,7 +109,7 @@ impl Subject {
     }
 
     /// Checks that the folder of a file is there, of which no name is made.
-    pub(crate) fn find_folder(&self, place: &Place) -> Result<(), SessionError> {
+    pub(crate) fn find_folder(&self, place: &TreeLocation) -> Result<(), SessionError> {
         match self.only.is_some() && place.below.is_root() && self.place != *place {
             true => Root::enter(&self.place).map(drop).map_err(SessionError::Folder),
             false => Ok(()),
@@ -117,7 +123,7 @@ impl Subject {
 }
 
 /// The last name of a place, as it is written.
-pub(crate) fn last_name(place: &Place) -> &[u8] {
+pub(crate) fn last_name(place: &TreeLocation) -> &[u8] {
     match place.below.split_last() {
         Some((_, name)) => name,
         None => place.trusted.file_name().map_or(b"", |name| name.as_bytes()),

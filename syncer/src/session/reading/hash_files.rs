@@ -246,8 +246,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        hash::{ContentHash, MIN_BLOCK_BYTES},
-        root::{Place, Root},
+        hash::{MIN_BLOCK_BYTES, TransferHash},
+        root::{Root, TreeLocation},
     };
 
     fn listed(root: &std::path::Path, name: &str) -> HashRequest {
@@ -268,8 +268,8 @@ mod tests {
             fs::write(dir.path().join(n.to_string()), content).unwrap();
         }
         let files: Vec<HashRequest> = (0..sizes.len()).map(|n| listed(dir.path(), &n.to_string())).collect();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
-        let expected: Vec<Hashed> = contents.iter().map(|it| Hashed::Is(ContentHash::of(it))).collect();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
+        let expected: Vec<Hashed> = contents.iter().map(|it| Hashed::Is(TransferHash::of(it))).collect();
         for expect in [Expect::AsListed, Expect::SameSize, Expect::OnVolume] {
             assert_eq!(hash_all(Origin::Tree(&root), &files, expect, &Monitor::default()).unwrap(), expected);
         }
@@ -289,26 +289,26 @@ mod tests {
         fs::remove_file(dir.path().join("gone")).unwrap();
         fs::remove_file(dir.path().join("link")).unwrap();
         std::os::unix::fs::symlink("grown", dir.path().join("link")).unwrap();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let hashes = hash_all(Origin::Tree(&root), &files, Expect::AsListed, &Monitor::default()).unwrap();
         assert_eq!(hashes[..3], [Hashed::Changed, Hashed::Changed, Hashed::Changed]);
         assert!(matches!(&hashes[3], Hashed::Failed { operation, .. } if operation == "read"));
         let hashes =
             hash_all(Origin::Tree(&root), &files[1..2], Expect::SameSize, &Monitor::default()).unwrap();
-        assert_eq!(hashes, [Hashed::Is(ContentHash::of(b"content"))]);
+        assert_eq!(hashes, [Hashed::Is(TransferHash::of(b"content"))]);
     }
 
     #[test]
     fn what_cannot_be_opened_costs_nothing_however_large_it_is_said_to_be() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "content").unwrap();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let file = || listed(dir.path(), "file");
         let huge = HashRequest { size: i64::MAX as u64, ..file() };
         let hashes =
             hash_all(Origin::Tree(&root), &[file(), huge, file()], Expect::AsListed, &Monitor::default())
                 .unwrap();
-        let content = Hashed::Is(ContentHash::of(b"content"));
+        let content = Hashed::Is(TransferHash::of(b"content"));
         assert_eq!(hashes, [content.clone(), Hashed::Changed, content]);
     }
 
@@ -316,7 +316,7 @@ mod tests {
     fn who_was_told_to_stop_hashes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "content").unwrap();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let monitor = Monitor::default();
         monitor.cancel();
         let files = [listed(dir.path(), "file")];

@@ -129,7 +129,7 @@ mod tests {
         delta::testing::noise,
         entry::Time,
         path::RelPath,
-        root::{Place, Root},
+        root::{Root, TreeLocation},
     };
 
     fn listed(name: &str, size: usize) -> HashRequest {
@@ -144,7 +144,7 @@ mod tests {
         fs::write(dir.path().join("a"), &content).unwrap();
         fs::write(dir.path().join("b"), &content[1 << 20..]).unwrap();
         let files = [listed("a", 3 << 20), listed("gone", 1 << 20), listed("b", 2 << 20), listed("none", 0)];
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let all = Sampling::within(1 << 30, 6 << 20);
         let found = sample_files(Origin::Tree(&root), &files, all, &Monitor::default()).unwrap();
         assert!(found[1].is_empty() && found[3].is_empty());
@@ -169,7 +169,7 @@ mod tests {
         let sparse = fs::File::create(dir.path().join("sparse")).unwrap();
         sparse.set_len(len).unwrap();
         sparse.write_all_at(&content, 512 << 20).unwrap();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let sketch = |name, len: u64, sampling| {
             let found = sample_files(
                 Origin::Tree(&root),
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn more_than_may_be_is_not_looked_at() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let files = [listed("a", 1 << 50)];
         let sketch = |total| {
             sample_files(Origin::Tree(&root), &files, Sampling::within(1 << 30, total), &Monitor::default())
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn who_is_told_to_stop_stops() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::enter(&Place::from(dir.path())).unwrap();
+        let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let monitor = Monitor::default();
         monitor.cancel();
         let stopped = sample_files(Origin::Tree(&root), &[listed("a", 9)], Sampling::within(9, 9), &monitor);

@@ -15,7 +15,7 @@ use rustix::{
 
 use crate::{
     attrs::{AttrsBuf, Classes},
-    device::{Opened, Part},
+    device::{DevicePart, Opened},
     entry::{Meta, Owner, Time},
     monitor::Monitor,
     path::RelPath,
@@ -172,7 +172,7 @@ pub(crate) struct OfStore {
 /// What a file is of a device.
 #[derive(Debug)]
 struct OfDevice {
-    part: Part,
+    part: DevicePart,
     is_block: bool,
 }
 
@@ -195,7 +195,7 @@ impl SourceFile {
 
     /// The part of a device that has this name.
     fn part(device: &Opened, name: &[u8]) -> io::Result<Self> {
-        let part = Part::named(name, device.len()).ok_or(Errno::NOENT)?;
+        let part = DevicePart::named(name, device.len()).ok_or(Errno::NOENT)?;
         let fd = device.as_fd().try_clone_to_owned()?;
         let stat = rustix::fs::fstat(&fd)?;
         Ok(Self { fd, stat, of: Of::Device(OfDevice { part, is_block: device.is_block() }) })

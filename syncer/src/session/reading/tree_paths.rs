@@ -2,7 +2,7 @@
 
 use crate::{
     entry::Kind,
-    listing::{Entries, Places},
+    listing::{Entries, EntryIndex},
     path::RelPath,
     tree::{
         Tree,
@@ -23,7 +23,7 @@ pub(crate) struct Paths<'a> {
 #[derive(Debug)]
 pub(crate) struct EntriesOf<'a> {
     tree: &'a Tree,
-    last: Option<(DirId, Places<'a>)>,
+    last: Option<(DirId, EntryIndex<'a>)>,
 }
 
 impl<'a> EntriesOf<'a> {
@@ -35,7 +35,7 @@ impl<'a> EntriesOf<'a> {
     pub(crate) fn from(&mut self, dir: DirId, index: u32) -> Option<Entries<'a>> {
         let places = match self.last.take().filter(|(last, _)| *last == dir) {
             Some((_, places)) => places,
-            None => Places::of(&self.tree.dirs.get(dir as usize)?.listing),
+            None => EntryIndex::of(&self.tree.dirs.get(dir as usize)?.listing),
         };
         Some(self.last.insert((dir, places)).1.from(index))
     }

@@ -5,7 +5,7 @@ use contract::Report;
 use crate::{
     apply::Settings,
     report::Stopwatch,
-    root::Place,
+    root::TreeLocation,
     session::{
         device::device_sink::{DeviceSink, DryDevice},
         plan::subject::Subject,
@@ -37,7 +37,7 @@ pub(crate) fn onto_tree(
 /// Runs from `source`, a device of `len` bytes, onto what is at `place`.
 pub(crate) fn onto_device(
     source: impl SourceEnd,
-    (place, len): (&Place, u64),
+    (place, len): (&TreeLocation, u64),
     run: &Run<'_>,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {

@@ -6,7 +6,7 @@ use contract::{Demands, Identity, Report, RunParams, Side, Work};
 
 use crate::{
     monitor::Monitor,
-    root::Place,
+    root::TreeLocation,
     session::{
         local::stored_tree::Restore,
         run::{
@@ -44,7 +44,12 @@ pub struct LinkOptions {
 }
 
 /// The source's end of one run. Every error is in the outcome.
-pub fn send(source: impl Into<Place>, link: &LinkOptions, params: &RunParams, monitor: &Monitor) -> Outcome {
+pub fn send(
+    source: impl Into<TreeLocation>,
+    link: &LinkOptions,
+    params: &RunParams,
+    monitor: &Monitor,
+) -> Outcome {
     let source = source.into();
     let mut clock = Clock::start(monitor);
     let result = open_port(link, monitor)
@@ -68,7 +73,7 @@ pub fn send(source: impl Into<Place>, link: &LinkOptions, params: &RunParams, mo
 /// to stop. `on_run` sees each outcome; the last is returned, or that
 /// of no run when the end is stopped between two.
 pub fn receive(
-    destination: impl Into<Place>,
+    destination: impl Into<TreeLocation>,
     link: &LinkOptions,
     demands: &Demands,
     monitor: &Monitor,
@@ -112,8 +117,8 @@ pub fn receive(
 
 /// Both ends in one process, with no network.
 pub fn sync(
-    source: impl Into<Place>,
-    destination: impl Into<Place>,
+    source: impl Into<TreeLocation>,
+    destination: impl Into<TreeLocation>,
     params: &RunParams,
     monitor: &Monitor,
 ) -> Outcome {

@@ -4,10 +4,10 @@ use contract::{Phase, Report, RunParams};
 
 use crate::{
     apply::Settings,
-    device::{Found, Opened},
+    device::{Opened, PathKind},
     locate::{locate, nonce},
     report::Stopwatch,
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::{
         local::local_source::{LocalDevice, LocalSource},
         plan::{
@@ -23,8 +23,8 @@ use crate::{
 
 /// Syncs `from` onto `to`.
 pub(crate) fn run(
-    from: &Place,
-    to: &Place,
+    from: &TreeLocation,
+    to: &TreeLocation,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
@@ -53,8 +53,8 @@ pub(crate) fn run(
 
 /// Syncs the device at `from` onto what is at `to`.
 fn sync_device(
-    from: &Place,
-    to: &Place,
+    from: &TreeLocation,
+    to: &TreeLocation,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
@@ -100,7 +100,12 @@ fn show_the_same(source: &Subject, sink: &Subject) -> bool {
     locate(&source.place, nonce).overlaps(&locate(&sink.place, nonce))
 }
 
-fn refuse_itself(opened: &Opened, from: &Place, to: &Place, found: Found) -> Result<(), SessionError> {
+fn refuse_itself(
+    opened: &Opened,
+    from: &TreeLocation,
+    to: &TreeLocation,
+    found: PathKind,
+) -> Result<(), SessionError> {
     let is_same = found.is_device() && Opened::look(to).is_ok_and(|there| there.is_same(opened));
     match is_same {
         true => Err(SessionError::SameTree(format!(
@@ -142,7 +147,7 @@ mod tests {
 
         fn sync(&self, monitor: &Monitor) -> Result<Report, SessionError> {
             let params = RunParams { delete: true, force: true, ..RunParams::default() };
-            let [from, to] = ["source", "destination"].map(|name| Place::from(&*self.path(name)));
+            let [from, to] = ["source", "destination"].map(|name| TreeLocation::from(&*self.path(name)));
             run(&from, &to, &params, &mut Stopwatch::start(monitor))
         }
 

@@ -7,7 +7,7 @@ use crate::{
     device::{self, MAX_BYTES},
     locate::locate,
     report::Stopwatch,
-    root::Place,
+    root::TreeLocation,
     session::{
         plan::{kinds, subject::Subject},
         run::choose_sink::{onto_device, onto_tree},
@@ -21,7 +21,7 @@ use crate::{
 /// Runs the sink's end over a connection, as far as `demands` lets the source decide. `name` is set to the run's name once the source
 /// has said it, for the report of a run that fails; `bytes_on_wire` is asked when the report is made.
 pub(crate) fn run(
-    place: &Place,
+    place: &TreeLocation,
     peer: &Peer,
     demands: &Demands,
     watch: &mut Stopwatch<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn run(
 }
 
 /// Refuses a source of `len` bytes that is a device, where it or its parameters do not go with the destination.
-fn check_device(place: &Place, len: u64, run: &Run<'_>) -> Result<(), SessionError> {
+fn check_device(place: &TreeLocation, len: u64, run: &Run<'_>) -> Result<(), SessionError> {
     let images = run.params.demands.image;
     let found = kinds::look(place, "--destination-path", images)?;
     kinds::refuse_folder(place, found, "the source", images)?;
@@ -69,7 +69,7 @@ fn check_device(place: &Place, len: u64, run: &Run<'_>) -> Result<(), SessionErr
 }
 
 /// Refuses a destination that is the source's tree, lies in it or contains it: each run would nest it one level deeper.
-fn refuse_overlap(hello: &Hello, place: &Place) -> Result<(), SessionError> {
+fn refuse_overlap(hello: &Hello, place: &TreeLocation) -> Result<(), SessionError> {
     let here = locate(place, hello.whereabouts.run());
     match hello.file.is_none() && hello.whereabouts.overlaps(&here) {
         true => Err(SessionError::SameTree(format!(

@@ -9,7 +9,7 @@ use crate::{
     apply::{ApplyError, Candidate, Settings, visible_attrs},
     monitor::Monitor,
     report::{Counters, Failures},
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::{
         plan::{
             contents::SourceHashes,
@@ -47,7 +47,7 @@ pub(crate) struct DryDestination {
 impl DryDestination {
     /// Looks at the destination, and whether it is the one that the run is meant for. Also returns what is to be noted in the report.
     pub(crate) fn at(
-        place: &Place,
+        place: &TreeLocation,
         params: &RunParams,
         mut settings: Settings,
     ) -> Result<(Self, Vec<String>), SessionError> {

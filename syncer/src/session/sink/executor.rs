@@ -331,7 +331,7 @@ impl<'a> Executor<'a> {
                         destination.check_known(to, Some(link.dir.inode))?;
                         return destination.link(from, target, owner, to, &link.name);
                     };
-                    let staging = destination.own().staging();
+                    let staging = destination.state().staging();
                     destination.link(from, target, owner, staging, aside.name.as_bytes())?;
                     aside.has_arrived(destination.inode_of_aside(&aside.name)?);
                     Ok(())
@@ -693,7 +693,7 @@ impl<'a> Executor<'a> {
             self.context.failures.add(&path_in(&dir.path, entry.name), "make way", &error);
             return None;
         }
-        let name = self.context.destination.own().fresh_name();
+        let name = self.context.destination.state().fresh_name();
         let aside = Arc::new(Aside { name, arrived: OnceLock::new() });
         let (dir, name) = (Arc::clone(target), entry.name.into());
         self.put_off.push(PutOff { dir, name, folder, aside: Arc::clone(&aside) });
@@ -704,7 +704,7 @@ impl<'a> Executor<'a> {
     fn make_aside(&self, dir: &PlannedDir, entry: &Entry<'_>, aside: &Aside) {
         let destination = self.context.destination;
         let made = destination
-            .make_node(destination.own().staging(), &Entry { name: aside.name.as_bytes(), ..*entry })
+            .make_node(destination.state().staging(), &Entry { name: aside.name.as_bytes(), ..*entry })
             .and_then(|()| destination.inode_of_aside(&aside.name));
         match made {
             Ok(inode) => aside.has_arrived(inode),

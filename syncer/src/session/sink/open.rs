@@ -4,14 +4,14 @@ use contract::{RunParams, WriteMode};
 
 use crate::{
     apply::{Candidate, Destination, Settings},
-    root::Place,
+    root::TreeLocation,
     session::{plan::guard, session_error::SessionError},
     transport::TransportError,
 };
 
 /// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the report.
 pub(crate) fn open_destination(
-    place: &Place,
+    place: &TreeLocation,
     params: &RunParams,
     mut settings: Settings,
 ) -> Result<(Destination, Vec<String>), SessionError> {

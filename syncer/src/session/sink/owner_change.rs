@@ -77,7 +77,7 @@ impl<'a> OwnerChange<'a> {
             let is_added = match known.get(name) {
                 Some(known) if self.is_as_known(known, &stat) => continue,
                 Some(_) => false,
-                None if [user, self.context.destination.own().user()].contains(&stat.st_uid) => continue,
+                None if [user, self.context.destination.state().user()].contains(&stat.st_uid) => continue,
                 None => true,
             };
             let path = path_in(path, name);

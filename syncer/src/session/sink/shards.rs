@@ -16,7 +16,7 @@ use std::{
 use contract::Shard;
 
 use crate::{
-    apply::{Destination, Seat, Sight, Stage, Team},
+    apply::{Destination, OtherShards, ShardBoard, ShardState, Stage},
     hash::digest,
     monitor::Monitor,
     report::Failures,
@@ -44,7 +44,7 @@ const SOURCE_CHANGED: &str =
 /// The processes that share a run, as one of them sees them.
 pub(crate) struct ShardRun<'a> {
     destination: &'a Destination,
-    team: &'a Team,
+    team: &'a ShardBoard,
     monitor: &'a Monitor,
     /// The way to the source, which may be lost while the others are waited for.
     control: Option<&'a Control>,
@@ -57,16 +57,16 @@ impl<'a> ShardRun<'a> {
         monitor: &'a Monitor,
         control: Option<&'a Control>,
     ) -> Option<Self> {
-        destination.own().team().map(|team| Self { destination, team, monitor, control })
+        destination.state().shard_board().map(|team| Self { destination, team, monitor, control })
     }
 
     /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard has as well are
     /// its to report. Returns the most that any of them had.
     pub(crate) fn assemble(&self, failures: &Failures) -> Result<u64, SessionError> {
         self.destination.still_held()?;
-        self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::Team)?;
+        self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::ShardBoard)?;
         let seats = self.wait(Stage::Planned, true)?;
-        let is_leader = self.destination.own().leads();
+        let is_leader = self.destination.state().leads();
         if !is_leader && seats.first().map(|seat| seat.failures) == Some(failures.paths()) {
             failures.forget();
         }
@@ -78,7 +78,7 @@ impl<'a> ShardRun<'a> {
         let shard = self.team.shard();
         let owners = deal(&planned.iter().map(cost).collect::<Vec<_>>(), shard.count);
         let dealt = planned.iter().zip(&owners).map(|(dir, owner)| (name_of(dir), *owner));
-        self.team.deal(dealt).map_err(SessionError::Team)?;
+        self.team.deal(dealt).map_err(SessionError::ShardBoard)?;
         self.reach(Stage::Dealt)?;
         Ok(owners.iter().map(|owner| *owner == shard.index).collect())
     }
@@ -95,7 +95,7 @@ impl<'a> ShardRun<'a> {
             Some(known) => *known = Some(owner),
             None => has_unseen |= owner == self.team.shard().index,
         });
-        dealt.map_err(SessionError::Team)?;
+        dealt.map_err(SessionError::ShardBoard)?;
         let owner = |dir| owners.get(&name_of(dir)).copied().flatten();
         let mine = planned.iter().map(|dir| owner(dir) == Some(self.team.shard().index)).collect();
         let is_left = has_unseen || owners.values().any(Option::is_none);
@@ -112,14 +112,14 @@ impl<'a> ShardRun<'a> {
     /// Waits until all links are made, of which, with all else, this shard failed to do `failed`. Returns how many all of them failed to do.
     pub(crate) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
         self.destination.still_held()?;
-        self.team.has_linked(failed).map_err(SessionError::Team)?;
+        self.team.has_linked(failed).map_err(SessionError::ShardBoard)?;
         let seats = self.wait(Stage::Linked, true)?;
         Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
     }
 
     /// Waits until the first shard has put the folders that replace something in their places, before which nothing is deleted.
     pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
-        match self.destination.own().leads() {
+        match self.destination.state().leads() {
             true => self.reach(Stage::Placed),
             false => self.wait(Stage::Placed, false).map(drop),
         }
@@ -133,7 +133,7 @@ impl<'a> ShardRun<'a> {
 
     /// Tells the others that this shard is done.
     pub(crate) fn is_done(&self) -> Result<(), SessionError> {
-        self.reach(if self.destination.own().leads() { Stage::Committed } else { Stage::Applied })
+        self.reach(if self.destination.state().leads() { Stage::Committed } else { Stage::Applied })
     }
 
     /// Waits until the first shard is done, and with it the run.
@@ -143,10 +143,10 @@ impl<'a> ShardRun<'a> {
 
     fn reach(&self, stage: Stage) -> Result<(), SessionError> {
         self.destination.still_held()?;
-        self.team.reach(stage).map_err(SessionError::Team)
+        self.team.reach(stage).map_err(SessionError::ShardBoard)
     }
 
-    fn wait(&self, stage: Stage, all: bool) -> Result<Vec<Seat>, SessionError> {
+    fn wait(&self, stage: Stage, all: bool) -> Result<Vec<ShardState>, SessionError> {
         let start = Instant::now();
         let [mut pause, longest] = LOOK_EVERY;
         let count = self.team.shard().count;
@@ -156,22 +156,22 @@ impl<'a> ShardRun<'a> {
             }
             self.destination.still_held()?;
             self.control.map_or(Ok(()), Control::check_quiet)?;
-            match self.team.look(stage, all).map_err(SessionError::Team)? {
-                Sight::All(seats) => return Ok(seats),
-                Sight::Gone(index) => {
+            match self.team.look(stage, all).map_err(SessionError::ShardBoard)? {
+                OtherShards::All(seats) => return Ok(seats),
+                OtherShards::Gone(index) => {
                     return Err(SessionError::Shard(format!(
                         "shard {index}/{count} ended before the run did, so this one stopped as well: see its report, and run all of \
                          them again"
                     )));
                 }
-                Sight::Waiting { absent: Some(index) } if start.elapsed() > ABSENCE_PATIENCE => {
+                OtherShards::Waiting { absent: Some(index) } if start.elapsed() > ABSENCE_PATIENCE => {
                     return Err(SessionError::Shard(format!(
                         "shard {index}/{count} did not come within {} minutes: start all shards of a run at about the same time, \
                          with the same --run",
                         ABSENCE_PATIENCE.as_secs() / 60
                     )));
                 }
-                Sight::Waiting { .. } => std::thread::sleep(pause),
+                OtherShards::Waiting { .. } => std::thread::sleep(pause),
             }
             pause = (pause * 2).min(longest);
         }

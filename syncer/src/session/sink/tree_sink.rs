@@ -146,7 +146,7 @@ impl SinkEnd for TreeSink<'_> {
         let known = run.failures.count();
         let notes = guard::check(run.params, head, sink, compared, room.as_ref(), known, run.monitor)?;
         let tells = run.params.itemize_changes || run.params.demands.itemize_changes;
-        if tells && self.destination.own().leads() {
+        if tells && self.destination.state().leads() {
             let by = (run.params, self.destination.settings());
             tell_changes(plan, by, &run.failures, &mut |actions| source.tell(run, actions))?;
         }
@@ -163,7 +163,7 @@ impl SinkEnd for TreeSink<'_> {
         let (destination, params) = (&self.destination, run.params);
         let context =
             Context { destination, failures: &run.failures, counters: &run.counters, monitor: run.monitor };
-        let leads = destination.own().leads();
+        let leads = destination.state().leads();
         if leads {
             count_owners(destination.settings(), head, sink, context.counters);
         }
@@ -224,14 +224,14 @@ impl SinkEnd for TreeSink<'_> {
 
     /// Of several processes that share a run, which have all seen the source, only the first counts it.
     fn totals(&self, head: &TreeHead) -> Totals {
-        match self.destination.own().leads() {
+        match self.destination.state().leads() {
             true => head.totals,
             false => Totals::default(),
         }
     }
 
     fn complete(&self, report: &mut Report) {
-        report.volume = Some(self.destination.own().volume());
+        report.volume = Some(self.destination.state().volume());
     }
 
     fn close(self) {

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     apply::{Destination, Device, Staged},
     attrs::Attrs,
-    device::Part,
+    device::DevicePart,
     entry::Meta,
     monitor::Monitor,
     path::RelPath,
@@ -64,7 +64,7 @@ impl<'a> Writing<'a> {
 
     /// Whether another run was seen to have taken the destination over.
     pub(crate) fn is_lost(&self) -> bool {
-        self.tree().is_ok_and(|tree| tree.own().is_lost())
+        self.tree().is_ok_and(|tree| tree.state().is_lost())
     }
 
     /// Opens a file of the destination to read from.
@@ -133,7 +133,7 @@ impl<'a> Writing<'a> {
             WriteTarget::Tree(tree) => {
                 match (&need.aside, need.dir.hidden(tree)) {
                     (Some(aside), _) => {
-                        let staging = tree.own().staging();
+                        let staging = tree.state().staging();
                         tree.publish(staged, staging, aside.name.as_bytes(), meta, attrs)?;
                         aside.has_arrived(staged.inode()?);
                     }
@@ -185,6 +185,6 @@ fn open<'d>(tree: &Destination, need: &Need, dir: &'d mut LastDir) -> io::Result
 }
 
 fn part_of(device: &Device, need: &Need) -> io::Result<Staged> {
-    let part = Part::named(&need.name, device.len());
+    let part = DevicePart::named(&need.name, device.len());
     device.part(part.ok_or(io::ErrorKind::NotFound)?)
 }

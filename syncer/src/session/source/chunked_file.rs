@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use crate::{
     delta::{
         basis::Basis,
-        diff::{ChunkOrigin, Differ, FoundChunk},
+        diff::{ChunkMatch, ChunkOrigin, Differ},
         list::{ChunkList, ListBuilder},
         name::ShortName,
         window::Window,
     },
-    hash::ContentHash,
+    hash::TransferHash,
     path::RelPath,
     session::{
         reading::source_file::{CHANGED, SourceFile},
@@ -24,7 +24,7 @@ use crate::{
     transport::TransportError,
     wire::{
         data::{EndFrame, Fresh, Whole},
-        patch::{ChunksBuilder, PatchRange},
+        patch::{BlockHeader, ChunksBuilder},
     },
 };
 
@@ -76,7 +76,7 @@ impl SendWorker<'_> {
             opened: &opened,
         };
         let mut frame = ChunksBuilder::default();
-        let mut place = PatchRange { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
+        let mut place = BlockHeader { need: file.need, attempt: 0, file_len: opened.len(), offset: 0 };
         loop {
             self.check()?;
             match reading.next() {
@@ -98,7 +98,7 @@ impl SendWorker<'_> {
     fn send_frame(
         &mut self,
         frame: &mut ChunksBuilder,
-        place: &mut PatchRange,
+        place: &mut BlockHeader,
     ) -> Result<(), TransportError> {
         let frame = std::mem::take(frame);
         let len = frame.len();
@@ -110,7 +110,7 @@ impl SendWorker<'_> {
 }
 
 /// What of a chunk is copied at the sink, and its other bytes.
-fn parts<'b>(found: &FoundChunk, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
+fn parts<'b>(found: &ChunkMatch, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
     let chunk = &bytes[..found.len as usize];
     match found.origin {
         ChunkOrigin::New => (None, chunk),
@@ -133,7 +133,7 @@ struct ChunkReader<'a> {
 
 impl ChunkReader<'_> {
     /// The chunk that the window begins with.
-    fn next(&mut self) -> io::Result<Option<FoundChunk>> {
+    fn next(&mut self) -> io::Result<Option<ChunkMatch>> {
         loop {
             let last = self.read == self.opened.len();
             if let Some(found) = self.differ.next(self.window.bytes(), last) {
@@ -171,7 +171,7 @@ impl ChunkReader<'_> {
         }
         let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
         let (_, root) = self.root.finish();
-        let whole = Whole { file_len: self.opened.len(), hash: ContentHash(*root.0.as_bytes()), fresh };
+        let whole = Whole { file_len: self.opened.len(), hash: TransferHash(*root.0.as_bytes()), fresh };
         Ok(EndFrame { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
     }
 }

@@ -31,7 +31,7 @@ use crate::{
     transport::TransportError,
     wire::{
         data::{Block, EndFrame, Failed, Fresh, Whole},
-        patch::{MAX_PARTS, Patch, PatchRange, Segment},
+        patch::{BlockHeader, MAX_PARTS, Patch, Segment},
     },
 };
 
@@ -293,8 +293,8 @@ impl Large {
         debug_assert!(is_new, "every block is taken by one worker");
     }
 
-    fn place(&self, offset: u64) -> PatchRange {
-        PatchRange { need: self.file.need, attempt: self.attempt, file_len: self.len, offset }
+    fn place(&self, offset: u64) -> BlockHeader {
+        BlockHeader { need: self.file.need, attempt: self.attempt, file_len: self.len, offset }
     }
 
     fn fail(&self, error: io::Error) {

@@ -10,7 +10,7 @@ use crate::{
     device::{self, Opened},
     locate::{locate, nonce},
     report::{Counters, Failures, Stopwatch},
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::{
         plan::{
             kinds::{self, check_params},
@@ -45,7 +45,7 @@ const PUSH_BYTES: usize = 64 << 10;
 
 /// Runs the source's end over a connection; returns the sink's report.
 pub(crate) fn run(
-    place: &Place,
+    place: &TreeLocation,
     peer: &Peer,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
@@ -126,9 +126,9 @@ pub(crate) fn serve(
                     let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&groups)?;
                     control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
                 }
-                Message::Sketch(sketch) => {
+                Message::SampleRequest(sketch) => {
                     let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&sketch.files)?;
-                    control.send(&Message::Sketched(sample_files(
+                    control.send(&Message::Samples(sample_files(
                         origin,
                         &files,
                         sketch.sampling,
@@ -230,7 +230,7 @@ fn list(control: &Control, tree: &Tree, dirs: &[DirId]) -> Result<(), TransportE
 
 /// Runs the source's end over a connection; returns the sink's report.
 pub(crate) fn send_device(
-    place: &Place,
+    place: &TreeLocation,
     peer: &Peer,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,

@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     path::OWN_DIR,
-    root::{Place, Root},
+    root::{Root, TreeLocation},
     session::session_error::SessionError,
 };
 
@@ -35,7 +35,7 @@ impl SourceLock {
     ///
     /// # Errors
     /// [`SessionError::SourceBusy`] when a run writes to the source.
-    pub(crate) fn hold(root: &Root, place: &Place) -> Result<Self, SessionError> {
+    pub(crate) fn hold(root: &Root, place: &TreeLocation) -> Result<Self, SessionError> {
         match lock(root) {
             Ok(lock) => Ok(Self { _lock: lock, note: None }),
             Err(Errno::WOULDBLOCK) => Err(SessionError::SourceBusy { path: place.path() }),

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::{
-    door::Door,
-    further::Role,
+    extra_connections::Role,
     handshakes::{Handshakes, TurnedAway},
     link::Link,
+    listener::Listener,
     port::{End, Port},
 };
 use crate::{
@@ -32,7 +32,7 @@ impl Port {
 }
 
 /// Does several handshakes at once, until one shows the right key. The others are dropped.
-async fn first_to_prove_itself(door: &Door) -> Option<(quinn::Connection, Instant)> {
+async fn first_to_prove_itself(door: &Listener) -> Option<(quinn::Connection, Instant)> {
     let mut handshakes = Handshakes::default();
     let mut turned_away = TurnedAway::default();
     loop {

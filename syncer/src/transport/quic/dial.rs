@@ -13,7 +13,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use super::{
     config::transport_config,
     errors::{connection_error, identity_error},
-    further::Role,
+    extra_connections::Role,
     link::Link,
     port::{End, HANDSHAKE, Port},
 };

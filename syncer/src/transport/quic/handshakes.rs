@@ -8,7 +8,7 @@ use std::{
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{door::Door, port::HANDSHAKE};
+use super::{listener::Listener, port::HANDSHAKE};
 use crate::{
     transport::{TransportError, tls},
     wire::code,
@@ -35,7 +35,7 @@ pub(super) struct Handshakes {
 }
 
 impl Handshakes {
-    pub(super) fn begin(&mut self, incoming: quinn::Incoming, door: &Door) {
+    pub(super) fn begin(&mut self, incoming: quinn::Incoming, door: &Listener) {
         if !self.under_way.is_empty() && incoming.may_retry() {
             let _ = incoming.retry();
             return;

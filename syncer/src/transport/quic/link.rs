@@ -11,7 +11,7 @@ use super::{
     connections::Connections,
     data_streams::{ClosesData, Data},
     errors::connection_error,
-    further::{Further, Role},
+    extra_connections::{ExtraConnections, Role},
     port::{End, Port},
     pump::{pump_control, stop_when, watch},
 };
@@ -53,7 +53,8 @@ impl Link {
         let control = pumps.control(dialled, pace.clone());
         let (data, senders, receiver) = pumps.data(end.side, pace);
         pumps.carry(&data);
-        let further = Further { connections: pumps.connections.clone(), data, fault: pumps.fault.clone() };
+        let further =
+            ExtraConnections { connections: pumps.connections.clone(), data, fault: pumps.fault.clone() };
         pumps.spawn(further.run(role, port.endpoint.clone(), Arc::clone(&asked)));
         pumps.stop(&control, monitor);
         let Pumps { connections, fault, tasks: pumps, .. } = pumps;

@@ -5,13 +5,13 @@ mod config;
 mod connections;
 mod data_streams;
 mod dial;
-mod door;
 mod errors;
-mod further;
+mod extra_connections;
 mod handshakes;
 mod link;
 #[cfg(test)]
 mod linked;
+mod listener;
 mod port;
 mod pump;
 mod socket;

@@ -13,8 +13,8 @@ use tokio::runtime::Runtime;
 
 use super::{
     config::{MAX_PAYLOAD, enlarge_buffers},
-    door::Door,
     errors::identity_error,
+    listener::Listener,
     socket::Socket,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub struct End {
 /// An open socket with its runtime, ready to listen or to dial.
 pub struct Port {
     /// The listening side; `None` if nobody may dial in.
-    pub(super) door: Option<Arc<Door>>,
+    pub(super) door: Option<Arc<Listener>>,
     pub(super) runtime: Runtime,
     pub(super) endpoint: Endpoint,
     pub(super) socket: Arc<Socket>,
@@ -81,7 +81,7 @@ impl Port {
             (Endpoint::new_with_abstract_socket(config, server, socket.clone(), tokio)?, socket)
         };
         let local = endpoint.local_addr()?.ip();
-        let door = server.map(|(server, side)| Door::new(endpoint.clone(), server, local, side));
+        let door = server.map(|(server, side)| Listener::new(endpoint.clone(), server, local, side));
         Ok(Self { door, runtime, endpoint, socket })
     }
 

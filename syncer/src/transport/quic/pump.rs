@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     buffers::{self, Returning},
-    transport::{Fault, Queued, TransportError, pace::Pace, parts::Parts},
+    transport::{Fault, Queued, TransportError, listing_frames::ListingFrames, pace::Pace},
     wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header},
 };
 
@@ -123,7 +123,7 @@ pub(super) async fn write_paced(
 /// that, the peer waits.
 async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Result<(), TransportError> {
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
-    let mut parts = Parts::default();
+    let mut parts = ListingFrames::default();
     while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
         let needed = parts.room_for(kind, &body).min(MAX_MESSAGE_BYTES) as u32;
         let taken = Arc::clone(&room).acquire_many_owned(needed).await.ok();

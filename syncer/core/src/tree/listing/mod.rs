@@ -5,13 +5,13 @@
 
 mod build;
 mod encoding;
+mod entry_index;
 mod layout;
-mod places;
 mod read;
 mod spill;
 
 pub use build::ListingBuilder;
 pub use encoding::Listing;
-pub use places::Places;
+pub use entry_index::EntryIndex;
 pub use read::Entries;
 pub use spill::{Row, SpillingBuilder};

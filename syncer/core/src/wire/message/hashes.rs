@@ -3,7 +3,7 @@
 use super::fields::{put_ascending, read_ascending};
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
-    hash::ContentHash,
+    hash::TransferHash,
     tree::dir::DirId,
 };
 
@@ -26,7 +26,7 @@ pub struct FileGroup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hashed {
     /// The hash of its content.
-    Is(ContentHash),
+    Is(TransferHash),
     /// It is no longer as it was listed.
     Changed,
     /// It could not be read.
@@ -90,7 +90,7 @@ pub(super) fn read_hashes(reader: &mut Reader<'_>) -> Result<Vec<Hashed>, Decode
             return Err(TOO_MANY_HASHES);
         }
         hashes.push(match reader.byte()? {
-            0 => Hashed::Is(ContentHash(reader.array()?)),
+            0 => Hashed::Is(TransferHash(reader.array()?)),
             1 => Hashed::Changed,
             2 => Hashed::Failed { operation: read_reason(reader)?, error: read_reason(reader)? },
             _ => return Err(DecodeError::Invalid("what hashing came to is none of 0, 1 and 2")),

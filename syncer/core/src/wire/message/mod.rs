@@ -4,7 +4,7 @@ mod fields;
 mod hashes;
 mod listed;
 mod needs;
-mod sketch;
+mod sample_request;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ pub use fields::{LISTED, LISTED_PART};
 pub use hashes::{FileGroup, Hashed, MAX_HASHES};
 pub use listed::{Listed, SourceDone, TreeHead};
 pub use needs::{BasisKind, Needs, Prefix, Update};
-pub use sketch::{MAX_SPANS, Sketch};
+pub use sample_request::{MAX_SPANS, SampleRequest};
 
 use bytes::Bytes;
 use contract::{ExitCode, PlannedAction, Report, RunParams};
@@ -114,9 +114,9 @@ pub enum Message {
     /// Source: the requested hashes, in order.
     Hashed(Vec<Hashed>),
     /// Sink: send the features of these files, which have at most [`MAX_SPANS`].
-    Sketch(Sketch),
+    SampleRequest(SampleRequest),
     /// Source: the requested features, of each file in order.
-    Sketched(Vec<Vec<u64>>),
+    Samples(Vec<Vec<u64>>),
 }
 
 /// Include and exclude patterns together. Each is tried on every entry.
@@ -135,8 +135,8 @@ const UPDATE: u8 = 11;
 const PLANNED: u8 = 16;
 const HASH: u8 = 17;
 const HASHED: u8 = 18;
-const SKETCH: u8 = 19;
-const SKETCHED: u8 = 20;
+const SAMPLE_REQUEST: u8 = 19;
+const SAMPLES: u8 = 20;
 const FORECAST: u8 = 21;
 
 impl Message {
@@ -158,8 +158,8 @@ impl Message {
             Self::Planned(_) => "Planned",
             Self::Hash(_) => "Hash",
             Self::Hashed(_) => "Hashed",
-            Self::Sketch(_) => "Sketch",
-            Self::Sketched(_) => "Sketched",
+            Self::SampleRequest(_) => "SampleRequest",
+            Self::Samples(_) => "Samples",
         }
     }
 
@@ -203,8 +203,10 @@ impl Message {
             Self::Planned(actions) => put_json(out, actions),
             Self::Hash(groups) => groups.iter().for_each(|group| hashes::put_group(out, group)),
             Self::Hashed(hashes) => hashes.iter().for_each(|hashed| hashes::put_hashed(out, hashed)),
-            Self::Sketch(sketch) => sketch::put_sketch(out, sketch),
-            Self::Sketched(files) => files.iter().for_each(|features| sketch::put_features(out, features)),
+            Self::SampleRequest(sketch) => sample_request::put_sample_request(out, sketch),
+            Self::Samples(files) => {
+                files.iter().for_each(|features| sample_request::put_features(out, features))
+            }
             Self::NeedsEnd => {}
         }
     }
@@ -230,9 +232,11 @@ impl Message {
             PLANNED => Ok(Self::Planned(json("Planned", body)?)),
             HASH => read_whole(body, hashes::read_groups).map(Self::Hash).map_err(binary("Hash")),
             HASHED => read_whole(body, hashes::read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
-            SKETCH => read_whole(body, sketch::read_sketch).map(Self::Sketch).map_err(binary("Sketch")),
-            SKETCHED => {
-                read_whole(body, sketch::read_sketched).map(Self::Sketched).map_err(binary("Sketched"))
+            SAMPLE_REQUEST => read_whole(body, sample_request::read_sample_request)
+                .map(Self::SampleRequest)
+                .map_err(binary("SampleRequest")),
+            SAMPLES => {
+                read_whole(body, sample_request::read_samples).map(Self::Samples).map_err(binary("Samples"))
             }
             unknown => Err(WireError::UnknownKind(unknown)),
         }
@@ -264,8 +268,8 @@ impl Message {
             Self::Planned(_) => PLANNED,
             Self::Hash(_) => HASH,
             Self::Hashed(_) => HASHED,
-            Self::Sketch(_) => SKETCH,
-            Self::Sketched(_) => SKETCHED,
+            Self::SampleRequest(_) => SAMPLE_REQUEST,
+            Self::Samples(_) => SAMPLES,
         }
     }
 }

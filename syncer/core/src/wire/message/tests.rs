@@ -9,7 +9,7 @@ use crate::{
         list::list,
         name::{Name as _, ShortName},
     },
-    hash::{ContentHash, TreeDigest},
+    hash::{TransferHash, TreeDigest},
     tree::{
         attrs::{Attrs, put_attr},
         dir::Totals,
@@ -39,11 +39,11 @@ fn file_groups() -> Vec<FileGroup> {
 
 fn hashes() -> Vec<Hashed> {
     let failed = Hashed::Failed { operation: "read".into(), error: "gone".into() };
-    vec![Hashed::Is(ContentHash([7; 32])), Hashed::Changed, failed]
+    vec![Hashed::Is(TransferHash([7; 32])), Hashed::Changed, failed]
 }
 
-fn sketch() -> Sketch {
-    Sketch { sampling: Sampling::new(1 << 20).unwrap(), files: file_groups() }
+fn sketch() -> SampleRequest {
+    SampleRequest { sampling: Sampling::new(1 << 20).unwrap(), files: file_groups() }
 }
 
 fn samples() -> Vec<Message> {
@@ -102,8 +102,8 @@ fn samples() -> Vec<Message> {
         Message::Planned(vec![action]),
         Message::Hash(file_groups()),
         Message::Hashed(hashes()),
-        Message::Sketch(sketch()),
-        Message::Sketched(vec![vec![1, u64::MAX], vec![], vec![7]]),
+        Message::SampleRequest(sketch()),
+        Message::Samples(vec![vec![1, u64::MAX], vec![], vec![7]]),
     ]
 }
 

@@ -13,7 +13,7 @@ use crate::{
     attrs::AttrsBuf,
     delta::list::ListBuilder,
     entry::Meta,
-    hash::{BlockHash, BlockHashes, ContentHash, block_bytes, granule_value, is_one_block},
+    hash::{BlockHash, BlockHashes, TransferHash, block_bytes, granule_value, is_one_block},
     session::{
         plan::need::Need,
         sink::{
@@ -54,7 +54,7 @@ pub(crate) struct Assembly {
 /// What a large file is to be when all of it is there.
 pub(crate) struct Expected {
     pub file_len: u64,
-    pub hash: ContentHash,
+    pub hash: TransferHash,
     pub meta: Meta,
     pub attrs: AttrsBuf,
 }
@@ -151,7 +151,7 @@ impl Assembly {
     }
 
     /// The hash of what has been put together, once that is all of the file.
-    pub(crate) fn hash(&self) -> Option<ContentHash> {
+    pub(crate) fn hash(&self) -> Option<TransferHash> {
         match &self.made {
             Made::Blocks { hashes, .. } => hashes.finish(),
             Made::Chunks(made) => (made.len == self.file_len).then(|| made.root()),
@@ -182,11 +182,11 @@ impl MadeChunks {
         }
     }
 
-    fn root(&self) -> ContentHash {
+    fn root(&self) -> TransferHash {
         let mut list = ListBuilder::new(self.old.sizes());
         self.parts.values().flatten().for_each(|(hash, len)| list.push(hash, *len));
         let (_, root) = list.finish();
-        ContentHash(*root.0.as_bytes())
+        TransferHash(*root.0.as_bytes())
     }
 }
 

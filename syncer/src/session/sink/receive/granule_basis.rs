@@ -310,12 +310,12 @@ mod tests {
     use crate::{
         apply::{Candidate, Destination, Settings},
         path::RelPath,
-        root::Place,
+        root::TreeLocation,
     };
 
     fn destination(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();
-        Candidate::open(&Place::from(dir)).unwrap().take(settings, None).unwrap()
+        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None).unwrap()
     }
 
     /// A private copy, about to be made, of a file of this content.

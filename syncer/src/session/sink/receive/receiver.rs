@@ -9,7 +9,7 @@ use std::{
 use crate::{
     apply::{Staged, let_go, read_exact_at},
     buffers,
-    hash::{BlockHash, ContentHash},
+    hash::{BlockHash, ContentId},
     session::{
         plan::need::Need,
         reading::source_file::LastDir,
@@ -27,7 +27,7 @@ use crate::{
     wire::{
         WireError, compress,
         data::{self, BLOCK, Block, ContentFrame, END, EndFrame, Failed, Fresh, PACK, Pack, Packed},
-        patch::{CHUNKS, Chunks, PATCH, Patch, PatchRange},
+        patch::{BlockHeader, CHUNKS, Chunks, PATCH, Patch},
     },
 };
 
@@ -94,11 +94,11 @@ impl<'a> Receiver<'a> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let bytes = match content.kept {
             None => content.bytes,
-            Some(data::Kept { len, hash }) => {
+            Some(data::BasisPrefix { len, id }) => {
                 if let Err(error) = self.join(need, len as usize, content.bytes, &mut buffer) {
                     return self.fail(need, "read what is there", &error);
                 }
-                if ContentHash::of(&buffer) != hash {
+                if ContentId::of(&buffer) != id {
                     return self.fail(need, "verify", &CORRUPT);
                 }
                 &buffer
@@ -158,7 +158,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn take_patch(&mut self, patch: &Patch<'_>) -> Result<(), TransportError> {
-        let PatchRange { need: number, attempt, file_len, .. } = patch.place;
+        let BlockHeader { need: number, attempt, file_len, .. } = patch.place;
         let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
         let kept = kept_before(&assembly, attempt, patch.place.offset + patch.len())?;
         if kept.is_none() && patch.kept() > 0 {
@@ -198,7 +198,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn take_chunks(&mut self, chunks: &Chunks<'_>) -> Result<(), TransportError> {
-        let PatchRange { need: number, attempt, file_len, offset } = chunks.place;
+        let BlockHeader { need: number, attempt, file_len, offset } = chunks.place;
         let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
         let old = match lock_attempt(&assembly, attempt).as_deref() {
             Some(Assembly { made: Made::Chunks(made), .. }) => Arc::clone(&made.old),

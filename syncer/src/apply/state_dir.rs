@@ -20,12 +20,12 @@ use rustix::{
 use super::{
     apply_error::ApplyError,
     attr_writer,
-    dirty::Dirty,
+    dirty_mark::DirtyMark,
     epoch::{EPOCH, Epoch},
-    own_contents::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
     private::{Private, Replaced},
+    shard_board::{BoardDir, ShardBoard},
     staging_names::part_key,
-    team::{Table, Team},
+    state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
     volume,
 };
 use crate::{
@@ -37,7 +37,7 @@ use crate::{
 
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
-pub struct OwnDir {
+pub struct StateDir {
     /// Where the destination is, for messages.
     path: PathBuf,
     root: OwnedFd,
@@ -48,10 +48,10 @@ pub struct OwnDir {
     epoch: Epoch,
     /// When the epoch was written.
     opened: Time,
-    dirty: Dirty,
+    dirty: DirtyMark,
     is_first: bool,
     /// Where several processes share the run.
-    team: Option<Team>,
+    team: Option<ShardBoard>,
     /// What a run that was cut off left of large files, by their keys.
     leftovers: Mutex<HashMap<String, String>>,
     /// Whether the run got to its end, so that nothing is left to go on from.
@@ -63,7 +63,7 @@ pub struct OwnDir {
     next: AtomicU64,
 }
 
-impl OwnDir {
+impl StateDir {
     /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for parts of large files.
     /// Processes that each have a `shard` of the run of this name hold the lock together; the first of them does the rest for all.
     pub fn open(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> Result<Self, ApplyError> {
@@ -84,7 +84,7 @@ impl OwnDir {
             let epoch = Epoch::raise(entering.dir.as_fd())?;
             return entering.enter(epoch, 0, true);
         };
-        let table = Table::open(entering.dir.folder(SHARDS)?)?;
+        let table = BoardDir::open(entering.dir.folder(SHARDS)?)?;
         let meeting = table.meet()?;
         let is_first = rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         let epoch = match is_first {
@@ -96,10 +96,10 @@ impl OwnDir {
         }
         rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockShared)?;
         let alive = meeting.join(epoch.stamp(), run, shard)?;
-        let mut own = entering.enter(epoch, shard.index, is_first)?;
+        let mut state = entering.enter(epoch, shard.index, is_first)?;
         drop(meeting);
-        own.team = Some(Team::new(table, own.epoch.stamp(), shard, alive));
-        Ok(own)
+        state.team = Some(ShardBoard::new(table, state.epoch.stamp(), shard, alive));
+        Ok(state)
     }
 
     /// The folder itself, to open and rename files in.
@@ -148,7 +148,7 @@ impl OwnDir {
     }
 
     /// The other processes of this run, where there are any.
-    pub fn team(&self) -> Option<&Team> {
+    pub fn shard_board(&self) -> Option<&ShardBoard> {
         self.team.as_ref()
     }
 
@@ -183,7 +183,7 @@ impl OwnDir {
     }
 
     /// Whether what runs have changed is on the disk.
-    pub(super) fn dirty(&self) -> &Dirty {
+    pub(super) fn dirty(&self) -> &DirtyMark {
         &self.dirty
     }
 
@@ -313,9 +313,9 @@ struct Entering<'a> {
 
 impl Entering<'_> {
     /// `is_first` is whether no other process of the run is there yet.
-    fn enter(self, epoch: Epoch, shard: u32, is_first: bool) -> io::Result<OwnDir> {
+    fn enter(self, epoch: Epoch, shard: u32, is_first: bool) -> io::Result<StateDir> {
         let Self { root, path, dir, replaced, lock } = self;
-        let dirty = Dirty::look(dir.as_fd(), shard)?;
+        let dirty = DirtyMark::look(dir.as_fd(), shard)?;
         let known = replaced.as_ref().and_then(|replaced| replaced.volume);
         let volume = volume::read_or_make(dir.as_fd(), known)?;
         let staging = dir.folder(STAGING)?;
@@ -329,7 +329,7 @@ impl Entering<'_> {
         attr_writer::drop_default_acl(staging.as_fd());
         let mut notes: Vec<String> = replaced.iter().map(Replaced::note).collect();
         notes.extend(dir.has_no_modes().then(|| NO_MODES.into()));
-        Ok(OwnDir {
+        Ok(StateDir {
             path: path.into(),
             root,
             dir,
@@ -355,7 +355,7 @@ const NO_MODES: &str = "the destination's file system keeps no permissions: whoe
 
 /// Removes what this run staged, but for the parts of large files where the run did not get to its end: the next run goes on from them.
 /// Files of a run that has taken the destination over stay.
-impl Drop for OwnDir {
+impl Drop for StateDir {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
             tracing::warn!(%error, "the staging folder was not emptied");
@@ -440,39 +440,39 @@ mod tests {
             Self { dir: tempfile::tempdir().unwrap() }
         }
 
-        fn open(&self) -> Result<OwnDir, ApplyError> {
-            OwnDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None)
+        fn open(&self) -> Result<StateDir, ApplyError> {
+            StateDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None)
         }
 
-        fn own(&self, name: &str) -> PathBuf {
-            let own = self.dir.path().join(".volferry");
-            if name.is_empty() { own } else { own.join(name) }
+        fn state(&self, name: &str) -> PathBuf {
+            let state = self.dir.path().join(".volferry");
+            if name.is_empty() { state } else { state.join(name) }
         }
 
         fn staged(&self) -> usize {
-            fs::read_dir(self.own("staging")).unwrap().count()
+            fs::read_dir(self.state("staging")).unwrap().count()
         }
 
         /// Opens the destination while another has it, as if the file system had given its lock away.
-        fn take_over(&self) -> OwnDir {
-            fs::remove_file(self.own("lock")).unwrap();
+        fn take_over(&self) -> StateDir {
+            fs::remove_file(self.state("lock")).unwrap();
             self.open().unwrap()
         }
     }
 
-    fn named(own: &OwnDir) -> io::Result<Staged> {
-        Staged::create(own, own.dir(), true, 0o600)
+    fn named(state: &StateDir) -> io::Result<Staged> {
+        Staged::create(state, state.dir(), true, 0o600)
     }
 
     #[test]
     fn what_is_staged_goes_with_the_run_and_the_rest_stays() {
         let place = TestStaging::new();
-        let own = place.open().unwrap();
-        let volume = own.volume();
-        named(&own).unwrap();
+        let state = place.open().unwrap();
+        let volume = state.volume();
+        named(&state).unwrap();
         assert_eq!(place.staged(), 1);
         assert!(matches!(place.open(), Err(ApplyError::Busy { .. })));
-        drop(own);
+        drop(state);
         assert_eq!(place.staged(), 0);
         assert_eq!(place.open().unwrap().volume(), volume);
     }
@@ -481,12 +481,12 @@ mod tests {
     fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
         let place = TestStaging::new();
         drop(place.open().unwrap());
-        fs::write(place.own("staging/0"), "left").unwrap();
-        fs::create_dir(place.own("staging/1")).unwrap();
-        fs::write(place.own("staging/1/file"), "of a hidden directory").unwrap();
-        fs::create_dir_all(place.own("staging/2/of/a/folder/kept/aside")).unwrap();
-        fs::create_dir_all(place.own("staging/2/leaving-1/of")).unwrap();
-        fs::write(place.own("staging/2/of/a/file"), "below").unwrap();
+        fs::write(place.state("staging/0"), "left").unwrap();
+        fs::create_dir(place.state("staging/1")).unwrap();
+        fs::write(place.state("staging/1/file"), "of a hidden directory").unwrap();
+        fs::create_dir_all(place.state("staging/2/of/a/folder/kept/aside")).unwrap();
+        fs::create_dir_all(place.state("staging/2/leaving-1/of")).unwrap();
+        fs::write(place.state("staging/2/of/a/file"), "below").unwrap();
         let _own = place.open().unwrap();
         assert_eq!(place.staged(), 0);
     }
@@ -497,22 +497,22 @@ mod tests {
         drop(place.open().unwrap());
         let key = "0123456789abcdef".repeat(2);
         for (run, len) in [("1", 5_000), ("2", 500_000), ("3", 50_000), ("4", 0)] {
-            fs::write(place.own(&format!("staging/{key}.{run}")), vec![1; len]).unwrap();
+            fs::write(place.state(&format!("staging/{key}.{run}")), vec![1; len]).unwrap();
         }
-        let own = place.open().unwrap();
+        let state = place.open().unwrap();
         assert_eq!(place.staged(), 1);
-        let name = own.take_leftover(&key).unwrap();
-        assert_eq!(fs::metadata(place.own(&format!("staging/{name}"))).unwrap().len(), 500_000);
-        assert!(!own.has_leftover(&key));
+        let name = state.take_leftover(&key).unwrap();
+        assert_eq!(fs::metadata(place.state(&format!("staging/{name}"))).unwrap().len(), 500_000);
+        assert!(!state.has_leftover(&key));
     }
 
     #[test]
     fn what_is_the_users_own_is_closed_to_others_again() {
         let place = TestStaging::new();
         let volume = place.open().unwrap().volume();
-        let mode = |name: &str| fs::metadata(place.own(name)).unwrap().permissions().mode() & 0o7777;
+        let mode = |name: &str| fs::metadata(place.state(name)).unwrap().permissions().mode() & 0o7777;
         let set = |name: &str, mode| {
-            fs::set_permissions(place.own(name), fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(place.state(name), fs::Permissions::from_mode(mode)).unwrap();
         };
         let names =
             [("", 0o2770), ("staging", 0o2770), ("journal", 0o777), ("lock", 0o660), ("volume", 0o666)];
@@ -521,12 +521,12 @@ mod tests {
         for (name, _) in names {
             assert_eq!(mode(name) & 0o077, 0, "{name}");
         }
-        let own = place.open().unwrap();
+        let state = place.open().unwrap();
         set("staging", 0o2770);
-        own.stay_private().unwrap();
+        state.stay_private().unwrap();
         assert_eq!(mode("staging"), 0o2700, "while a run works, too");
-        fs::rename(place.own(""), place.dir.path().join("aside")).unwrap();
-        let error = own.stay_private().unwrap_err().to_string();
+        fs::rename(place.state(""), place.dir.path().join("aside")).unwrap();
+        let error = state.stay_private().unwrap_err().to_string();
         assert!(error.contains("moved or replaced"), "{error}");
     }
 
@@ -536,11 +536,11 @@ mod tests {
         drop(place.open().unwrap());
         let path = crate::path::RelPath::parse(b"large").unwrap();
         let name = format!("staging/{}.1", crate::apply::staging_names::part_key(&path));
-        fs::write(place.own(&name), "what has arrived").unwrap();
-        fs::set_permissions(place.own(&name), fs::Permissions::from_mode(0o660)).unwrap();
-        let held = fs::OpenOptions::new().write(true).open(place.own(&name)).unwrap();
-        let own = place.open().unwrap();
-        let part = Staged::leftover(&own, &path, &Monitor::default()).unwrap();
+        fs::write(place.state(&name), "what has arrived").unwrap();
+        fs::set_permissions(place.state(&name), fs::Permissions::from_mode(0o660)).unwrap();
+        let held = fs::OpenOptions::new().write(true).open(place.state(&name)).unwrap();
+        let state = place.open().unwrap();
+        let part = Staged::leftover(&state, &path, &Monitor::default()).unwrap();
         held.write_all_at(b"forged", 0).unwrap();
         let mut there = [0; 16];
         part.read_exact_at(&mut there, 0).unwrap();
@@ -553,14 +553,14 @@ mod tests {
         for name in ["epoch", "volume"] {
             let place = TestStaging::new();
             drop(place.open().unwrap());
-            fs::hard_link(place.own(name), place.dir.path().join("another name")).unwrap();
+            fs::hard_link(place.state(name), place.dir.path().join("another name")).unwrap();
             let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("{name} was used") };
             let text = source.to_string();
             assert!(text.contains(name) && text.contains("2 names") && text.contains("remove it"), "{text}");
         }
         let place = TestStaging::new();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
-        std::os::unix::fs::symlink("elsewhere", place.own("")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", place.state("")).unwrap();
         let Err(ApplyError::Own { source, .. }) = place.open() else { panic!("a link was followed") };
         assert!(source.to_string().contains("is no folder"), "{source}");
     }
@@ -569,19 +569,19 @@ mod tests {
     fn a_run_that_does_not_get_to_its_end_leaves_the_parts_that_have_anything_in_them() {
         let place = TestStaging::new();
         let path = |name: &str| RelPath::parse(name.as_bytes()).unwrap();
-        let stage = |own: &OwnDir| {
-            Staged::part(own, &path("large")).unwrap().write_at(&[7; 5000], 0).unwrap();
-            Staged::part(own, &path("empty")).unwrap().set_len(5000).unwrap();
-            named(own).unwrap().write_at(b"small", 0).unwrap();
+        let stage = |state: &StateDir| {
+            Staged::part(state, &path("large")).unwrap().write_at(&[7; 5000], 0).unwrap();
+            Staged::part(state, &path("empty")).unwrap().set_len(5000).unwrap();
+            named(state).unwrap().write_at(b"small", 0).unwrap();
         };
-        let own = place.open().unwrap();
-        stage(&own);
-        drop(own);
+        let state = place.open().unwrap();
+        stage(&state);
+        drop(state);
         assert_eq!(place.staged(), 1);
-        let own = place.open().unwrap();
-        stage(&own);
-        own.end();
-        drop(own);
+        let state = place.open().unwrap();
+        stage(&state);
+        state.end();
+        drop(state);
         assert_eq!(place.staged(), 0);
     }
 
@@ -590,11 +590,11 @@ mod tests {
         let place = TestStaging::new();
         drop(place.open().unwrap());
         let keys = ["0", "1"].map(|digit| digit.repeat(32));
-        keys.iter().for_each(|key| fs::write(place.own(&format!("staging/{key}.1")), [7; 5000]).unwrap());
-        let own = place.open().unwrap();
-        own.drop_leftovers(|key| key == keys[0]);
+        keys.iter().for_each(|key| fs::write(place.state(&format!("staging/{key}.1")), [7; 5000]).unwrap());
+        let state = place.open().unwrap();
+        state.drop_leftovers(|key| key == keys[0]);
         assert_eq!(
-            (own.has_leftover(&keys[0]), own.has_leftover(&keys[1]), place.staged()),
+            (state.has_leftover(&keys[0]), state.has_leftover(&keys[1]), place.staged()),
             (true, false, 1)
         );
     }

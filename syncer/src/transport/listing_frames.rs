@@ -11,11 +11,11 @@ use crate::{
 
 /// The parts of a directory that have arrived.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct ListingFrames {
     spool: Spool,
 }
 
-impl Parts {
+impl ListingFrames {
     /// Returns the length of the message that a frame is, or ends.
     pub(super) fn room_for(&self, kind: u8, body: &[u8]) -> usize {
         match kind {
@@ -85,7 +85,7 @@ mod tests {
 
     /// Decodes the messages in these frames.
     fn taken(frames: impl IntoIterator<Item = Vec<u8>>) -> Result<Vec<Message>, TransportError> {
-        let mut parts = Parts::default();
+        let mut parts = ListingFrames::default();
         let messages = frames.into_iter().map(|frame| parts.take(frame[0], &frame[HEADER_BYTES..]));
         messages.filter_map(Result::transpose).collect()
     }

@@ -13,9 +13,9 @@ use super::{
     config::widen,
     connections::Connections,
     data_streams::Data,
-    door::Door,
     errors::connection_error,
     handshakes::{Handshakes, TurnedAway},
+    listener::Listener,
     port::HANDSHAKE,
     pump::close_code,
 };
@@ -47,18 +47,18 @@ pub(super) enum Role {
     /// It dials.
     Dialled(quinn::ClientConfig),
     /// It is dialled.
-    Listened(Arc<Door>),
+    Listened(Arc<Listener>),
 }
 
 /// The run that a further connection joins.
 #[derive(Clone)]
-pub(super) struct Further {
+pub(super) struct ExtraConnections {
     pub(super) connections: Connections,
     pub(super) data: Data,
     pub(super) fault: Fault,
 }
 
-impl Further {
+impl ExtraConnections {
     /// Dials, or accepts, further connections, and serves them until the first has ended.
     pub(super) async fn run(self, role: Role, endpoint: Endpoint, asked: Asked) {
         let coming = async {
@@ -116,7 +116,7 @@ impl Further {
     }
 
     /// Accepts connections from the peer's address with the peer's key.
-    async fn take_in(&self, door: &Door) {
+    async fn take_in(&self, door: &Listener) {
         let mut handshakes = Handshakes::default();
         let mut turned_away = TurnedAway::default();
         let mut taken = JoinSet::new();

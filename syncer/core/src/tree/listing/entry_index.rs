@@ -9,12 +9,12 @@ const STRIDE: usize = 512;
 
 /// Reads the entries of a listing from any index on.
 #[derive(Debug, Clone)]
-pub struct Places<'a> {
+pub struct EntryIndex<'a> {
     /// Readers at entries 0, `STRIDE`, 2 `STRIDE` …, as far as was read.
     marks: Vec<Entries<'a>>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> EntryIndex<'a> {
     /// Starts with a listing of which nothing is read yet.
     #[must_use]
     pub fn of(listing: &'a Listing) -> Self {
@@ -59,7 +59,7 @@ mod tests {
             builder.push(&Entry { name: name.as_bytes(), kind, meta, attrs: Attrs::default() });
         }
         let listing = builder.finish();
-        let mut places = Places::of(&listing);
+        let mut places = EntryIndex::of(&listing);
         for index in [3 * STRIDE + 4, 0, STRIDE - 1, STRIDE, STRIDE + 1, 2 * STRIDE, 3 * STRIDE, 7] {
             let found: Vec<_> = places.from(index as u32).take(2).collect();
             assert_eq!(found, listing.iter().skip(index).take(2).collect::<Vec<_>>(), "{index}");
@@ -67,6 +67,6 @@ mod tests {
         for index in [names.len(), 4 * STRIDE, 100 * STRIDE] {
             assert_eq!(places.from(index as u32).next(), None, "{index}");
         }
-        assert_eq!(Places::of(&Listing::default()).from(0).next(), None);
+        assert_eq!(EntryIndex::of(&Listing::default()).from(0).next(), None);
     }
 }

@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// Why an entry cannot be used.
 #[derive(Debug, Error)]
-pub enum RedoError {
+pub enum JournalError {
     /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -43,7 +43,7 @@ pub enum RedoError {
     Damaged(&'static str),
 }
 
-impl From<DecodeError> for RedoError {
+impl From<DecodeError> for JournalError {
     fn from(_: DecodeError) -> Self {
         Self::Damaged("its table cannot be read")
     }
@@ -51,7 +51,7 @@ impl From<DecodeError> for RedoError {
 
 /// What becomes of a file's content, and the metadata that it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redo {
+pub struct JournalEntry {
     /// The file.
     pub path: RelPath,
     /// Its number in the file system: the file of another number has its place now, and is left alone.
@@ -76,7 +76,7 @@ const HAS_OWNER: u8 = 1;
 const HAS_MTIME: u8 = 2;
 const HAS_ATTRS: u8 = 4;
 
-impl Redo {
+impl JournalEntry {
     /// What follows the content in an entry.
     ///
     /// # Errors
@@ -126,16 +126,16 @@ impl Redo {
     /// Reads a table, without the trailer, of an entry with this many bytes of content. Nothing is allocated that the table does not hold.
     ///
     /// # Errors
-    /// [`RedoError::Damaged`].
-    pub fn decode(table: &[u8], len: u64) -> Result<Self, RedoError> {
+    /// [`JournalError::Damaged`].
+    pub fn decode(table: &[u8], len: u64) -> Result<Self, JournalError> {
         let mut reader = Reader::new(table);
-        let path = read_path(&mut reader).ok_or(RedoError::Damaged("it names no file"))?;
+        let path = read_path(&mut reader).ok_or(JournalError::Damaged("it names no file"))?;
         let inode = reader.varint()?;
         let mode = u16::try_from(reader.varint()?).ok().filter(|mode| *mode <= 0o7777);
-        let mode = mode.ok_or(RedoError::Damaged("a mode is none"))?;
+        let mode = mode.ok_or(JournalError::Damaged("a mode is none"))?;
         let flags = reader.byte()?;
         if flags > HAS_OWNER | HAS_MTIME | HAS_ATTRS {
-            return Err(RedoError::Damaged("a flag is unknown"));
+            return Err(JournalError::Damaged("a flag is unknown"));
         }
         let owner = match flags & HAS_OWNER {
             0 => None,
@@ -153,17 +153,17 @@ impl Redo {
         let ranges = read_ranges(&mut reader, len)?;
         match reader.is_empty() {
             true => Ok(Self { path, inode, len, mode, owner, mtime, attrs, ranges, content }),
-            false => Err(RedoError::Damaged("there is data after its table")),
+            false => Err(JournalError::Damaged("there is data after its table")),
         }
     }
 
     /// Reads an entry of `size` bytes and holds its content to its hash.
-    pub(super) fn read(entry: BorrowedFd<'_>, size: u64) -> Result<Self, RedoError> {
+    pub(super) fn read(entry: BorrowedFd<'_>, size: u64) -> Result<Self, JournalError> {
         let (table, len) = read_table(entry, size)?;
         let redo = Self::decode(&table, len)?;
         match hash_content(entry, &redo.ranges)? == redo.content {
             true => Ok(redo),
-            false => Err(RedoError::Damaged("its content is not what was written")),
+            false => Err(JournalError::Damaged("its content is not what was written")),
         }
     }
 }
@@ -199,8 +199,8 @@ struct Trailer {
     content_len: u64,
 }
 
-fn read_trailer(entry: BorrowedFd<'_>, size: u64) -> Result<Trailer, RedoError> {
-    const SHORT: RedoError = RedoError::Damaged("its end is missing");
+fn read_trailer(entry: BorrowedFd<'_>, size: u64) -> Result<Trailer, JournalError> {
+    const SHORT: JournalError = JournalError::Damaged("its end is missing");
     let mut bytes = [0; TRAILER_BYTES];
     let before = size.checked_sub(bytes.len() as u64).ok_or(SHORT)?;
     read_exact_at(entry, &mut bytes, before)?;
@@ -214,13 +214,13 @@ fn read_trailer(entry: BorrowedFd<'_>, size: u64) -> Result<Trailer, RedoError> 
     Ok(Trailer { table_len, hash, content_len })
 }
 
-fn read_table(entry: BorrowedFd<'_>, size: u64) -> Result<(Vec<u8>, u64), RedoError> {
+fn read_table(entry: BorrowedFd<'_>, size: u64) -> Result<(Vec<u8>, u64), JournalError> {
     let trailer = read_trailer(entry, size)?;
     let mut table = vec![0; trailer.table_len];
     read_exact_at(entry, &mut table, trailer.content_len)?;
     match blake3::hash(&table).as_bytes() == &trailer.hash {
         true => Ok((table, trailer.content_len)),
-        false => Err(RedoError::Damaged("its table is not what was written")),
+        false => Err(JournalError::Damaged("its table is not what was written")),
     }
 }
 
@@ -231,21 +231,21 @@ fn read_path(reader: &mut Reader<'_>) -> Option<RelPath> {
         .filter(|path| path.names().next().is_some_and(|first| first != OWN_DIR))
 }
 
-fn read_time(reader: &mut Reader<'_>) -> Result<Time, RedoError> {
+fn read_time(reader: &mut Reader<'_>) -> Result<Time, JournalError> {
     let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
     match time.nanos < 1_000_000_000 {
         true => Ok(time),
-        false => Err(RedoError::Damaged("a time is none")),
+        false => Err(JournalError::Damaged("a time is none")),
     }
 }
 
-fn read_attrs(reader: &mut Reader<'_>) -> Result<(Classes, AttrsBuf), RedoError> {
-    let classes = Classes::from_bits(reader.byte()?).ok_or(RedoError::Damaged("a kind is unknown"))?;
+fn read_attrs(reader: &mut Reader<'_>) -> Result<(Classes, AttrsBuf), JournalError> {
+    let classes = Classes::from_bits(reader.byte()?).ok_or(JournalError::Damaged("a kind is unknown"))?;
     let len = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Overflow)?;
     Ok((classes, Attrs::decode(reader.take(len)?)?.into()))
 }
 
-fn read_ranges(reader: &mut Reader<'_>, len: u64) -> Result<Ranges, RedoError> {
+fn read_ranges(reader: &mut Reader<'_>, len: u64) -> Result<Ranges, JournalError> {
     let mut ranges = Ranges::default();
     let mut at = 0_u64;
     for _ in 0..reader.varint()? {
@@ -254,10 +254,10 @@ fn read_ranges(reader: &mut Reader<'_>, len: u64) -> Result<Ranges, RedoError> {
         let start = at.checked_add(gap);
         let end = start.and_then(|start| start.checked_add(word >> 1)).filter(|end| *end <= len);
         let (Some(start), Some(end)) = (start, end) else {
-            return Err(RedoError::Damaged("a range is beyond the end"));
+            return Err(JournalError::Damaged("a range is beyond the end"));
         };
         if start == end {
-            return Err(RedoError::Damaged("a range is empty"));
+            return Err(JournalError::Damaged("a range is empty"));
         }
         ranges.set(start..end, if word & 1 == 1 { RangeChange::Hole } else { RangeChange::Data });
         at = end;
@@ -276,14 +276,14 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    fn example() -> Redo {
+    fn example() -> JournalEntry {
         let mut ranges = Ranges::default();
         ranges.set(10..20, RangeChange::Data);
         ranges.set(20..4096, RangeChange::Hole);
         ranges.set(LEN - 3..LEN, RangeChange::Data);
         let mut attrs = Vec::new();
         put_attr(&mut attrs, b"user.a", b"value");
-        Redo {
+        JournalEntry {
             path: RelPath::parse(b"d/file").unwrap(),
             inode: 77,
             len: LEN,
@@ -297,14 +297,14 @@ mod tests {
     }
 
     /// An entry on disk, with what its content is.
-    fn entry(redo: &Redo) -> (std::fs::File, u64) {
+    fn entry(redo: &JournalEntry) -> (std::fs::File, u64) {
         let file = tempfile::tempfile().unwrap();
         for (range, _) in redo.ranges.iter().filter(|(_, change)| *change == RangeChange::Data) {
             file.write_all_at(&vec![range.start as u8; (range.end - range.start) as usize], range.start)
                 .unwrap();
         }
         let content = hash_content(file.as_fd(), &redo.ranges).unwrap();
-        let end = Redo { content, ..redo.clone() }.encode().unwrap();
+        let end = JournalEntry { content, ..redo.clone() }.encode().unwrap();
         file.write_all_at(&end, LEN).unwrap();
         (file, LEN + end.len() as u64)
     }
@@ -313,11 +313,11 @@ mod tests {
     fn what_is_written_is_read() {
         for redo in [
             example(),
-            Redo { owner: None, mtime: None, attrs: None, ranges: Ranges::default(), ..example() },
+            JournalEntry { owner: None, mtime: None, attrs: None, ranges: Ranges::default(), ..example() },
         ] {
             let (file, size) = entry(&redo);
-            let read = Redo::read(file.as_fd(), size).unwrap();
-            assert_eq!(Redo { content: redo.content, ..read }, redo);
+            let read = JournalEntry::read(file.as_fd(), size).unwrap();
+            assert_eq!(JournalEntry { content: redo.content, ..read }, redo);
         }
     }
 
@@ -331,7 +331,10 @@ mod tests {
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[byte[0] ^ 1], at).unwrap();
-            assert!(matches!(Redo::read(file.as_fd(), size), Err(RedoError::Damaged(_))), "byte {at}");
+            assert!(
+                matches!(JournalEntry::read(file.as_fd(), size), Err(JournalError::Damaged(_))),
+                "byte {at}"
+            );
             let named = path_of_damaged(file.as_fd(), size, &key);
             let lies_in_path = (LEN..LEN + 1 + redo.path.as_bytes().len() as u64).contains(&at);
             let lies_in_trailer = at >= size - TRAILER_BYTES as u64;
@@ -340,32 +343,35 @@ mod tests {
         for len in [0, 1, size / 2, size - 1] {
             let (file, _) = entry(&redo);
             file.set_len(len).unwrap();
-            assert!(matches!(Redo::read(file.as_fd(), len), Err(RedoError::Damaged(_))), "cut to {len}");
+            assert!(
+                matches!(JournalEntry::read(file.as_fd(), len), Err(JournalError::Damaged(_))),
+                "cut to {len}"
+            );
         }
     }
 
     #[test]
     fn nothing_beyond_the_length_or_outside_of_the_destination_is_written_to() {
-        let table = |redo: &Redo| {
+        let table = |redo: &JournalEntry| {
             let mut out = redo.encode().unwrap();
             out.truncate(out.len() - TRAILER_BYTES);
             out
         };
         let good = table(&example());
-        assert!(Redo::decode(&good, LEN).is_ok());
-        assert!(Redo::decode(&good, LEN - 1).is_err());
+        assert!(JournalEntry::decode(&good, LEN).is_ok());
+        assert!(JournalEntry::decode(&good, LEN - 1).is_err());
         for path in ["../file", "/etc/passwd", "d//x", ""] {
             let mut bad = Vec::new();
             put_bytes(&mut bad, path.as_bytes());
             bad.extend_from_slice(&good[1 + "d/file".len()..]);
-            assert!(Redo::decode(&bad, LEN).is_err(), "{path}");
+            assert!(JournalEntry::decode(&bad, LEN).is_err(), "{path}");
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes: Vec<u8>, len: u64) {
-            let _ = Redo::decode(&bytes, len);
+            let _ = JournalEntry::decode(&bytes, len);
         }
 
         #[test]
@@ -374,7 +380,7 @@ mod tests {
             table.truncate(table.len() - TRAILER_BYTES);
             let at = at.index(table.len());
             table[at] = byte;
-            if let Ok(redo) = Redo::decode(&table, LEN) {
+            if let Ok(redo) = JournalEntry::decode(&table, LEN) {
                 prop_assert!(redo.ranges.iter().all(|(range, _)| range.end <= LEN));
             }
         }

@@ -20,14 +20,14 @@ const BUFFER_BYTES: u64 = 1 << 20;
 
 /// A part of a device, which is written to in place.
 #[derive(Debug)]
-pub(super) struct DevicePart {
+pub(super) struct PartWriter {
     start: u64,
     len: u64,
     is_block: bool,
     written: AtomicU64,
 }
 
-impl DevicePart {
+impl PartWriter {
     /// The range of `len` bytes from `start` on, of which nothing is written yet.
     pub(super) fn new(start: u64, len: u64, is_block: bool) -> Self {
         Self { start, len, is_block, written: AtomicU64::new(0) }

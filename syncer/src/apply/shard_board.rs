@@ -71,7 +71,7 @@ const STAGES: [Stage; 9] = [
 
 /// One shard on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seat {
+pub struct ShardState {
     /// How far it is.
     pub stage: Stage,
     /// A digest of the paths that had failed when it had compared the trees; 0 where none had.
@@ -82,9 +82,9 @@ pub struct Seat {
 
 /// What one shard sees of the others.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum OtherShards {
     /// All that are waited for are there.
-    All(Vec<Seat>),
+    All(Vec<ShardState>),
     /// This one has ended before.
     Gone(u32),
     /// Some are not there yet; `absent` is the first that was never seen.
@@ -96,8 +96,8 @@ pub enum Sight {
 
 /// The place of one shard among those of its run.
 #[derive(Debug)]
-pub struct Team {
-    table: Table,
+pub struct ShardBoard {
+    table: BoardDir,
     stamp: Stamp,
     shard: Shard,
     /// Held for its lock, by which the others see that this process lives.
@@ -106,13 +106,13 @@ pub struct Team {
 
 /// The open `.volferry/shards/`.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct BoardDir {
     dir: Private,
     board: OwnedFd,
 }
 
 /// The board, locked.
-pub(super) struct Meeting<'a>(&'a Table);
+pub(super) struct Meeting<'a>(&'a BoardDir);
 
 impl Drop for Meeting<'_> {
     fn drop(&mut self) {
@@ -125,10 +125,10 @@ impl Drop for Meeting<'_> {
 struct Board {
     stamp: Stamp,
     run: [u8; 16],
-    seats: Vec<Seat>,
+    seats: Vec<ShardState>,
 }
 
-impl Table {
+impl BoardDir {
     /// Opens, and makes where it is missing, the table in the folder `dir`.
     pub(super) fn open(dir: Private) -> io::Result<Self> {
         let board = open_file(&dir, BOARD)?;
@@ -162,7 +162,7 @@ impl Table {
 impl Meeting<'_> {
     /// Clears the board for a run whose first shard this process is.
     pub(super) fn begin(&self, stamp: Stamp, run: &str, count: u32) -> io::Result<()> {
-        let seats = vec![Seat::default(); count as usize];
+        let seats = vec![ShardState::default(); count as usize];
         self.write(&Board { stamp, run: digest(&[run.as_bytes()]), seats })
     }
 
@@ -206,7 +206,7 @@ impl Meeting<'_> {
         if read_at(&self.0.board, &mut bytes, HEAD_BYTES as u64)? < bytes.len() {
             return Ok(None);
         }
-        let seats: Option<Vec<Seat>> = bytes.chunks_exact(SEAT_BYTES).map(read_seat).collect();
+        let seats: Option<Vec<ShardState>> = bytes.chunks_exact(SEAT_BYTES).map(read_seat).collect();
         Ok(seats.map(|seats| Board { stamp, run, seats }))
     }
 
@@ -222,8 +222,8 @@ impl Meeting<'_> {
     }
 }
 
-impl Team {
-    pub(super) fn new(table: Table, stamp: Stamp, shard: Shard, alive: OwnedFd) -> Self {
+impl ShardBoard {
+    pub(super) fn new(table: BoardDir, stamp: Stamp, shard: Shard, alive: OwnedFd) -> Self {
         Self { table, stamp, shard, _alive: alive }
     }
 
@@ -234,12 +234,12 @@ impl Team {
 
     /// Tells the others that this shard has compared the trees, the digest of the paths that have failed, and how many these are.
     pub fn has_planned(&self, failures: u64, failed: u64) -> io::Result<()> {
-        self.update(|seat| *seat = Seat { stage: Stage::Planned, failures, failed })
+        self.update(|seat| *seat = ShardState { stage: Stage::Planned, failures, failed })
     }
 
     /// Tells the others that this shard has made its links, and how many entries have failed.
     pub fn has_linked(&self, failed: u64) -> io::Result<()> {
-        self.update(|seat| *seat = Seat { stage: Stage::Linked, failed, ..*seat })
+        self.update(|seat| *seat = ShardState { stage: Stage::Linked, failed, ..*seat })
     }
 
     /// Tells the others that this shard is at `stage`. What it said of its failures stays, for those who look later.
@@ -247,7 +247,7 @@ impl Team {
         self.update(|seat| seat.stage = stage)
     }
 
-    fn update(&self, change: impl FnOnce(&mut Seat)) -> io::Result<()> {
+    fn update(&self, change: impl FnOnce(&mut ShardState)) -> io::Result<()> {
         let meeting = self.table.meet()?;
         let mut board = self.board(&meeting)?;
         change(&mut board.seats[self.shard.index as usize]);
@@ -256,23 +256,23 @@ impl Team {
 
     /// Looks whether shard 0, or `all` of them, are at `stage`, and if not, whether one has died before it was done. Another run's board is nothing to wait for: then
     /// this run was taken over.
-    pub fn look(&self, stage: Stage, all: bool) -> io::Result<Sight> {
-        let Some(meeting) = self.table.try_meet()? else { return Ok(Sight::Waiting { absent: None }) };
+    pub fn look(&self, stage: Stage, all: bool) -> io::Result<OtherShards> {
+        let Some(meeting) = self.table.try_meet()? else { return Ok(OtherShards::Waiting { absent: None }) };
         let seats = self.board(&meeting)?.seats;
         let awaited = if all { seats.len() } else { 1 };
         if seats.iter().take(awaited).all(|seat| seat.stage >= stage) {
-            return Ok(Sight::All(seats));
+            return Ok(OtherShards::All(seats));
         }
         for (index, seat) in (0..).zip(&seats) {
             // Who is done may go, unless more is waited for.
             let done = if (index as usize) < awaited { stage.max(Stage::Applied) } else { Stage::Applied };
             let is_in = (Stage::Joined..done).contains(&seat.stage);
             if is_in && index != self.shard.index && !self.is_alive(index)? {
-                return Ok(Sight::Gone(index));
+                return Ok(OtherShards::Gone(index));
             }
         }
         let absent = seats.iter().position(|seat| seat.stage == Stage::Absent);
-        Ok(Sight::Waiting { absent: absent.map(|index| index as u32) })
+        Ok(OtherShards::Waiting { absent: absent.map(|index| index as u32) })
     }
 
     /// Writes who does which directory: the digests of their paths, and their shards.
@@ -288,7 +288,7 @@ impl Team {
         file_io::write_all(file.as_fd(), &bytes, 0)
     }
 
-    /// Reads what [`Team::deal`] wrote, one directory after the other.
+    /// Reads what [`ShardBoard::deal`] wrote, one directory after the other.
     pub fn dealt(&self, mut each: impl FnMut(u64, u32)) -> io::Result<()> {
         let mut file = io::BufReader::new(File::from(open_file(&self.table.dir, DEAL)?));
         let mut stamp = Stamp::default();
@@ -339,102 +339,102 @@ fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
     Ok(rustix::io::pread(file, buffer, offset)?)
 }
 
-fn read_seat(bytes: &[u8]) -> Option<Seat> {
+fn read_seat(bytes: &[u8]) -> Option<ShardState> {
     let (stage, words) = bytes.split_first()?;
     let (failures, failed) = words.split_first_chunk()?;
     let stage = *STAGES.get(usize::from(*stage))?;
     let failed = u64::from_le_bytes(failed.try_into().ok()?);
-    Some(Seat { stage, failures: u64::from_le_bytes(*failures), failed })
+    Some(ShardState { stage, failures: u64::from_le_bytes(*failures), failed })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn folder(own: &OwnedFd) -> Private {
-        let (dir, _) = Private::open(own.as_fd(), "destination".as_ref()).unwrap();
+    fn folder(state: &OwnedFd) -> Private {
+        let (dir, _) = Private::open(state.as_fd(), "destination".as_ref()).unwrap();
         dir.folder(b"shards").unwrap()
     }
 
-    fn own() -> (tempfile::TempDir, OwnedFd) {
+    fn state() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
         let fd = File::open(dir.path()).unwrap().into();
         (dir, fd)
     }
 
-    fn sit(own: &OwnedFd, index: u32, run: &str) -> io::Result<Team> {
-        let table = Table::open(folder(own))?;
+    fn sit(state: &OwnedFd, index: u32, run: &str) -> io::Result<ShardBoard> {
+        let table = BoardDir::open(folder(state))?;
         let shard = Shard { index, count: 2 };
         let alive = table.meet()?.join([7; 16], run, shard)?;
-        Ok(Team::new(table, [7; 16], shard, alive))
+        Ok(ShardBoard::new(table, [7; 16], shard, alive))
     }
 
     fn begun() -> (tempfile::TempDir, OwnedFd) {
-        let (dir, own) = own();
-        Table::open(folder(&own)).unwrap().meet().unwrap().begin([7; 16], "run", 2).unwrap();
-        (dir, own)
+        let (dir, state) = state();
+        BoardDir::open(folder(&state)).unwrap().meet().unwrap().begin([7; 16], "run", 2).unwrap();
+        (dir, state)
     }
 
     #[test]
     fn only_the_shards_of_one_run_sit_down_and_each_once() {
-        let (_dir, own) = begun();
-        let _first = sit(&own, 0, "run").unwrap();
-        assert!(sit(&own, 0, "run").is_err());
-        assert!(sit(&own, 1, "another").is_err());
-        let _second = sit(&own, 1, "run").unwrap();
+        let (_dir, state) = begun();
+        let _first = sit(&state, 0, "run").unwrap();
+        assert!(sit(&state, 0, "run").is_err());
+        assert!(sit(&state, 1, "another").is_err());
+        let _second = sit(&state, 1, "run").unwrap();
     }
 
     #[test]
     fn one_that_died_is_seen_and_one_that_was_done_is_not_missed() {
-        let (_dir, own) = begun();
-        let first = sit(&own, 0, "run").unwrap();
-        assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: Some(1) });
-        let second = sit(&own, 1, "run").unwrap();
+        let (_dir, state) = begun();
+        let first = sit(&state, 0, "run").unwrap();
+        assert_eq!(first.look(Stage::Planned, true).unwrap(), OtherShards::Waiting { absent: Some(1) });
+        let second = sit(&state, 1, "run").unwrap();
         first.has_planned(0, 0).unwrap();
-        assert_eq!(first.look(Stage::Planned, true).unwrap(), Sight::Waiting { absent: None });
+        assert_eq!(first.look(Stage::Planned, true).unwrap(), OtherShards::Waiting { absent: None });
         second.has_planned(3, 1).unwrap();
-        let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
-        assert_eq!(seats[1], Seat { stage: Stage::Planned, failures: 3, failed: 1 });
+        let OtherShards::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
+        assert_eq!(seats[1], ShardState { stage: Stage::Planned, failures: 3, failed: 1 });
         second.reach(Stage::Moved).unwrap();
         drop(second);
-        let Sight::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
+        let OtherShards::All(seats) = first.look(Stage::Planned, true).unwrap() else { panic!("not all") };
         assert_eq!(seats[1].failures, 3, "who comes late sees it as well");
-        assert_eq!(first.look(Stage::Applied, true).unwrap(), Sight::Gone(1));
+        assert_eq!(first.look(Stage::Applied, true).unwrap(), OtherShards::Gone(1));
     }
 
     #[test]
     fn the_last_that_the_first_does_is_waited_for_but_not_beyond_its_end() {
-        let (_dir, own) = begun();
-        let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
+        let (_dir, state) = begun();
+        let (first, second) = (sit(&state, 0, "run").unwrap(), sit(&state, 1, "run").unwrap());
         [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
-        assert_eq!(second.look(Stage::Committed, false).unwrap(), Sight::Waiting { absent: None });
+        assert_eq!(second.look(Stage::Committed, false).unwrap(), OtherShards::Waiting { absent: None });
         first.reach(Stage::Committed).unwrap();
         drop(first);
-        assert!(matches!(second.look(Stage::Committed, false).unwrap(), Sight::All(_)));
-        let (_dir, own) = begun();
-        let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
+        assert!(matches!(second.look(Stage::Committed, false).unwrap(), OtherShards::All(_)));
+        let (_dir, state) = begun();
+        let (first, second) = (sit(&state, 0, "run").unwrap(), sit(&state, 1, "run").unwrap());
         [&first, &second].into_iter().for_each(|team| team.reach(Stage::Applied).unwrap());
         drop(first);
-        assert_eq!(second.look(Stage::Committed, false).unwrap(), Sight::Gone(0));
+        assert_eq!(second.look(Stage::Committed, false).unwrap(), OtherShards::Gone(0));
     }
 
     #[test]
     fn a_deal_is_read_as_it_was_written_and_another_runs_is_refused() {
-        let (_dir, own) = begun();
-        let (first, second) = (sit(&own, 0, "run").unwrap(), sit(&own, 1, "run").unwrap());
+        let (_dir, state) = begun();
+        let (first, second) = (sit(&state, 0, "run").unwrap(), sit(&state, 1, "run").unwrap());
         first.deal([(1, 0), (u64::MAX, 1)].into_iter()).unwrap();
         let mut dealt = Vec::new();
         second.dealt(|path, shard| dealt.push((path, shard))).unwrap();
         assert_eq!(dealt, [(1, 0), (u64::MAX, 1)]);
-        assert!(Team { stamp: [8; 16], ..second }.dealt(|_, _| {}).is_err());
+        assert!(ShardBoard { stamp: [8; 16], ..second }.dealt(|_, _| {}).is_err());
     }
 
     #[test]
     fn a_board_that_cannot_be_read_is_nobodys() {
-        let (dir, own) = begun();
+        let (dir, state) = begun();
         for bytes in [&b""[..], &[7; 20], &[0xff; 36], &[7; 400]] {
             std::fs::write(dir.path().join(".volferry/shards/board"), bytes).unwrap();
-            assert!(sit(&own, 0, "run").is_err());
+            assert!(sit(&state, 0, "run").is_err());
         }
     }
 }

@@ -17,14 +17,14 @@ use crate::{path::RelPath, root::Root};
 
 /// A file of the destination and what of it changes.
 #[derive(Debug)]
-pub(super) struct Over {
+pub(super) struct Overlay {
     pub(super) path: RelPath,
     target: OwnedFd,
     pub(super) was: Stat,
     ranges: Mutex<Ranges>,
 }
 
-impl Over {
+impl Overlay {
     /// Opens the file at `path`. `None` where it cannot be written in place: it is none, has other names, which would change with it, or may
     /// not be written to.
     pub(super) fn new(root: &Root, path: &RelPath) -> io::Result<Option<Self>> {

@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::own::OwnDir;
+use super::state_dir::StateDir;
 use crate::{
     path::RelPath,
     root::{Root, open_child},
@@ -31,11 +31,11 @@ const MAX_HIDDEN: u32 = 16;
 
 /// How many directories are out of sight.
 #[derive(Debug, Default)]
-pub(super) struct HiddenCount(AtomicU32);
+pub(super) struct StagedDirCount(AtomicU32);
 
 /// A directory in staging that was made at its place, and goes back there.
 #[derive(Debug)]
-pub struct HiddenDir {
+pub struct StagedDir {
     fd: OwnedFd,
     /// In staging.
     name: String,
@@ -46,21 +46,26 @@ pub struct HiddenDir {
 
 /// Makes an empty directory `name` in staging that has inherited what a directory in `parent` does, for which it is made there first. Returns its inode
 /// number.
-pub(super) fn make_aside(own: &OwnDir, parent: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<u64> {
+pub(super) fn make_aside(
+    state: &StateDir,
+    parent: BorrowedFd<'_>,
+    name: &str,
+    mode: Mode,
+) -> io::Result<u64> {
     let first = format!(".volferry-new-{name}");
     rustix::fs::mkdirat(parent, &first, mode)?;
-    if let Err(error) = rustix::fs::renameat(parent, &first, own.staging(), name) {
+    if let Err(error) = rustix::fs::renameat(parent, &first, state.staging(), name) {
         let _ = rustix::fs::unlinkat(parent, &first, AtFlags::REMOVEDIR);
         return Err(error.into());
     }
-    Ok(rustix::fs::fstat(open_new(own, name)?)?.st_ino)
+    Ok(rustix::fs::fstat(open_new(state, name)?)?.st_ino)
 }
 
 /// Opens a directory in staging, which has to be a new one of this process's user: whoever can write to the directory that it was taken from could have put another in
 /// its place.
-fn open_new(own: &OwnDir, name: &str) -> io::Result<OwnedFd> {
-    let fd = open_child(own.staging(), name.as_bytes(), OFlags::RDONLY)?;
-    let is_own = rustix::fs::fstat(&fd)?.st_uid == own.user();
+fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
+    let fd = open_child(state.staging(), name.as_bytes(), OFlags::RDONLY)?;
+    let is_own = rustix::fs::fstat(&fd)?.st_uid == state.user();
     let is_entry = |name: &CStr| name != c"." && name != c"..";
     let has_entries = Dir::read_from(&fd)?.any(|entry| entry.is_ok_and(|entry| is_entry(entry.file_name())));
     match is_own && !has_entries {
@@ -69,29 +74,34 @@ fn open_new(own: &OwnDir, name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-impl HiddenDir {
+impl StagedDir {
     /// Moves the new directory at `path` to staging. It was made at its place, so that it has inherited what a directory there does.
     ///
     /// # Errors
     /// Also when it is not the empty directory of this user's that was made there: then it stays at its place.
-    pub(super) fn take(own: &OwnDir, root: &Root, path: &RelPath, count: &HiddenCount) -> io::Result<Self> {
+    pub(super) fn take(
+        state: &StateDir,
+        root: &Root,
+        path: &RelPath,
+        count: &StagedDirCount,
+    ) -> io::Result<Self> {
         let (parent, place) = root.holder(path)?;
         if count.0.fetch_add(1, Relaxed) >= MAX_HIDDEN {
             count.0.fetch_sub(1, Relaxed);
             return Err(Errno::MFILE.into());
         }
-        Self::take_from(own, parent, place).inspect_err(|_| {
+        Self::take_from(state, parent, place).inspect_err(|_| {
             count.0.fetch_sub(1, Relaxed);
         })
     }
 
-    fn take_from(own: &OwnDir, parent: OwnedFd, place: Box<[u8]>) -> io::Result<Self> {
-        let name = own.fresh_name();
-        rustix::fs::renameat(&parent, &*place, own.staging(), &name)?;
-        match open_new(own, &name) {
+    fn take_from(state: &StateDir, parent: OwnedFd, place: Box<[u8]>) -> io::Result<Self> {
+        let name = state.fresh_name();
+        rustix::fs::renameat(&parent, &*place, state.staging(), &name)?;
+        match open_new(state, &name) {
             Ok(fd) => Ok(Self { fd, name, parent, place }),
             Err(error) => {
-                let _ = rustix::fs::renameat(own.staging(), &name, &parent, &*place);
+                let _ = rustix::fs::renameat(state.staging(), &name, &parent, &*place);
                 Err(error)
             }
         }
@@ -99,9 +109,9 @@ impl HiddenDir {
 
     /// Moves it back with all that is in it, to the very directory that it was taken from: whoever can swap that for another one cannot have it
     /// appear elsewhere.
-    pub(super) fn show(&self, own: &OwnDir, count: &HiddenCount) -> io::Result<()> {
+    pub(super) fn show(&self, state: &StateDir, count: &StagedDirCount) -> io::Result<()> {
         count.0.fetch_sub(1, Relaxed);
-        Ok(rustix::fs::renameat(own.staging(), &self.name, &self.parent, &*self.place)?)
+        Ok(rustix::fs::renameat(state.staging(), &self.name, &self.parent, &*self.place)?)
     }
 
     /// To work in.
@@ -113,14 +123,14 @@ impl HiddenDir {
 /// The name of a file in a hidden directory, which goes with this unless the file was completed.
 #[derive(Debug)]
 pub(super) struct Inside {
-    dir: Arc<HiddenDir>,
+    dir: Arc<StagedDir>,
     name: Box<[u8]>,
     stays: AtomicBool,
 }
 
 impl Inside {
     /// Makes the file.
-    pub(super) fn create(dir: &Arc<HiddenDir>, name: &[u8], mode: Mode) -> io::Result<(OwnedFd, Self)> {
+    pub(super) fn create(dir: &Arc<StagedDir>, name: &[u8], mode: Mode) -> io::Result<(OwnedFd, Self)> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(dir.fd(), name, flags, mode)?;
         Ok((fd, Self { dir: Arc::clone(dir), name: name.into(), stays: AtomicBool::new(false) }))
@@ -152,33 +162,33 @@ mod tests {
     use super::*;
     use crate::apply::Staged;
 
-    fn own(dir: &Path) -> (Root, OwnDir) {
+    fn state(dir: &Path) -> (Root, StateDir) {
         let root = Root::open(dir).unwrap();
-        let own = OwnDir::open(&root, dir, None).unwrap();
-        (root, own)
+        let state = StateDir::open(&root, dir, None).unwrap();
+        (root, state)
     }
 
     #[test]
     fn a_directory_comes_back_with_the_files_that_were_completed() {
         let dir = tempfile::tempdir().unwrap();
-        let (root, own) = own(dir.path());
-        let (path, count) = (RelPath::parse(b"new").unwrap(), HiddenCount::default());
+        let (root, state) = state(dir.path());
+        let (path, count) = (RelPath::parse(b"new").unwrap(), StagedDirCount::default());
         fs::create_dir(dir.path().join("new")).unwrap();
-        let hidden = Arc::new(HiddenDir::take(&own, &root, &path, &count).unwrap());
+        let hidden = Arc::new(StagedDir::take(&state, &root, &path, &count).unwrap());
         assert!(!dir.path().join("new").exists());
         for (name, completed) in [(b"a", true), (b"b", false), (b"c", true)] {
             let staged = Staged::inside(&hidden, name, 0o640).unwrap();
             staged.write_at(name, 0).unwrap();
             if completed {
-                staged.publish(&own, hidden.fd(), name).unwrap();
+                staged.publish(&state, hidden.fd(), name).unwrap();
             }
         }
         let given_up = Staged::inside(&hidden, b"d", 0o640).unwrap();
-        given_up.unlink(&own);
+        given_up.unlink(&state);
         let again = Staged::inside(&hidden, b"d", 0o640).unwrap();
-        again.publish(&own, hidden.fd(), b"d").unwrap();
+        again.publish(&state, hidden.fd(), b"d").unwrap();
         drop((given_up, again));
-        hidden.show(&own, &count).unwrap();
+        hidden.show(&state, &count).unwrap();
         let mut names: Vec<_> =
             fs::read_dir(dir.path().join("new")).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
@@ -188,15 +198,15 @@ mod tests {
     #[test]
     fn no_more_than_a_few_are_held_at_once() {
         let dir = tempfile::tempdir().unwrap();
-        let (root, own) = own(dir.path());
-        let count = HiddenCount::default();
+        let (root, state) = state(dir.path());
+        let count = StagedDirCount::default();
         let path = |number: u32| RelPath::parse(number.to_string().as_bytes()).unwrap();
         (0..=MAX_HIDDEN).for_each(|number| fs::create_dir(dir.path().join(number.to_string())).unwrap());
-        let take = |number| HiddenDir::take(&own, &root, &path(number), &count);
+        let take = |number| StagedDir::take(&state, &root, &path(number), &count);
         let held: Vec<_> = (0..MAX_HIDDEN).map(|number| take(number).unwrap()).collect();
         assert!(take(MAX_HIDDEN).is_err());
         assert!(dir.path().join(MAX_HIDDEN.to_string()).exists());
-        held[0].show(&own, &count).unwrap();
+        held[0].show(&state, &count).unwrap();
         take(MAX_HIDDEN).unwrap();
     }
 }

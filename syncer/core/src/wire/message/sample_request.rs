@@ -11,22 +11,22 @@ pub const MAX_SPANS: u64 = 40 << 10;
 
 /// Files whose features the sink requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sketch {
+pub struct SampleRequest {
     /// The density of the samples.
     pub sampling: Sampling,
     /// The files, at most [`MAX_HASHES`].
     pub files: Vec<FileGroup>,
 }
 
-pub(super) fn put_sketch(out: &mut Vec<u8>, sketch: &Sketch) {
+pub(super) fn put_sample_request(out: &mut Vec<u8>, sketch: &SampleRequest) {
     put_varint(out, sketch.sampling.every());
     sketch.files.iter().for_each(|group| put_group(out, group));
 }
 
-pub(super) fn read_sketch(reader: &mut Reader<'_>) -> Result<Sketch, DecodeError> {
+pub(super) fn read_sample_request(reader: &mut Reader<'_>) -> Result<SampleRequest, DecodeError> {
     let sampling =
         Sampling::new(reader.varint()?).ok_or(DecodeError::Invalid("it samples more than there is"))?;
-    Ok(Sketch { sampling, files: read_groups(reader)? })
+    Ok(SampleRequest { sampling, files: read_groups(reader)? })
 }
 
 pub(super) fn put_features(out: &mut Vec<u8>, features: &[u64]) {
@@ -34,7 +34,7 @@ pub(super) fn put_features(out: &mut Vec<u8>, features: &[u64]) {
     features.iter().for_each(|feature| out.extend_from_slice(&feature.to_le_bytes()));
 }
 
-pub(super) fn read_sketched(reader: &mut Reader<'_>) -> Result<Vec<Vec<u64>>, DecodeError> {
+pub(super) fn read_samples(reader: &mut Reader<'_>) -> Result<Vec<Vec<u64>>, DecodeError> {
     let mut files = Vec::new();
     while !reader.is_empty() {
         if files.len() == MAX_HASHES {

@@ -7,11 +7,11 @@ const STRIDE: usize = 32;
 
 /// The noted offsets of a sequence of chunks. The caller has their lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct ChunkOffsets {
     noted: Vec<u64>,
 }
 
-impl Marks {
+impl ChunkOffsets {
     pub(super) fn new() -> Self {
         Self { noted: vec![0] }
     }

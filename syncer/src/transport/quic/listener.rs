@@ -12,7 +12,7 @@ use quinn::{Endpoint, Incoming, ServerConfig};
 use super::config::transport_config;
 
 /// The listening side of a socket.
-pub(super) struct Door {
+pub(super) struct Listener {
     endpoint: Endpoint,
     server: ServerConfig,
     local: IpAddr,
@@ -21,7 +21,7 @@ pub(super) struct Door {
     waiting: Mutex<VecDeque<Incoming>>,
 }
 
-impl Door {
+impl Listener {
     pub(super) fn new(endpoint: Endpoint, server: ServerConfig, local: IpAddr, side: Side) -> Arc<Self> {
         Arc::new(Self { endpoint, server, local, side, waiting: Mutex::default() })
     }

@@ -23,14 +23,14 @@ const PREFIX: &str = "dirty-";
 
 /// The marks on a destination.
 #[derive(Debug)]
-pub(super) struct Dirty {
+pub(super) struct DirtyMark {
     shard: u32,
     /// What earlier runs left: the shards that made them, and since when.
     found: Vec<(u32, Time)>,
-    own: Mutex<Option<OwnedFd>>,
+    state: Mutex<Option<OwnedFd>>,
 }
 
-impl Dirty {
+impl DirtyMark {
     /// Looks into the `.volferry/` that is open as `dir`, for a process that has this shard.
     pub(super) fn look(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
         let mut found = Vec::new();
@@ -42,7 +42,7 @@ impl Dirty {
                 result => found.push((shard, modified(&result?))),
             }
         }
-        Ok(Self { shard, found, own: Mutex::default() })
+        Ok(Self { shard, found, state: Mutex::default() })
     }
 
     /// The time from which on what was changed may not be on the disk.
@@ -52,14 +52,14 @@ impl Dirty {
 
     /// Marks the destination, unless that was done. What is in doubt stays so.
     pub(super) fn mark(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
-        let mut own = self.lock();
-        if own.is_none() {
+        let mut state = self.lock();
+        if state.is_none() {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(dir, name(self.shard), flags, Mode::RUSR | Mode::WUSR)?;
             if let Some(since) = self.since() {
                 set_since(&file, since)?;
             }
-            *own = Some(file);
+            *state = Some(file);
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Dirty {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,8 +133,8 @@ mod tests {
 
     const LONG_AGO: Time = Time { seconds: 1_000_000_000, nanos: 7 };
 
-    fn marks(dir: &File, shard: u32) -> Dirty {
-        Dirty::look(dir.as_fd(), shard).unwrap()
+    fn marks(dir: &File, shard: u32) -> DirtyMark {
+        DirtyMark::look(dir.as_fd(), shard).unwrap()
     }
 
     fn there(dir: &tempfile::TempDir) -> usize {
