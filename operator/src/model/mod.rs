@@ -4,6 +4,7 @@ pub mod children;
 pub mod claims;
 pub mod creation;
 pub mod destination;
+pub mod fields;
 pub mod kinds;
 pub mod locality;
 pub mod observe;

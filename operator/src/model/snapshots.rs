@@ -4,7 +4,7 @@ use contract::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotRepor
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::validate::{ValidationError, duration, invalid, number};
+use super::fields::{ValidationError, duration, invalid, number};
 use crate::{
     api::{
         KeptSnapshot, Retain, Run, SnapshotStatus, SyncJobSpec,

@@ -4,17 +4,18 @@
 use std::{fmt, time::Duration};
 
 use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side, regression::Rule};
-use thiserror::Error;
 
-use super::snapshots;
+use super::{
+    fields::{ValidationError, duration, invalid, number},
+    snapshots,
+};
 use crate::{
     api::{
         ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, DeletionPolicy, Files, HistoryLimit,
         MAX_PARALLELISM, Placement, PodSettings, PointInTime, Regression, SnapshotEngine, SyncJobSpec,
-        Transfer, conditions::reason,
+        Transfer,
     },
-    fault::Fault,
-    schedule::{Schedule, ScheduleError},
+    schedule::Schedule,
 };
 
 /// A field that the API has and whose behaviour is still to come, and whether a spec in that namespace asks for
@@ -47,45 +48,6 @@ const NOT_SUPPORTED_YET: [Unsupported; 12] = [
 
 /// The zstd level where `compression: Zstd` names none; zstd's own default.
 const DEFAULT_ZSTD_LEVEL: i32 = 3;
-
-/// Why no run can be made from a spec. Only a change of the spec can help.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum ValidationError {
-    /// Fields whose behaviour is still to come.
-    #[error("not supported yet: {}; remove what is named, or set it back to its default", fields.join(", "))]
-    NotSupportedYet {
-        /// Their paths below `spec`, with the value where only that one is refused.
-        fields: Vec<&'static str>,
-    },
-    /// A field that the CRD's rules would have refused. It gets here where the installed CRD is older than the
-    /// operator, or where a rule would have to know the SyncJob's namespace.
-    #[error("spec.{field}: {problem}")]
-    Invalid {
-        /// Its path below `spec`.
-        field: &'static str,
-        /// What is wrong with it, and what to write instead.
-        problem: String,
-    },
-    /// The schedule cannot be followed.
-    #[error("spec.{0}")]
-    Schedule(#[from] ScheduleError),
-}
-
-impl ValidationError {
-    /// The reason for the condition `Stalled`.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotSupportedYet { .. } => reason::NOT_SUPPORTED_YET,
-            Self::Invalid { .. } | Self::Schedule(_) => reason::INVALID_SPEC,
-        }
-    }
-}
-
-impl From<ValidationError> for Fault {
-    fn from(error: ValidationError) -> Self {
-        Self::new(error.reason(), error.to_string())
-    }
-}
 
 /// A SyncJob that can be run as far as its spec can tell.
 #[derive(Debug, Clone, PartialEq)]
@@ -399,22 +361,6 @@ fn rule(regression: &Regression, kept: &HistoryLimit) -> Result<Rule, Validation
             Err(invalid("regression.threshold", problem))
         }
     }
-}
-
-/// Reads a length of time above 0.
-pub(super) fn duration(field: &'static str, text: &str) -> Result<Duration, ValidationError> {
-    match text.parse::<kube::core::Duration>() {
-        Ok(duration) if !duration.is_negative() && duration > Duration::ZERO => Ok(duration.into()),
-        _ => Err(invalid(field, format!("`{text}` is not a duration; write 90s, 10m or 1h30m"))),
-    }
-}
-
-pub(super) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, ValidationError> {
-    T::try_from(value).map_err(|_| invalid(field, format!("{value} is out of range")))
-}
-
-pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
-    ValidationError::Invalid { field, problem: problem.into() }
 }
 
 #[cfg(test)]

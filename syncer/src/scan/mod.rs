@@ -26,7 +26,7 @@ use crate::{
     entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
     filter::{Filter, SizeLimits},
     hash::TreeDigest,
-    links::{EntryRef, Shared, group},
+    links::{EntryPlace, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
     monitor::Monitor,
     owners::Owners,
@@ -397,7 +397,7 @@ impl Walk<'_> {
             match self.entry(work, fd, name, rules, attrs, &mut scratch) {
                 Ok(NamedEntry::Entry(entry, identity, beside)) => {
                     if let Some((device, inode)) = identity {
-                        let place = EntryRef { dir: work.id, index: builder.len() };
+                        let place = EntryPlace { dir: work.id, index: builder.len() };
                         part.shared.push(Shared { device, inode, place });
                     }
                     if let Kind::File { size } = entry.kind {

@@ -16,7 +16,10 @@ use crate::{
         GROUP, KnownDestination, SyncJobStatus, VERSION,
         admission::{AdmissionError, Admitted, admit},
     },
-    model::validate::{self, ValidatedSyncJob, ValidationError},
+    model::{
+        fields::ValidationError,
+        validate::{self, ValidatedSyncJob},
+    },
 };
 
 /// Why a manifest cannot be run.

@@ -13,7 +13,7 @@ use crate::tree::{
 
 /// Directory and index of an entry in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EntryRef {
+pub struct EntryPlace {
     /// The directory that it is in.
     pub dir: DirId,
     /// Its index in the directory's listing.
@@ -28,7 +28,7 @@ pub struct Shared {
     /// Inode number.
     pub inode: u64,
     /// The entry.
-    pub place: EntryRef,
+    pub place: EntryPlace,
 }
 
 /// The names that one file has in a tree, two or more.
@@ -37,7 +37,7 @@ pub struct Group {
     /// The path of the leader.
     pub leader: RelPath,
     /// All names in the order of their paths; the first is the leader.
-    pub members: Vec<EntryRef>,
+    pub members: Vec<EntryPlace>,
     /// The leader's entry, whose data holds for every name.
     entry: Listing,
 }
@@ -65,7 +65,7 @@ pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<G
     let mut followers: HashMap<DirId, Vec<(u32, RelPath)>> = HashMap::new();
     for names in shared.chunk_by(same) {
         let named = |shared: &Shared| Some((paths.remove(&shared.place)?, shared.place));
-        let mut members: Vec<(RelPath, EntryRef)> = names.iter().filter_map(named).collect();
+        let mut members: Vec<(RelPath, EntryPlace)> = names.iter().filter_map(named).collect();
         members.sort_unstable();
         let Some(((leader, place), rest)) = members.split_first().filter(|(_, rest)| !rest.is_empty()) else {
             continue;
@@ -86,7 +86,7 @@ pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<G
 }
 
 /// Returns the paths of these entries, without those that are longer than a path may be.
-fn paths(dirs: &[Dir], places: impl Iterator<Item = EntryRef>) -> HashMap<EntryRef, RelPath> {
+fn paths(dirs: &[Dir], places: impl Iterator<Item = EntryPlace>) -> HashMap<EntryPlace, RelPath> {
     let mut wanted: HashMap<DirId, Vec<u32>> = HashMap::new();
     places.for_each(|place| wanted.entry(place.dir).or_default().push(place.index));
     let mut dir_paths = dir_paths(dirs, wanted.keys().copied());
@@ -99,7 +99,7 @@ fn paths(dirs: &[Dir], places: impl Iterator<Item = EntryRef>) -> HashMap<EntryR
             if indices.next_if_eq(&index).is_some()
                 && let Ok(path) = path.join(entry.name)
             {
-                found.insert(EntryRef { dir, index }, path);
+                found.insert(EntryPlace { dir, index }, path);
             }
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn shared(inode: u64, dir: DirId, index: u32) -> Shared {
-        Shared { device: 1, inode, place: EntryRef { dir, index } }
+        Shared { device: 1, inode, place: EntryPlace { dir, index } }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::{
     entry::{Entry, Kind, Meta},
-    links::{EntryRef, Group, dir_paths, parents},
+    links::{EntryPlace, Group, dir_paths, parents},
     monitor::Monitor,
     path::RelPath,
     plan::{Content, DirPlan, Policy, Step, step},
@@ -52,7 +52,7 @@ struct Links<'a> {
     /// Planned directories by their number at the sink.
     planned: HashMap<DirId, usize>,
     /// The sink's groups, by the places of their members.
-    groups: HashMap<EntryRef, usize>,
+    groups: HashMap<EntryPlace, usize>,
     /// The path under which the source has each group's file; `None` where it has it no more.
     claims: Vec<Option<RelPath>>,
 }
@@ -93,7 +93,7 @@ impl<'a> Links<'a> {
                     !matches!(entry.kind, Kind::HardLink { .. }) && keeps_content(&dir.plan, source)
                 });
                 if indices.binary_search(&index).is_ok()
-                    && let Some(&group) = self.groups.get(&EntryRef { dir: id, index })
+                    && let Some(&group) = self.groups.get(&EntryPlace { dir: id, index })
                 {
                     kept[group] = keeps;
                 }
@@ -116,9 +116,9 @@ impl<'a> Links<'a> {
             let mut settled = Vec::new();
             for (source, index) in self.met(dir)? {
                 let Some((at, entry)) = source else { continue };
-                let Some(&group) = self.groups.get(&EntryRef { dir: id, index }) else { continue };
+                let Some(&group) = self.groups.get(&EntryPlace { dir: id, index }) else { continue };
                 let is_follower =
-                    self.sink.groups[group].members.first() != Some(&EntryRef { dir: id, index });
+                    self.sink.groups[group].members.first() != Some(&EntryPlace { dir: id, index });
                 if !is_follower || matches!(entry.kind, Kind::HardLink { .. }) || self.claims[group].is_some()
                 {
                     continue;
@@ -144,7 +144,7 @@ impl<'a> Links<'a> {
             let mut settled = Vec::new();
             for (source, index) in self.met(dir)? {
                 let Some((at, Entry { kind: Kind::HardLink { to }, .. })) = source else { continue };
-                let Some(&group) = self.groups.get(&EntryRef { dir: id, index }) else { continue };
+                let Some(&group) = self.groups.get(&EntryPlace { dir: id, index }) else { continue };
                 let in_place = self.claims[group].as_ref().is_some_and(|path| path.as_bytes() == to);
                 settled.push((at, (!in_place).then_some(Step::Replace { was_dir: false })));
             }
@@ -196,7 +196,7 @@ impl<'a> Links<'a> {
             go_on(self.monitor)?;
             while source.next_if(|(_, entry)| entry.name < there.name).is_some() {}
             let same = source.next_if(|(_, entry)| entry.name == there.name);
-            if self.groups.contains_key(&EntryRef { dir: id, index }) {
+            if self.groups.contains_key(&EntryPlace { dir: id, index }) {
                 met.push((same, index));
             }
         }

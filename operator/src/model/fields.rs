@@ -1,0 +1,64 @@
+//! Fields of a spec: why one is refused, and how durations and numbers are read.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::{api::conditions::reason, fault::Fault, schedule::ScheduleError};
+
+/// Why no run can be made from a spec. Only a change of the spec can help.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ValidationError {
+    /// Fields whose behaviour is still to come.
+    #[error("not supported yet: {}; remove what is named, or set it back to its default", fields.join(", "))]
+    NotSupportedYet {
+        /// Their paths below `spec`, with the value where only that one is refused.
+        fields: Vec<&'static str>,
+    },
+    /// A field that the CRD's rules would have refused. It gets here where the installed CRD is older than the
+    /// operator, or where a rule would have to know the SyncJob's namespace.
+    #[error("spec.{field}: {problem}")]
+    Invalid {
+        /// Its path below `spec`.
+        field: &'static str,
+        /// What is wrong with it, and what to write instead.
+        problem: String,
+    },
+    /// The schedule cannot be followed.
+    #[error("spec.{0}")]
+    Schedule(#[from] ScheduleError),
+}
+
+impl ValidationError {
+    /// The reason for the condition `Stalled`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotSupportedYet { .. } => reason::NOT_SUPPORTED_YET,
+            Self::Invalid { .. } | Self::Schedule(_) => reason::INVALID_SPEC,
+        }
+    }
+}
+
+impl From<ValidationError> for Fault {
+    fn from(error: ValidationError) -> Self {
+        Self::new(error.reason(), error.to_string())
+    }
+}
+
+/// Reads a length of time above 0.
+pub(super) fn duration(field: &'static str, text: &str) -> Result<Duration, ValidationError> {
+    match text.parse::<kube::core::Duration>() {
+        Ok(duration) if !duration.is_negative() && duration > Duration::ZERO => Ok(duration.into()),
+        _ => Err(invalid(field, format!("`{text}` is not a duration; write 90s, 10m or 1h30m"))),
+    }
+}
+
+/// Converts a number of a field.
+pub(super) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result<T, ValidationError> {
+    T::try_from(value).map_err(|_| invalid(field, format!("{value} is out of range")))
+}
+
+/// Makes the error that a field is refused with.
+pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
+    ValidationError::Invalid { field, problem: problem.into() }
+}
