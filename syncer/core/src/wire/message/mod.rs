@@ -205,7 +205,7 @@ impl Message {
             Self::Hashed(hashes) => hashes.iter().for_each(|hashed| hashes::put_hashed(out, hashed)),
             Self::SampleRequest(sketch) => sample_request::put_sample_request(out, sketch),
             Self::Samples(files) => {
-                files.iter().for_each(|features| sample_request::put_features(out, features))
+                files.iter().for_each(|features| sample_request::put_features(out, features));
             }
             Self::NeedsEnd => {}
         }
