@@ -53,9 +53,9 @@ fn no_module_of_the_engine_imports_one_of_a_layer_above() {
 
 #[test]
 fn circles_and_imports_are_found_where_they_are() {
-    let text = "use crate::{a::B, c::{self, D as E}};\nuse super::f; // use crate::g;\n#[cfg(test)]\nmod tests {\n    use crate::h;\n}\nfn i() { crate::j::k() }\n";
+    let text = "use crate::{a::B, c::{self, D as E}};\nuse super::f; // use crate::g;\n#[cfg(test)]\nmod tests {\n    use crate::h;\n}\nfn i() { crate::j::k(super::l::m) }\n";
     let found = paths_in(&without_tests(text));
-    assert_eq!(found, ["crate::a::B", "crate::c", "crate::c::D", "super::f", "crate::j::k"]);
+    assert_eq!(found, ["crate::a::B", "crate::c", "crate::c::D", "super::f", "crate::j::k", "super::l::m"]);
     let imports = |pairs: &[(&str, &str)]| {
         let mut imports = Imports::new();
         for (from, to) in pairs {
@@ -208,7 +208,8 @@ fn paths_in(text: &str) -> Vec<String> {
     }
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let is_whole = |at: usize| !rest[..at].ends_with(is_path);
-    let inline = rest.match_indices("crate::").map(|(at, _)| at).filter(|at| is_whole(*at));
+    let begins = ["crate::", "super::"].into_iter().flat_map(|begin| rest.match_indices(begin));
+    let inline = begins.map(|(at, _)| at).filter(|at| is_whole(*at));
     paths.extend(inline.map(|at| rest[at..].chars().take_while(|c| is_path(*c)).collect::<String>()));
     paths
 }

@@ -127,6 +127,15 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|there| there.status == "True")
 }
 
+const MAX_REASON_BYTES: usize = 64;
+
+/// Makes a reason that the conditions of Kubernetes allow from the one of a pod.
+pub fn reason_word(text: &str) -> String {
+    let letters = text.chars().filter(char::is_ascii_alphanumeric).skip_while(char::is_ascii_digit);
+    let word: String = letters.take(MAX_REASON_BYTES).collect();
+    if word.is_empty() { reason::FAILED.into() } else { word }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

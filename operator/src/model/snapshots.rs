@@ -56,7 +56,7 @@ fn keep(retain: &Retain) -> Result<Keep, ValidationError> {
 pub fn bounded(report: &SnapshotReport) -> SnapshotReport {
     SnapshotReport {
         made: report.made.as_ref().and_then(bounded_entry),
-        reason: report.reason.as_deref().map(super::status::reason_word),
+        reason: report.reason.as_deref().map(conditions::reason_word),
         message: human::clipped(&report.message, MAX_MESSAGE_BYTES),
         count: report.count,
         bytes: report.bytes,

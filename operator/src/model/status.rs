@@ -19,7 +19,6 @@ use crate::{
 
 /// What comes from a pod is bounded before it gets into a status.
 const MAX_MESSAGE_BYTES: usize = 4096;
-const MAX_REASON_BYTES: usize = 64;
 const MAX_NOTES: usize = 20;
 const MAX_NOTE_BYTES: usize = 1024;
 /// How many of the entries that were left out a condition names.
@@ -406,7 +405,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         spec_hash: active.spec_hash.clone(),
         cause: active.cause,
         result: report.result,
-        reason: report.reason.as_deref().map(reason_word),
+        reason: report.reason.as_deref().map(conditions::reason_word),
         message: some_text(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
         retries: active.retries,
         start_time: Some(Time(started)),
@@ -528,13 +527,6 @@ fn history_entry(run: &Run) -> HistoryEntry {
 
 fn changed(run: &Run) -> u64 {
     run.work.files_created + run.work.files_updated + run.work.files_deleted
-}
-
-/// A reason as the conditions of Kubernetes allow it.
-pub(super) fn reason_word(text: &str) -> String {
-    let letters = text.chars().filter(char::is_ascii_alphanumeric).skip_while(char::is_ascii_digit);
-    let word: String = letters.take(MAX_REASON_BYTES).collect();
-    if word.is_empty() { reason::FAILED.into() } else { word }
 }
 
 fn some_text(text: &str) -> Option<String> {
