@@ -2,13 +2,13 @@
 //! insertion moves later cuts without changing them.
 //!
 //! Cuts follow FastCDC: none before a minimum, by a strict limit up to a normal size, by a loose one after it, and one
-//! at the maximum. In the last quarter before the maximum, any position that passes the [`filter`] is a cut, so that
+//! at the maximum. In the last quarter before the maximum, any position that passes the [`cut_filter`] is a cut, so that
 //! data with few candidates is still cut by content.
 //!
 //! A cut depends only on the bytes since the cut before. So a chunk that is found again ends in a cut again, whatever
 //! follows it.
 //!
-//! [`filter`]: super::filter
+//! [`cut_filter`]: super::cut_filter
 
 use thiserror::Error;
 
