@@ -16,5 +16,6 @@ mod ownership;
 mod problems;
 mod rerun;
 mod shards;
+mod snapshots;
 mod sync;
 mod syncer_killed;

@@ -27,7 +27,8 @@ pub struct SourceEndpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
-    /// Restore: read one of the snapshots kept on that volume, by its name, by a tag, or `latest`.
+    /// Restore: copy a snapshot that is kept on that volume in place of its files: the one with this name or its first
+    /// digits, the newest one with this tag, or `latest`. One pod mounts both volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub snapshot: Option<String>,

@@ -1,4 +1,4 @@
-//! Fields of a spec: why one is refused, and how durations and numbers are read.
+//! Fields of a spec: why one is refused, how durations and numbers are read, and which flag of the engine each is.
 
 use std::time::Duration;
 
@@ -61,4 +61,30 @@ pub(super) fn number<T: TryFrom<i32>>(field: &'static str, value: i32) -> Result
 /// Makes the error that a field is refused with.
 pub(super) fn invalid(field: &'static str, problem: impl Into<String>) -> ValidationError {
     ValidationError::Invalid { field, problem: problem.into() }
+}
+
+/// The fields that are for files and folders, by the engine's flags for them.
+pub(super) const FIELDS: [(&str, &str); 17] = [
+    ("--delete", "files.delete"),
+    ("--delete-anyway", "files.deleteAnyway"),
+    ("--delete-limit", "files.deleteLimit"),
+    ("--include", "files.include"),
+    ("--exclude", "files.exclude"),
+    ("--ignore-files", "files.ignoreFiles"),
+    ("--min-size", "files.minSize"),
+    ("--max-size", "files.maxSize"),
+    ("--ownership", "files.preserve.ownership"),
+    ("--no-permissions", "files.preserve.permissions"),
+    ("--no-times", "files.preserve.times"),
+    ("--no-xattrs", "files.preserve.xattrs"),
+    ("--no-acls", "files.preserve.acls"),
+    ("--no-hard-links", "files.preserve.hardLinks"),
+    ("--no-specials", "files.preserve.specials"),
+    ("--snapshot", "snapshots"),
+    ("--source-snapshot", "source.snapshot"),
+];
+
+/// Returns the field of a flag; the flag itself if it has none.
+pub(super) fn field_of(flag: &'static str) -> &'static str {
+    FIELDS.iter().find(|(its, _)| *its == flag).map_or(flag, |(_, field)| *field)
 }

@@ -7,29 +7,10 @@ use contract::{RunParams, Side};
 
 use super::{
     claims::{self, Claim},
+    fields::field_of,
     validate::{ValidatedSyncJob, VolumeFolder},
 };
 use crate::{api::conditions::reason, fault::Fault};
-
-/// The fields that are for files and folders, by the engine's flags for them.
-const FIELDS: [(&str, &str); 16] = [
-    ("--delete", "files.delete"),
-    ("--delete-anyway", "files.deleteAnyway"),
-    ("--delete-limit", "files.deleteLimit"),
-    ("--include", "files.include"),
-    ("--exclude", "files.exclude"),
-    ("--ignore-files", "files.ignoreFiles"),
-    ("--min-size", "files.minSize"),
-    ("--max-size", "files.maxSize"),
-    ("--ownership", "files.preserve.ownership"),
-    ("--no-permissions", "files.preserve.permissions"),
-    ("--no-times", "files.preserve.times"),
-    ("--no-xattrs", "files.preserve.xattrs"),
-    ("--no-acls", "files.preserve.acls"),
-    ("--no-hard-links", "files.preserve.hardLinks"),
-    ("--no-specials", "files.preserve.specials"),
-    ("--snapshot", "snapshots"),
-];
 
 /// The job, with what its claims are for. Claims that are not there decide nothing yet.
 ///
@@ -80,10 +61,9 @@ fn check_path(field: &str, volume: &VolumeFolder, other: &VolumeFolder) -> Optio
 }
 
 fn check_fields(job: &ValidatedSyncJob) -> Option<String> {
-    let field = |flag| FIELDS.iter().find(|(its, _)| *its == flag).map_or(flag, |(_, field)| *field);
     let shards = (job.parallelism > 1).then_some("parallelism");
     let flags = job.params.flags_of_trees().chain(job.params.demands.flags_of_trees());
-    let fields: Vec<_> = flags.map(field).chain(shards).collect();
+    let fields: Vec<_> = flags.map(field_of).chain(shards).collect();
     (!fields.is_empty()).then(|| {
         format!(
             "spec asks for {}, which is for files and folders, and a claim has volumeMode Block. Remove what is named, or set it back to \
@@ -99,7 +79,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::model::{claims::Class, validate::validate};
+    use crate::model::{claims::Class, fields::FIELDS, validate::validate};
 
     fn job(source: &str, destination: &str, files: &Value) -> ValidatedSyncJob {
         let spec = json!({
@@ -161,6 +141,7 @@ mod tests {
         });
         let mut asked = job("/", "/", &everything);
         asked.params.demands.snapshot = Some(contract::SnapshotParams::default());
+        asked.params.source_snapshot = Some("latest".into());
         let refused = settle(asked.clone(), &claims([BLOCK, BLOCK])).unwrap_err();
         for (flag, field) in FIELDS {
             assert!(refused.message.contains(field), "{field}: {}", refused.message);

@@ -11,6 +11,8 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let is_local = match job.placement {
         Placement::Local => true,
         Placement::Network => false,
+        // Only one pod with both volumes can restore a snapshot.
+        Placement::Auto if job.params.source_snapshot.is_some() => true,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),
     };
     ValidatedSyncJob { is_local, ..job }
@@ -87,5 +89,8 @@ mod tests {
             assert!(!settle(job(&spec), &many).is_local, "{spec}");
         }
         assert!(settle(job(&json!({"transfer": {"placement": "Local"}})), &[]).is_local);
+        let source = json!({"persistentVolumeClaim": {"claimName": "from"}, "snapshot": "latest"});
+        let once = claims("ReadWriteOnce", "ReadWriteOnce");
+        assert!(settle(job(&json!({"source": source})), &once).is_local, "one pod restores a snapshot");
     }
 }

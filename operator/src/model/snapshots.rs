@@ -1,13 +1,13 @@
 //! Snapshots of a destination: what the engine is asked for, and what the status keeps of its answer. Pure.
 
-use contract::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
+use contract::{Keep, MAX_SNAPSHOTS, RunParams, SnapshotEntry, SnapshotParams, SnapshotReport};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::fields::{ValidationError, duration, invalid, number};
+use super::fields::{ValidationError, duration, field_of, invalid, number};
 use crate::{
     api::{
-        KeptSnapshot, Retain, Run, SnapshotStatus, SyncJobSpec,
+        KeptSnapshot, Placement, Retain, Run, SnapshotStatus, SyncJobSpec,
         conditions::{self, Cause},
     },
     human,
@@ -50,6 +50,29 @@ fn keep(retain: &Retain) -> Result<Keep, ValidationError> {
         yearly: number("snapshots.retain.yearly", retain.yearly)?,
         within_seconds: within.transpose()?.map(|within| within.as_secs()),
     })
+}
+
+/// Refuses what does not go with a source that is a snapshot.
+///
+/// # Errors With the field to change.
+pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), ValidationError> {
+    if params.source_snapshot.is_none() {
+        return Ok(());
+    }
+    if spec.transfer.placement == Placement::Network {
+        let problem = "Network cannot restore a snapshot: one pod mounts both volumes; write Local or Auto";
+        return Err(invalid("transfer.placement", problem));
+    }
+    if spec.parallelism > 1 {
+        return Err(invalid("parallelism", "above 1 cannot restore a snapshot, which one pod does; write 1"));
+    }
+    match params.flags_of_live_sources().next().map(field_of) {
+        Some(field) => Err(invalid(
+            "source.snapshot",
+            format!("is copied as a whole; remove {field}, or source.snapshot"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Bounds what a pod reports, before it gets into a status.

@@ -23,13 +23,12 @@ use crate::{
 /// be.
 type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 12] = [
+const NOT_SUPPORTED_YET: [Unsupported; 11] = [
     ("source.remote", |spec, _| spec.source.remote.is_some()),
     ("source.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
     }),
     ("source.pointInTime", |spec, _| spec.source.point_in_time != PointInTime::None),
-    ("source.snapshot", |spec, _| spec.source.snapshot.is_some()),
     ("destination.remote", |spec, _| spec.destination.remote.is_some()),
     ("destination.persistentVolumeClaim.namespace", |spec, own| {
         is_elsewhere(spec.destination.persistent_volume_claim.as_ref(), own)
@@ -180,7 +179,7 @@ pub fn validate(
         params: RunParams { demands: demands(spec, name)?, ..params(spec)? },
         parallelism: parallelism(spec)?,
         placement: spec.transfer.placement,
-        is_local: spec.transfer.placement == Placement::Local,
+        is_local: spec.transfer.placement == Placement::Local || spec.source.snapshot.is_some(),
         timeout: duration("limits.timeout", &spec.limits.timeout)?,
         retries: number("limits.retries", spec.limits.retries)?,
         history_limit: KeptRuns {
@@ -270,7 +269,7 @@ fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {
 fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     let files = &spec.files;
     let (min_size, max_size) = sizes(files)?;
-    Ok(RunParams {
+    let params = RunParams {
         run: String::new(),
         dry_run: false,
         verify: false,
@@ -295,8 +294,11 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         expect_volume: None,
         image: false,
         itemize_changes: false,
+        source_snapshot: spec.source.snapshot.clone(),
         demands: Demands::default(),
-    })
+    };
+    snapshots::check_source(spec, &params)?;
+    Ok(params)
 }
 
 /// What only the end at the destination is told.

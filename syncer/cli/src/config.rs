@@ -48,6 +48,8 @@ pub(super) enum ConfigError {
         "--snapshot with --shard: a run of several shards cannot take a snapshot, so leave one of them out"
     )]
     ShardedSnapshot,
+    #[error("{0} with --source-snapshot: all of the snapshot is copied, so leave {0} out")]
+    NotForSnapshots(&'static str),
     #[error(
         "--report {path}: the folder {folder} is not there: make it first, or choose another",
         path = .path.display(), folder = .folder.display()
@@ -227,7 +229,9 @@ impl Config {
                 let source = place(sync.source, sync.source_path);
                 let destination = place(sync.destination, sync.destination_path);
                 let demands = Demands { snapshot: sync.snapshot.into(), ..Demands::default() };
-                let params = check_params(RunParams { demands, ..params(sync.params)? })?;
+                let source_snapshot = sync.source_snapshot;
+                let params = RunParams { demands, source_snapshot, ..params(sync.params)? };
+                let params = check_params(params)?;
                 Run::resolve(Job::Sync { source, destination, params }, sync.output, surroundings)?
             }
         })
@@ -319,6 +323,9 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.shard.is_some_and(|shard| shard.count > 1) && params.run.is_empty() {
         return Err(ConfigError::ShardOfNoRun);
     }
+    if let Some(flag) = params.flags_of_live_sources().next().filter(|_| params.source_snapshot.is_some()) {
+        return Err(ConfigError::NotForSnapshots(flag));
+    }
     if params.shard.is_some_and(|shard| shard.count > 1) && params.demands.snapshot.is_some() {
         return Err(ConfigError::ShardedSnapshot);
     }
@@ -377,6 +384,18 @@ mod tests {
         assert!(matches!(resolve(&args, PIPE), Err(ConfigError::ShardOfNoRun)));
         assert!(resolve(&[&args[..], &["--run=r"]].concat(), PIPE).is_ok());
         assert!(resolve(&["sync", "a", "b", "--shard=0/1"], PIPE).is_ok());
+    }
+
+    #[test]
+    fn a_snapshot_is_copied_as_a_whole() {
+        for flag in ["--include=a", "--exclude=a", "--ignore-files", "--min-size=1", "--max-size=1"] {
+            let refused = resolve(&["sync", "a", "b", "--source-snapshot=latest", flag], PIPE);
+            assert!(matches!(refused, Err(ConfigError::NotForSnapshots(_))), "{flag}");
+        }
+        let run = resolve(&["sync", "a", "b", "--source-snapshot=v1", "--delete"], PIPE).unwrap();
+        assert!(
+            matches!(run.job, Job::Sync { params, .. } if params.source_snapshot.as_deref() == Some("v1"))
+        );
     }
 
     #[test]

@@ -299,6 +299,11 @@ pub(super) struct SyncFlags {
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(super) destination_path: Option<RelPath>,
 
+    /// Copy a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts, or
+    /// `latest`
+    #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(super) source_snapshot: Option<String>,
+
     #[command(flatten)]
     pub(super) params: ParamFlags,
 
@@ -778,6 +783,7 @@ mod tests {
                 shard,
                 expect_volume: volume.map(VolumeId::new),
                 itemize_changes: false,
+                source_snapshot: None,
                 demands: Demands { snapshot, ..Demands::default() },
             }
         }
@@ -829,7 +835,7 @@ mod tests {
             ("keygen", vec![KEYGEN]),
             ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
             ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, PLACES[1]]),
-            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, PLACES[0], PLACES[1]]),
+            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, "source_snapshot", PLACES[0], PLACES[1]]),
         ] {
             let mut all = Flags::command();
             all.build();

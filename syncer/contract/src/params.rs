@@ -261,6 +261,10 @@ pub struct RunParams {
     /// Tell the source each change before it is made. The process that shows changes sets it, so no flag spells it.
     #[serde(default)]
     pub itemize_changes: bool,
+    /// The snapshot of the source's volume that is copied in place of its files, by its id, a tag, or `latest`. It is the
+    /// source's own business, so it does not cross the network.
+    #[serde(skip)]
+    pub source_snapshot: Option<String>,
     /// What the owner of the destination demands. No peer can say it, and the source has none.
     #[serde(skip)]
     pub demands: Demands,
@@ -269,7 +273,7 @@ pub struct RunParams {
 /// A flag that says something of files, folders or metadata, of which a block device has none.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 19] = [
+const OF_TREES: [OfTrees; 20] = [
     ("--delete", |params| params.delete),
     ("--delete-anyway", |params| params.delete_anyway),
     ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
@@ -289,6 +293,7 @@ const OF_TREES: [OfTrees; 19] = [
     ("--no-specials", |params| !params.preserve.specials),
     ("--shard", |params| params.shard.is_some_and(|shard| shard.count > 1)),
     ("--expect-volume", |params| params.expect_volume.is_some()),
+    ("--source-snapshot", |params| params.source_snapshot.is_some()),
 ];
 
 impl RunParams {
@@ -312,6 +317,13 @@ impl RunParams {
             "--shard",
         ];
         self.flags_of_trees().filter(|flag| OF_FOLDERS.contains(flag))
+    }
+
+    /// The flags that these parameters need and that a run from a snapshot refuses, because it copies all of the snapshot.
+    pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
+        const OF_LIVE: [&str; 6] =
+            ["--include", "--exclude", "--ignore-files", "--min-size", "--max-size", "--shard"];
+        self.flags_of_trees().filter(|flag| OF_LIVE.contains(flag))
     }
 
     /// The flags of `volferry send` and `sync` that mean these parameters. Values are joined with `=`, so that a
@@ -363,6 +375,9 @@ impl RunParams {
         }
         if let Some(volume) = self.expect_volume {
             value(true, "--expect-volume", &volume);
+        }
+        if let Some(snapshot) = &self.source_snapshot {
+            value(true, "--source-snapshot", snapshot);
         }
         args
     }
@@ -536,6 +551,7 @@ mod tests {
             preserve(|preserve| preserve.specials = false),
             RunParams { shard: Some(Shard { index: 0, count: 2 }), ..RunParams::default() },
             RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
+            RunParams { source_snapshot: Some("latest".into()), ..RunParams::default() },
         ];
         for (params, (flag, _)) in asking.iter().zip(OF_TREES) {
             assert_eq!(params.flags_of_trees().collect::<Vec<_>>(), [flag]);

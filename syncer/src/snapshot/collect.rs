@@ -23,7 +23,7 @@ use super::{
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
-    store_files::{CONTENT, PACK_MAGIC, PACKS, TRASH, names, open_file},
+    store_files::{CONTENT, PACK_MAGIC, PACKS, READERS, TRASH, names, open_file, readers},
     walk::walk,
 };
 
@@ -32,9 +32,6 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Marks are sorted and deduplicated whenever there are this many more.
 const MARKS_AT_ONCE: usize = 1 << 18;
-
-/// The file that restores hold a shared lock on while they read, so that a collection removes nothing meanwhile.
-pub(super) const READERS: &str = "readers";
 
 /// The snapshots and objects that a collection removes.
 #[derive(Debug, Default)]
@@ -293,11 +290,6 @@ fn lock_out_readers(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(dir, READERS, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
 #[cfg(test)]

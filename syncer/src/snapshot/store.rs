@@ -23,7 +23,8 @@ use super::{
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
     snapshot_error::{SnapshotError, io_error},
     store_files::{
-        CONTENT, PACK_NEW, PACKS, PART, TRASH, make_dir, names, open_file, own_name, remove_flat, write_all,
+        CONTENT, PACK_NEW, PACKS, PART, READERS, TRASH, make_dir, names, open_file, own_name, readers,
+        remove_flat, write_all,
     },
     trash,
 };
@@ -287,6 +288,7 @@ impl<'a> Writer<'a> {
         for name in [PACKS, CONTENT, NEW, TRASH] {
             make_dir(store.dir(), name).map_err(io_error("make", at.join(name)))?;
         }
+        readers(store.dir()).map_err(io_error("make", at.join(READERS)))?;
         let roots = store.roots()?;
         let writer = Self { own, store, roots };
         writer.settle()?;

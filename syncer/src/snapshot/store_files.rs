@@ -17,6 +17,9 @@ pub(super) const PACKS: &str = "packs";
 pub(super) const CONTENT: &str = "content";
 pub(super) const TRASH: &str = "trash";
 
+/// The file that restores hold a shared lock on while they read, so that a collection removes nothing meanwhile.
+pub(super) const READERS: &str = "readers";
+
 /// The name of a pack in the folder of its publication.
 pub(super) const PACK_NEW: &str = "pack";
 
@@ -80,4 +83,16 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Opens the file that readers of the store lock. On a volume that is mounted read-only it is there, as writers make it.
+pub(super) fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::openat(dir, READERS, OFlags::RDWR | OFlags::CREATE | common, mode) {
+        Err(Errno::ROFS | Errno::ACCESS) => {
+            Ok(rustix::fs::openat(dir, READERS, OFlags::RDONLY | common, Mode::empty())?)
+        }
+        opened => Ok(opened?),
+    }
 }

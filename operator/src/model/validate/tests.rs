@@ -110,7 +110,6 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
             json!({"source": {"persistentVolumeClaim": {"namespace": "other"}}}),
         ),
         ("source.pointInTime", json!({"source": {"pointInTime": "Clone"}})),
-        ("source.snapshot", json!({"source": {"snapshot": "latest"}})),
         ("source.volumeSnapshotClassName", json!({"source": {"volumeSnapshotClassName": "c"}})),
         ("destination.remote", json!({"destination": {"remote": remote}})),
         (
@@ -128,6 +127,13 @@ fn every_field_without_behaviour_is_refused_by_its_own_name() {
     }
     let tried: std::collections::BTreeSet<_> = specs.iter().map(|(field, _)| field).collect();
     assert_eq!(tried, NOT_SUPPORTED_YET.iter().map(|(field, _)| field).collect());
+}
+
+#[test]
+fn a_snapshot_is_restored_by_one_pod() {
+    let job = judged(&json!({"source": {"snapshot": "latest"}})).unwrap();
+    assert!(job.is_local);
+    assert_eq!(job.params.source_snapshot.as_deref(), Some("latest"));
 }
 
 #[test]
@@ -187,6 +193,9 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
         ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
         ("transfer.connections", json!({"transfer": {"connections": 9}})),
         ("transfer.connections", json!({"transfer": {"connections": -1}})),
+        ("transfer.placement", json!({"source": {"snapshot": "v1"}, "transfer": {"placement": "Network"}})),
+        ("parallelism", json!({"source": {"snapshot": "v1"}, "parallelism": 2})),
+        ("source.snapshot", json!({"source": {"snapshot": "v1"}, "files": {"exclude": ["*.tmp"]}})),
         ("parallelism", json!({"parallelism": 0})),
         ("parallelism", json!({"parallelism": 65})),
     ] {

@@ -13,4 +13,5 @@ mod damage;
 mod full;
 mod model;
 mod roundtrip;
+mod source;
 mod volume;

@@ -14,7 +14,10 @@ use crate::{
             kinds,
             subject::{Subject, last_name},
         },
-        run::choose_sink::{onto_device, onto_tree},
+        run::{
+            choose_sink::{onto_device, onto_tree},
+            restore::from_snapshot,
+        },
         session_error::SessionError,
         sink::traits::Run,
         source::source_lock::SourceLock,
@@ -28,6 +31,10 @@ pub(crate) fn run(
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
+    if let Some(which) = &params.source_snapshot {
+        refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to))?;
+        return from_snapshot(from, to, which, params, watch);
+    }
     let found = kinds::look(from, "--source-path", params.image)?;
     if found.is_device() {
         return sync_device(from, to, params, watch);

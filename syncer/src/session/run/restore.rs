@@ -6,6 +6,7 @@ use crate::{
     apply::Settings,
     path::RelPath,
     report::Stopwatch,
+    root::{Root, TreeLocation},
     session::{
         local::{stored_source::StoredSource, stored_tree::Restore},
         plan::subject::Subject,
@@ -13,7 +14,7 @@ use crate::{
         session_error::SessionError,
         sink::traits::Run,
     },
-    snapshot::SnapshotError,
+    snapshot::{SnapshotError, Store, collect::hold_for_reading, select},
 };
 
 /// Patterns that leave out of a run everything but a path, what is below it, and the folders on the way to it.
@@ -38,6 +39,27 @@ pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
         patterns.push(format!("!{at}"));
     }
     Ok(patterns)
+}
+
+/// Brings `to` to what a snapshot of the volume at `from` has: the one that `which` names by its id, a tag, or `latest`.
+/// Runs may write to `from` meanwhile, because a snapshot does not change.
+pub(crate) fn from_snapshot(
+    from: &TreeLocation,
+    to: &TreeLocation,
+    which: &str,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    let root = Root::enter(from).map_err(SessionError::Source)?;
+    let path = from.path();
+    let store = Store::open(&root, &path)?.ok_or(SnapshotError::None(path))?;
+    let _reading = hold_for_reading(&store)?;
+    let roots = store.roots()?;
+    let snapshot = select::find(&roots, which)?;
+    let restore = Restore { store: &store, snapshot, to: to.clone(), path: RelPath::root() };
+    let mut report = restore.run(params, watch)?;
+    report.notes.insert(0, format!("the source is snapshot {} of {} entries", snapshot.id, snapshot.entries));
+    Ok(report)
 }
 
 impl Restore<'_> {
