@@ -405,13 +405,12 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
 async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
     let (stage, _controller) = Stage::with_controller("later").await.unwrap();
     let remote = json!({"persistentVolumeClaim": null, "remote": {"listen": {}}});
-    let fields: [(&str, Value); 8] = [
+    let fields: [(&str, Value); 7] = [
         ("snapshots.engine: CSI", json!({"snapshots": {"engine": "CSI"}})),
         ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),
         ("source.remote", json!({"source": remote})),
         ("destination.remote", json!({"destination": remote})),
         ("source.pointInTime", json!({"source": {"pointInTime": "Clone"}})),
-        ("source.snapshot", json!({"source": {"snapshot": "latest"}})),
         (
             "source.persistentVolumeClaim.namespace",
             json!({"source": {"persistentVolumeClaim": {"namespace": "x"}}}),
