@@ -47,8 +47,10 @@ fn assert_conditions_are_kstatus(job: &kube::api::DynamicObject) {
 
 fn assert_shown_in_columns(table: &str) {
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "PHASE", "FILES", "TRANSFERRED", "DURATION", "AGE"], "{table}");
-    let [name, phase, files, transferred, duration, _age] = lines[1][..] else { panic!("{table}") };
-    assert_eq!([name, phase], ["copy", "Succeeded"], "{table}");
-    assert!(files.contains('/') && transferred.ends_with("Mi") && duration.ends_with('s'), "{table}");
+    let header = ["NAME", "READY", "PHASE", "LAST", "SUCCESS", "NEXT", "DURATION", "SUSPENDED", "AGE"];
+    assert_eq!(lines[0], header, "{table}");
+    // There is no next run, so its cell is blank.
+    let [name, ready, phase, _ago, duration, suspended, _age] = lines[1][..] else { panic!("{table}") };
+    assert_eq!([name, ready, phase, suspended], ["copy", "True", "Succeeded", "false"], "{table}");
+    assert!(duration.ends_with('s'), "{table}");
 }
