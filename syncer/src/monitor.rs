@@ -3,9 +3,12 @@
 use std::{
     fmt, io,
     net::SocketAddr,
-    sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU64,
-        Ordering::{Relaxed, SeqCst},
+    sync::{
+        Condvar, Mutex, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::Duration,
 };
@@ -43,6 +46,9 @@ pub struct Monitor {
     /// A copy of `cancel`'s value, because threads that ask at every file would compete for its lock.
     cancelled: AtomicBool,
     cancel: watch::Sender<bool>,
+    /// The same for threads that [`pause`](Self::pause), which `stops` wakes.
+    stopped: Mutex<bool>,
+    stops: Condvar,
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
     #[cfg(test)]
@@ -84,6 +90,8 @@ impl Monitor {
             bytes_total: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
             cancel: watch::Sender::new(false),
+            stopped: Mutex::new(false),
+            stops: Condvar::new(),
             on_listening: Box::new(on_listening),
             on_planned: Box::new(|_| {}),
             #[cfg(test)]
@@ -165,6 +173,8 @@ impl Monitor {
     pub fn cancel(&self) {
         self.cancelled.store(true, SeqCst);
         self.cancel.send_replace(true);
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stops.notify_all();
     }
 
     /// Whether the engine was asked to stop.
@@ -192,14 +202,9 @@ impl Monitor {
     /// # Errors
     /// `ECANCELED` when it was.
     pub fn pause(&self, wait: Duration) -> io::Result<()> {
-        const LOOK_EVERY: Duration = Duration::from_millis(10);
-        let mut left = wait;
-        while !left.is_zero() {
-            self.check()?;
-            let part = left.min(LOOK_EVERY);
-            std::thread::sleep(part);
-            left -= part;
-        }
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.stops.wait_timeout_while(stopped, wait, |stopped| !*stopped);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
         self.check()
     }
 

@@ -53,7 +53,8 @@ fn no_module_of_the_engine_imports_one_of_a_layer_above() {
 
 #[test]
 fn circles_and_imports_are_found_where_they_are() {
-    let text = "use crate::{a::B, c::{self, D as E}};\nuse super::f; // use crate::g;\n#[cfg(test)]\nmod tests {\n    use crate::h;\n}\nfn i() { crate::j::k(super::l::m) }\n";
+    let text = "use crate::{a::B, c::{self, D as E}};\nuse super::f; // use crate::g;\n\
+        #[cfg(test)]\nmod tests {\n    use crate::h;\n}\nfn i() { crate::j::k(super::l::m) }\n";
     let found = paths_in(&without_tests(text));
     assert_eq!(found, ["crate::a::B", "crate::c", "crate::c::D", "super::f", "crate::j::k", "super::l::m"]);
     let imports = |pairs: &[(&str, &str)]| {

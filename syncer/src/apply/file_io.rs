@@ -280,7 +280,10 @@ pub(super) fn begin_write_back(file: BorrowedFd<'_>, offset: u64, len: u64) {
 }
 
 /// Writes all of `bytes` at `offset`.
-pub(super) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+///
+/// # Errors
+/// `WriteZero` where nothing more can be written, and any error of the system.
+pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(to, bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -61,7 +61,7 @@ pub use attr_writer::visible_attrs;
 pub use capability::may_change_owners;
 pub use clone::ClonedAt;
 pub use device_writer::Device;
-pub use file_io::read_exact_at;
+pub use file_io::{read_exact_at, write_all};
 pub use journal::{JournalEntry, JournalError};
 pub use settings::Settings;
 pub use shard_board::{OtherShards, ShardBoard, ShardState, Stage};

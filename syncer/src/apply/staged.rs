@@ -1,9 +1,12 @@
 //! Files that are being written and that nobody can see yet.
 //!
-//! A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
-//! two workers do not meet in a common staging folder. A file that replaces another, or whose content arrives in pieces, is
-//! named in `.volferry/staging/` and renamed into place. One in a directory that nobody sees has its name from the start ([`Inside`]). One that is to be written in place has only what changes in it ([`Overlay`]). A part of
-//! a device is nothing of all that: what is written to it is there at once ([`PartWriter`]).
+//! - A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and two
+//!   workers do not meet in a common staging folder.
+//! - A file that replaces another, or whose content arrives in pieces, is named in `.volferry/staging/` and renamed into
+//!   place.
+//! - A file in a directory that nobody sees has its name from the start ([`Inside`]).
+//! - A file that is to be written in place has only what changes in it ([`Overlay`]).
+//! - What is written to a part of a device is at its place at once ([`PartWriter`]).
 
 use std::{
     io,

@@ -19,6 +19,7 @@ use super::{
     snapshot_error::SnapshotError,
 };
 use crate::{
+    apply::write_all,
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::ContentId,
@@ -203,28 +204,13 @@ impl Keeper<'_> {
         self.stored(rustix::fs::ftruncate(to, len).map_err(io::Error::from))?;
         let has_holes = (stat.st_blocks as u64) * 512 < len;
         id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| match has_holes {
-            false => self.stored(write_at(to, bytes, offset)),
+            false => self.stored(write_all(to.as_fd(), bytes, offset)),
             true => data_in(bytes, offset).into_iter().try_for_each(|data| {
                 let inside = (data.start - offset) as usize..(data.end - offset) as usize;
-                self.stored(write_at(to, &bytes[inside], data.start))
+                self.stored(write_all(to.as_fd(), &bytes[inside], data.start))
             }),
         })
     }
-}
-
-pub(super) fn write_at(to: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(to, bytes, offset) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => {
-                bytes = &bytes[written..];
-                offset += written as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 fn regular(file: &OwnedFd) -> io::Result<Stat> {

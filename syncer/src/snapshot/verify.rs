@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -26,7 +26,9 @@ use super::{
     store_files::{PACKS, make_dir, own_name},
     walk::walk,
 };
-use crate::{cores::cores, entry::Kind, hash::ContentId, path::RelPath, root::Root, slice::Slice};
+use crate::{
+    apply::write_all, cores::cores, entry::Kind, hash::ContentId, path::RelPath, root::Root, slice::Slice,
+};
 
 /// The most files of a damaged object that are named.
 const MAX_NAMED: usize = 20;
@@ -325,7 +327,7 @@ fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -
     let done = (|| {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let to = rustix::fs::openat(&dir, "healed", flags, Mode::RUSR | Mode::WUSR)?;
-        let written = id_of_visited(from, len, &|bytes, offset| write_at(&to, bytes, offset))?;
+        let written = id_of_visited(from, len, &|bytes, offset| write_all(to.as_fd(), bytes, offset))?;
         if written != *id {
             return Ok(false);
         }
@@ -357,10 +359,6 @@ fn overwrite(writer: &Writer<'_>, pack: u64, offset: u64, bytes: &[u8]) -> io::R
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = format!("{PACKS}/{}", SnapshotId(pack));
     let file = rustix::fs::openat(writer.store.dir(), name, flags, Mode::empty())?;
-    write_at(&file, bytes, offset)?;
+    write_all(file.as_fd(), bytes, offset)?;
     Ok(rustix::fs::fsync(&file)?)
-}
-
-fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
-    super::keep::write_at(to, bytes, offset)
 }

@@ -171,7 +171,9 @@ impl<'a> ShardRun<'a> {
                         ABSENCE_PATIENCE.as_secs() / 60
                     )));
                 }
-                OtherShards::Waiting { .. } => std::thread::sleep(pause),
+                OtherShards::Waiting { .. } => {
+                    self.monitor.pause(pause).map_err(|_| TransportError::Canceled)?;
+                }
             }
             pause = (pause * 2).min(longest);
         }
