@@ -164,10 +164,11 @@ fn collections(criterion: &mut Criterion) {
         group.bench_function(format!("run, {gone} of {count}"), |bencher| {
             let collected = |(_, path): &mut (TempDir, PathBuf)| {
                 let destination = create::take(&TreeLocation::from(&*path)).unwrap();
-                let mut writer = Writer::open(destination.state(), destination.root(), path).unwrap();
+                let mut writer =
+                    Writer::open(destination.state(), destination.root(), path, &Monitor::default()).unwrap();
                 let plan = collect::plan(&writer.store, &writer.roots, &oldest(&writer.roots, gone)).unwrap();
                 collect::collect(&mut writer, &plan, "bench").unwrap();
-                writer.empty_trash(None).unwrap();
+                writer.empty_trash(None, &Monitor::default()).unwrap();
             };
             bencher.iter_batched_ref(|| many(count), collected, BatchSize::PerIteration);
         });

@@ -57,14 +57,14 @@ fn take_and_drop(
     let labels = labels(asked, run);
     labels.check()?;
     let failures = Failures::default();
-    let mut writer = Writer::open(destination.state(), destination.root(), path)?;
+    let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
     let root = destination.root();
     let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?;
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);
     if asked.keep.has_rule() {
-        apply_rules(&mut writer, asked, &made, report)?;
+        apply_rules(&mut writer, asked, &made, report, monitor)?;
     }
     Ok(())
 }
@@ -100,6 +100,7 @@ fn apply_rules(
     asked: &SnapshotParams,
     made: &Snapshot,
     report: &mut SnapshotReport,
+    monitor: &Monitor,
 ) -> Result<(), SnapshotError> {
     let judged: Vec<&Snapshot> = of_job(&writer.roots, &asked.job).collect();
     let now = time_of(SystemTime::now());
@@ -115,7 +116,7 @@ fn apply_rules(
         report.freed_bytes = if collected == collect::Collected::All { plan.bytes } else { 0 };
     }
     list(report, &writer.roots, &asked.job, &verdicts);
-    writer.empty_trash(None)
+    writer.empty_trash(None, monitor)
 }
 
 fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
@@ -144,5 +145,50 @@ fn entry(snapshot: &Snapshot, reasons: &[Reason]) -> SnapshotEntry {
         added_bytes: snapshot.added_bytes,
         tags: snapshot.tags.iter().cloned().collect(),
         reasons: reasons.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use contract::Preserve;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{
+        apply::{Candidate, Settings},
+        root::TreeLocation,
+        snapshot::Store,
+    };
+
+    /// A stop ends a snapshot at whatever check it is seen, and leaves nothing of it. From some check on, all is done.
+    #[test]
+    fn a_snapshot_that_is_told_to_stop_leaves_the_store_as_it_was() {
+        let dir = TempDir::new().unwrap();
+        for nth in 0..20_u8 {
+            fs::write(dir.path().join(format!("small{nth}")), [nth; 100]).unwrap();
+        }
+        fs::write(dir.path().join("large"), vec![1; 3 << 20]).unwrap();
+        let settings = Settings::resolve(&Preserve::default()).unwrap();
+        let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
+        let destination = candidate.take(settings, None).unwrap();
+        let asked = SnapshotParams::default();
+        let mut stopped = 0;
+        loop {
+            let monitor = Monitor::canceled_at(stopped + 1);
+            let report = take(&destination, dir.path(), &asked, "run", &monitor);
+            let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
+            let there = store.roots().unwrap().snapshots.len();
+            assert_eq!(there, usize::from(report.made.is_some()), "{stopped}: {report:?}");
+            if report.made.is_some() {
+                break;
+            }
+            assert_eq!(report.reason.as_deref(), Some("SnapshotFailed"), "{stopped}");
+            let left = fs::read_dir(dir.path().join(".volferry/snapshots/new")).unwrap().count();
+            assert_eq!(left, 0, "{stopped}: {report:?}");
+            stopped += 1;
+        }
+        assert!(stopped > 20, "it was seen to stop at {stopped} checks only");
     }
 }

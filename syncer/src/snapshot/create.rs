@@ -58,7 +58,7 @@ pub fn create(
 ) -> Result<Snapshot, SnapshotError> {
     let destination = take(place)?;
     let path = place.path();
-    let mut writer = Writer::open(destination.state(), destination.root(), &path)?;
+    let mut writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
     let snapshot = create_in(&mut writer, destination.root(), labels, engine, failures, &Monitor::default())?;
     drop(writer);
     destination.close();
@@ -86,7 +86,7 @@ pub(super) fn create_in(
     };
     let tree = scan(root, &options, failures, monitor).map_err(io_error("scan", writer.store.path()))?;
     let source = Source { tree: &tree, root, before, began };
-    publish(writer, &source, labels, engine, failures)
+    publish(writer, &source, labels, engine, failures, monitor)
 }
 
 /// Returns a moment before `now` by more than a tick of the clock.

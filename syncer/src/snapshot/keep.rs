@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use super::{
-    content::{ContentRef, Home, id_of_file, id_of_visited},
+    content::{ContentRef, Home, id_of_visited},
     pack::Packing,
     roots::Engine,
     snapshot_error::SnapshotError,
@@ -23,6 +23,7 @@ use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::ContentId,
+    monitor::Monitor,
     scan::stamp_of_stat,
     slice::{Slice, data_in},
     stat::{changed, modified},
@@ -105,7 +106,8 @@ pub(super) struct Keeper<'a> {
     pub engine: Engine,
     /// Files that were changed since then get no stamp.
     pub before: Time,
-    /// The first error of writing to the store, which ends the publication.
+    pub monitor: &'a Monitor,
+    /// The first error of writing to the store, or the stop, which ends the publication.
     pub broken: OnceLock<io::Error>,
 }
 
@@ -119,6 +121,7 @@ impl Keeper<'_> {
         name: &[u8],
         old: Option<ContentRef>,
     ) -> io::Result<TakenFile> {
+        self.go_on()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let mut stat = regular(&file)?;
@@ -132,6 +135,11 @@ impl Keeper<'_> {
             stat = after;
         }
         Err(io::Error::other("the file kept changing while it was read"))
+    }
+
+    /// Checks for a stop, which ends the publication as an error of the store does.
+    fn go_on(&self) -> io::Result<()> {
+        self.stored(self.monitor.check())
     }
 
     fn taken(&self, content: Option<ContentRef>, stat: &Stat, added: u64) -> TakenFile {
@@ -195,7 +203,7 @@ impl Keeper<'_> {
     fn fill(&self, from: &OwnedFd, stat: &Stat, to: &OwnedFd, len: u64) -> io::Result<ContentId> {
         if self.engine == Engine::Clone {
             match rustix::fs::ioctl_ficlone(to, from) {
-                Ok(()) => return id_of_file(Slice::all_of(to.as_fd()), len),
+                Ok(()) => return id_of_visited(Slice::all_of(to.as_fd()), len, &|_, _| self.go_on()),
                 // The file is on another file system below the volume's root.
                 Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {}
                 Err(error) => return self.stored(Err(error.into())),
@@ -203,12 +211,15 @@ impl Keeper<'_> {
         }
         self.stored(rustix::fs::ftruncate(to, len).map_err(io::Error::from))?;
         let has_holes = (stat.st_blocks as u64) * 512 < len;
-        id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| match has_holes {
-            false => self.stored(write_all(to.as_fd(), bytes, offset)),
-            true => data_in(bytes, offset).into_iter().try_for_each(|data| {
-                let inside = (data.start - offset) as usize..(data.end - offset) as usize;
-                self.stored(write_all(to.as_fd(), &bytes[inside], data.start))
-            }),
+        id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| {
+            self.go_on()?;
+            match has_holes {
+                false => self.stored(write_all(to.as_fd(), bytes, offset)),
+                true => data_in(bytes, offset).into_iter().try_for_each(|data| {
+                    let inside = (data.start - offset) as usize..(data.end - offset) as usize;
+                    self.stored(write_all(to.as_fd(), &bytes[inside], data.start))
+                }),
+            }
         })
     }
 }

@@ -34,6 +34,7 @@ use crate::{
     entry::{Entry, Kind, Time},
     hash::TreeDigest,
     listing::{EntryIndex, Listing, ListingBuilder},
+    monitor::Monitor,
     path::RelPath,
     report::Failures,
     root::Root,
@@ -129,18 +130,20 @@ pub struct Source<'a> {
 /// Publishes a snapshot of a tree. Unreadable files go to `failures`, are counted, and are missing; their directories
 /// are marked, so that a restore deletes nothing there.
 ///
-/// # Errors If the store cannot be written to; it is then unchanged.
+/// # Errors If the store cannot be written to, or the run is told to stop; it is then unchanged.
 pub fn publish(
     writer: &mut Writer<'_>,
     source: &Source<'_>,
     labels: Labels,
     engine: EngineChoice,
     failures: &Failures,
+    monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
     let engine = engine.resolve(writer.store.dir(), writer.store.path())?;
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
     let packing = Packing::new(writer, id);
-    let mut keeper = Keeper { packing: &packing, engine, before: source.before, broken: OnceLock::new() };
+    let mut keeper =
+        Keeper { packing: &packing, engine, before: source.before, monitor, broken: OnceLock::new() };
     let made = make(writer, source, &mut keeper, failures).inspect_err(|_| writer.drop_new(id))?;
     drop(packing);
     let snapshot = record(id, source, labels, engine, &made, failures);

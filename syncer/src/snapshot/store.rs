@@ -33,6 +33,7 @@ use crate::{
     codec::DecodeError,
     entry::Time,
     hash::ContentId,
+    monitor::Monitor,
     path::{OWN_DIR, SNAPSHOTS},
     root::{Root, open_child},
     slice::Slice,
@@ -281,7 +282,12 @@ impl<'a> Writer<'a> {
     /// Makes missing parts of the store of the volume that `own` holds, and settles what earlier writers left.
     ///
     /// # Errors If something cannot be made or read, or the store has another version.
-    pub fn open(own: &'a StateDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
+    pub fn open(
+        own: &'a StateDir,
+        root: &Root,
+        path: &Path,
+        monitor: &Monitor,
+    ) -> Result<Self, SnapshotError> {
         let at = path.join(".volferry/snapshots");
         make_dir(own.dir(), "snapshots").map_err(io_error("make", &at))?;
         let store = Store::open(root, path)?.ok_or_else(|| SnapshotError::None(path.into()))?;
@@ -292,15 +298,16 @@ impl<'a> Writer<'a> {
         let roots = store.roots()?;
         let writer = Self { own, store, roots };
         writer.settle()?;
-        writer.empty_trash(None)?;
+        writer.empty_trash(None, monitor)?;
         Ok(writer)
     }
 
-    /// Removes the files in the trash, at most `per_second` a second.
+    /// Removes the files in the trash, at most `per_second` a second, until it is told to stop.
     ///
     /// # Errors If the system refuses. The next call removes the rest.
-    pub fn empty_trash(&self, per_second: Option<u32>) -> Result<(), SnapshotError> {
-        trash::empty(self.store.dir(), per_second).map_err(io_error("empty the trash in", self.store.path()))
+    pub fn empty_trash(&self, per_second: Option<u32>, monitor: &Monitor) -> Result<(), SnapshotError> {
+        trash::empty(self.store.dir(), per_second, monitor)
+            .map_err(io_error("empty the trash in", self.store.path()))
     }
 
     /// Checks that this process still holds the volume.

@@ -9,14 +9,17 @@ use std::{
 use rustix::{fs::AtFlags, io::Errno};
 
 use super::store_files::{TRASH, names, remove_flat};
+use crate::monitor::Monitor;
 
-/// Removes what is in the trash of the store in `dir`, at most `per_second` files a second.
-pub(super) fn empty(dir: BorrowedFd<'_>, per_second: Option<u32>) -> io::Result<()> {
+/// Removes what is in the trash of the store in `dir`, at most `per_second` files a second. A stop leaves the rest to
+/// the next call.
+pub(super) fn empty(dir: BorrowedFd<'_>, per_second: Option<u32>, monitor: &Monitor) -> io::Result<()> {
     let began = Instant::now();
     for (nth, name) in (0_u32..).zip(names(dir, TRASH)?) {
-        if let Some(rate) = per_second.filter(|rate| *rate > 0) {
-            let due = Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        let rate = per_second.filter(|rate| *rate > 0);
+        let due = rate.map_or(0.0, |rate| f64::from(nth) / f64::from(rate));
+        if monitor.pause(Duration::from_secs_f64(due).saturating_sub(began.elapsed())).is_err() {
+            return Ok(());
         }
         let path = format!("{TRASH}/{name}");
         match rustix::fs::unlinkat(dir, &path, AtFlags::empty()) {

@@ -10,6 +10,7 @@ use super::{
     say, say_json, user, which,
 };
 use syncer::{
+    monitor::Monitor,
     root::TreeLocation,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId, create,
@@ -28,7 +29,7 @@ fn change(
     edit: impl Fn(&mut Snapshot) -> Result<(), SnapshotError>,
 ) -> Result<ExitCode, SnapshotError> {
     let destination = create::take(&TreeLocation::from(dir))?;
-    let mut writer = Writer::open(destination.state(), destination.root(), dir)?;
+    let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     let ids = choose(&writer.roots)?;
     let mut roots = writer.roots.clone();
     for id in &ids {

@@ -11,6 +11,7 @@ use super::{
     print, say, say_json, user,
 };
 use syncer::{
+    monitor::Monitor,
     root::TreeLocation,
     snapshot::{
         Roots, Snapshot, SnapshotError, SnapshotId,
@@ -53,7 +54,7 @@ impl PruneFlags {
 pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let dir = &flags.volume.dir;
     let destination = create::take(&TreeLocation::from(dir))?;
-    let mut writer = Writer::open(destination.state(), destination.root(), dir)?;
+    let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     let verdicts = flags.judge(&writer.roots)?;
     let forgotten = writer.roots.snapshots.iter().filter(|snapshot| snapshot.forgotten.is_some());
     let judged = verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id);
@@ -63,7 +64,7 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
     let mut collected = Collected::All;
     if !flags.dry_run {
         collected = collect::collect(&mut writer, &plan, &user())?;
-        writer.empty_trash(flags.rate)?;
+        writer.empty_trash(flags.rate, &Monitor::default())?;
     }
     match flags.volume.json {
         true => say_json(&PruneJson {

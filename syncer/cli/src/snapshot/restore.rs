@@ -67,7 +67,7 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
 /// Says in the audit log of the volume that was restored what was done.
 fn log(to: &Path, snapshot: &Snapshot) -> Result<(), SnapshotError> {
     let destination = create::take(&TreeLocation::from(to))?;
-    let writer = Writer::open(destination.state(), destination.root(), to)?;
+    let writer = Writer::open(destination.state(), destination.root(), to, &Monitor::default())?;
     writer.log("restore", &user(), &[snapshot.id])
 }
 

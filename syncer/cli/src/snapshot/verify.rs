@@ -4,6 +4,7 @@ use contract::ExitCode;
 
 use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
 use syncer::{
+    monitor::Monitor,
     root::TreeLocation,
     snapshot::{
         SnapshotError, create,
@@ -36,7 +37,7 @@ fn put_right(flags: &VerifyFlags, verified: &mut Verified) -> Result<(), Snapsho
             return Ok(());
         }
     };
-    let writer = Writer::open(destination.state(), destination.root(), dir)?;
+    let writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     heal(&writer, destination.root(), &mut verified.damaged)?;
     writer.log("heal", &user(), &[])
 }
