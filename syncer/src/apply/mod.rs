@@ -1,4 +1,4 @@
-//! The destination: staging, metadata, links, deletes, durability. The only module that writes to a volume.
+//! Makes every change of a destination: staging, metadata, links, deletes, durability. No other module changes one.
 //!
 //! Everything is done by descriptors beneath the [`Root`]; what a peer names is one entry of one directory. A file's
 //! content becomes visible in one link or rename, after it was checked.
