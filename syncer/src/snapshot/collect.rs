@@ -86,9 +86,9 @@ pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result
 #[derive(Debug, Default)]
 struct Live {
     /// Ranges of each pack: offset and length.
-    packs: HashMap<u64, PieceMarks<(u64, u64)>>,
+    packs: HashMap<u64, MarkSet<(u64, u64)>>,
     /// The first half of the ids of contents in files of their own.
-    own: PieceMarks<[u8; 16]>,
+    own: MarkSet<[u8; 16]>,
 }
 
 fn mark<'s>(store: &Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Result<Live, SnapshotError> {
@@ -104,7 +104,7 @@ fn mark<'s>(store: &Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Res
         Ok(())
     })?;
     live.own.settle();
-    live.packs.values_mut().for_each(PieceMarks::settle);
+    live.packs.values_mut().for_each(MarkSet::settle);
     Ok(live)
 }
 
@@ -125,18 +125,18 @@ fn half(id: &[u8; 32]) -> [u8; 16] {
 
 /// A set that is filled first and queried later. It takes little more room than its members.
 #[derive(Debug)]
-struct PieceMarks<T> {
+struct MarkSet<T> {
     marks: Vec<T>,
     in_order: usize,
 }
 
-impl<T> Default for PieceMarks<T> {
+impl<T> Default for MarkSet<T> {
     fn default() -> Self {
         Self { marks: Vec::new(), in_order: 0 }
     }
 }
 
-impl<T: Ord> PieceMarks<T> {
+impl<T: Ord> MarkSet<T> {
     fn push(&mut self, mark: T) {
         self.marks.push(mark);
         if self.marks.len() >= self.in_order + self.in_order / 2 + MARKS_AT_ONCE {
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn marks_are_kept_once_however_often_they_come() {
-        let mut marks = PieceMarks::default();
+        let mut marks = MarkSet::default();
         for round in 0..5_u32 {
             (0..MARKS_AT_ONCE as u32 / 2).for_each(|mark| marks.push(mark * 2 + round % 2));
         }

@@ -112,7 +112,7 @@ pub fn verify(store: &Store, roots: &Roots, part: StoreShare) -> Result<Verified
         audit_broken_at: log.broken,
         ..Verified::default()
     };
-    let mut checks = CheckBatch { store, part, seen: HashSet::new(), batch: Vec::new() };
+    let mut checks = ContentsToCheck { store, part, seen: HashSet::new(), batch: Vec::new() };
     walk(store, roots.snapshots.iter(), &mut |visited, folder| {
         verified.objects += 1;
         verified.bytes += u64::from(visited.folder.place.len);
@@ -149,14 +149,14 @@ impl Damage {
 }
 
 /// Contents to check, each once.
-struct CheckBatch<'a> {
+struct ContentsToCheck<'a> {
     store: &'a Store,
     part: StoreShare,
     seen: HashSet<(u64, u64, [u8; 8])>,
     batch: Vec<(ContentRef, u64)>,
 }
 
-impl CheckBatch<'_> {
+impl ContentsToCheck<'_> {
     fn push(&mut self, content: ContentRef, len: u64) {
         let mut first = [0; 8];
         first.copy_from_slice(&content.id.0[..8]);

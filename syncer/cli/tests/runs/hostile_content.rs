@@ -9,7 +9,7 @@ use syncer::{
     delta::chunk::ChunkSizes,
     hash::{BlockHash, BlockHashes, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES, TransferHash},
     wire::{
-        BasisKind, Message, Update,
+        BasisManifest, Message, Update,
         compress::COMPRESSED,
         data::{Block, END, EndFrame, PACK, PackBuilder, Whole},
         patch::{BlockHeader, ChunksBuilder, Patch, Segment},
@@ -225,7 +225,7 @@ fn offer_update(peer: &mut Hostile, size: u64) {
     peer.offer(&[file("old", size)]);
     loop {
         match peer.hear() {
-            Some(Message::Update(Update { need: 0, basis: BasisKind::Chunks(_), .. })) => return,
+            Some(Message::Update(Update { need: 0, basis: BasisManifest::Chunks(_), .. })) => return,
             Some(Message::Welcome(_) | Message::Want(_) | Message::Forecast(_)) => {}
             other => panic!("not an update: {other:?}"),
         }
@@ -343,7 +343,7 @@ fn a_part_that_comes_before_it_was_asked_for_ends_the_run() {
     // The sink says what it has in 32,768 messages, which are more than wait for a peer that hears the first alone.
     while !matches!(
         peer.hear().unwrap(),
-        Message::Update(Update { need: 0, basis: BasisKind::Granules(_), .. })
+        Message::Update(Update { need: 0, basis: BasisManifest::Granules(_), .. })
     ) {}
     peer.data(&block(0, LEN, LEN - MAX_BLOCK_BYTES as u64, &[1; MAX_BLOCK_BYTES]));
     let (ended, pair) = sink.end();

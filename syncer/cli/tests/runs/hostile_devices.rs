@@ -7,7 +7,7 @@ use syncer::{
     delta::name::{Name as _, ShortName},
     hash::{MIN_BLOCK_BYTES, TransferHash},
     wire::{
-        BasisKind, FileGroup, Message, Prefix, Update,
+        BasisManifest, FileGroup, Message, Prefix, Update,
         patch::{BlockHeader, Patch, Segment},
     },
 };
@@ -60,7 +60,7 @@ fn offer(peer: &mut Hostile) {
                 need: 0,
                 dir: 0,
                 index: 0,
-                basis: BasisKind::Granules(names),
+                basis: BasisManifest::Granules(names),
             })) => {
                 assert_eq!(names.file_len(), LEN);
                 return;

@@ -12,7 +12,7 @@ use syncer::{
         list::list,
         name::{Name as _, ShortName},
     },
-    wire::{BasisKind, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
+    wire::{BasisManifest, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
 };
 
 use crate::common::{
@@ -53,7 +53,7 @@ pub(crate) fn need(dir: u32, indices: &[u32], prefixes: Vec<Prefix>) -> Message 
     Message::Need(Needs { first: 0, dir, indices: indices.to_vec(), prefixes })
 }
 
-pub(crate) fn update(dir: u32, index: u32, basis: BasisKind) -> Message {
+pub(crate) fn update(dir: u32, index: u32, basis: BasisManifest) -> Message {
     Message::Update(Update { need: 0, dir, index, basis })
 }
 
@@ -67,21 +67,21 @@ fn name(byte: u8) -> ShortName {
     ShortName::from_prefix(&[byte; 8]).unwrap()
 }
 
-pub(crate) fn granules(len: u64) -> BasisKind {
+pub(crate) fn granules(len: u64) -> BasisManifest {
     let bytes: u64 = 1 << 14;
     let names = (0..len.div_ceil(bytes)).map(|i| name(i as u8)).collect();
-    BasisKind::Granules(Granules::new(len, bytes, 0, names).unwrap())
+    BasisManifest::Granules(Granules::new(len, bytes, 0, names).unwrap())
 }
 
-pub(crate) fn chunks(content: &[u8]) -> BasisKind {
-    BasisKind::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0.short())
+pub(crate) fn chunks(content: &[u8]) -> BasisManifest {
+    BasisManifest::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0.short())
 }
 
 /// The names of one block, the `nth` of a file of three MiB.
-fn block_of_granules(nth: u64) -> BasisKind {
+fn block_of_granules(nth: u64) -> BasisManifest {
     let block: u64 = 1 << 20;
     let names = vec![name(nth as u8); 64];
-    BasisKind::Granules(Granules::new(3 * block, 1 << 14, nth * block, names).unwrap())
+    BasisManifest::Granules(Granules::new(3 * block, 1 << 14, nth * block, names).unwrap())
 }
 
 #[test]

@@ -52,21 +52,21 @@ pub struct InUse(Arc<AtomicUsize>);
 
 impl InUse {
     /// Counts more bytes, unless that exceeds the limit.
-    fn take(&self, bytes: usize) -> Result<HeldPattern, RulesError> {
+    fn take(&self, bytes: usize) -> Result<HeldMemory, RulesError> {
         let before = self.0.fetch_add(bytes, Relaxed);
         // Dropping `held` releases them.
-        let held = HeldPattern { in_use: self.clone(), bytes };
+        let held = HeldMemory { in_use: self.clone(), bytes };
         if before + bytes > MAX_BYTES_IN_USE { Err(RulesError::TooManyInUse) } else { Ok(held) }
     }
 }
 
 /// Memory that counts as in use until it is dropped.
-struct HeldPattern {
+struct HeldMemory {
     in_use: InUse,
     bytes: usize,
 }
 
-impl Drop for HeldPattern {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.in_use.0.fetch_sub(self.bytes, Relaxed);
     }
@@ -78,7 +78,7 @@ pub struct Rules {
     above: Option<Arc<Self>>,
     dir: RelPath,
     patterns: Patterns,
-    _held: HeldPattern,
+    _held: HeldMemory,
 }
 
 impl fmt::Debug for Rules {

@@ -17,6 +17,6 @@ pub use frame::{
     read_header,
 };
 pub use message::{
-    BasisKind, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,
+    BasisManifest, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,
     Message, Needs, Prefix, Refusal, SampleRequest, SourceDone, TreeHead, Update, Welcome,
 };

@@ -67,11 +67,11 @@ pub(crate) fn look(
     let held = match here {
         Some(here) => {
             let features = sample_files(Origin::Tree(root), &files, here, monitor)?;
-            let mut held = SampledFile::new(there.thinning() * here.thinning());
+            let mut held = FeatureIndex::new(there.thinning() * here.thinning());
             features.into_iter().zip(&files).for_each(|(features, file)| held.add(&features, file.size));
             held
         }
-        None => SampledFile::new(1),
+        None => FeatureIndex::new(1),
     };
     let wanted = match control.recv()? {
         Message::Samples(wanted) if wanted.len() == new.len() => wanted,
@@ -185,10 +185,15 @@ enum Chosen {
 
 /// What each of the new files with these features is made from: what the destination holds before what other new files bring, of which the largest come first.
 /// `thinning` is that among new files.
-fn choose(held: &SampledFile, new: &[NewFile<'_>], features: &[Vec<u64>], thinning: u64) -> Vec<Vec<Chosen>> {
+fn choose(
+    held: &FeatureIndex,
+    new: &[NewFile<'_>],
+    features: &[Vec<u64>],
+    thinning: u64,
+) -> Vec<Vec<Chosen>> {
     let mut order: Vec<usize> = (0..new.len()).collect();
     order.sort_by_key(|nth| Reverse(new[*nth].size));
-    let (mut coming, mut firsts) = (SampledFile::new(thinning), Vec::new());
+    let (mut coming, mut firsts) = (FeatureIndex::new(thinning), Vec::new());
     let mut bases: Vec<_> = new.iter().map(|_| Vec::new()).collect();
     for nth in order {
         let mut rest = features[nth].clone();
@@ -204,8 +209,8 @@ fn choose(held: &SampledFile, new: &[NewFile<'_>], features: &[Vec<u64>], thinni
     bases
 }
 
-/// What the samples of files show.
-struct SampledFile {
+/// Finds the files that share a feature with another, from samples of files.
+struct FeatureIndex {
     /// Which files have a feature.
     holders: HashMap<u64, Vec<u32>>,
     lens: Vec<u64>,
@@ -213,7 +218,7 @@ struct SampledFile {
     thinning: u64,
 }
 
-impl SampledFile {
+impl FeatureIndex {
     fn new(thinning: u64) -> Self {
         Self { holders: HashMap::new(), lens: Vec::new(), thinning }
     }
@@ -281,13 +286,13 @@ mod tests {
         (0..).zip(sizes).map(file).collect()
     }
 
-    fn held(files: &[(Vec<u64>, u64)], thinning: u64) -> SampledFile {
-        let mut held = SampledFile::new(thinning);
+    fn held(files: &[(Vec<u64>, u64)], thinning: u64) -> FeatureIndex {
+        let mut held = FeatureIndex::new(thinning);
         files.iter().for_each(|(features, len)| held.add(features, *len));
         held
     }
 
-    fn bases(held: &SampledFile, mut features: Vec<u64>) -> Vec<u32> {
+    fn bases(held: &FeatureIndex, mut features: Vec<u64>) -> Vec<u32> {
         held.bases(&mut features, MAX_BASES)
     }
 

@@ -69,9 +69,9 @@ pub fn send(
     clock.outcome(&params.run, result)
 }
 
-/// The sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run after run until told
-/// to stop. `on_run` sees each outcome; the last is returned, or that
-/// of no run when the end is stopped between two.
+/// Serves runs as the sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run after
+/// run until told to stop. `on_run` sees each outcome. Returns the last one; that of no run if the end is stopped between
+/// two.
 pub fn receive(
     destination: impl Into<TreeLocation>,
     link: &LinkOptions,

@@ -32,7 +32,7 @@ use crate::{
     transport::{DataSender, Fault, Peer, TransportError},
     tree::{Tree, dir::DirId},
     wire::{
-        BasisKind, MAX_PACKED_BYTES, Needs, PACK_BYTES, Prefix, Update, compress::Compressor,
+        BasisManifest, MAX_PACKED_BYTES, Needs, PACK_BYTES, Prefix, Update, compress::Compressor,
         data::PackBuilder,
     },
 };
@@ -150,18 +150,18 @@ impl<'scope> Feed<'scope> {
     pub(crate) fn update(&mut self, update: Update) -> Result<(), TransportError> {
         let Update { need, dir, index, basis } = update;
         let large = match (self.half_known.remove(&need), basis) {
-            (Some(large), BasisKind::Granules(more)) => {
+            (Some(large), BasisManifest::Granules(more)) => {
                 large.learn(more).then_some(large).ok_or(OUT_OF_ORDER)?
             }
-            (None, BasisKind::Granules(first)) if first.start() == 0 => {
+            (None, BasisManifest::Granules(first)) if first.start() == 0 => {
                 let (path, file) = self.find(need, dir, index)?;
                 Arc::new(Large::begin(self.origin, &path, file, Some(first), self.monitor))
             }
-            (None, BasisKind::Chunks(list)) => {
+            (None, BasisManifest::Chunks(list)) => {
                 let (path, file) = self.find(need, dir, index)?;
                 return self.queue(SendJob::Chunks(path, file, Box::new(list)));
             }
-            (None, BasisKind::Granules(_)) if self.given_up.contains(&need) => return Ok(()),
+            (None, BasisManifest::Granules(_)) if self.given_up.contains(&need) => return Ok(()),
             _ => return Err(OUT_OF_ORDER),
         };
         if !large.is_known() {

@@ -11,7 +11,7 @@ mod tests;
 pub use fields::{LISTED, LISTED_PART};
 pub use hashes::{FileGroup, Hashed, MAX_HASHES};
 pub use listed::{Listed, SourceDone, TreeHead};
-pub use needs::{BasisKind, Needs, Prefix, Update};
+pub use needs::{BasisManifest, Needs, Prefix, Update};
 pub use sample_request::{MAX_SPANS, SampleRequest};
 
 use bytes::Bytes;

@@ -53,12 +53,12 @@ pub struct Update {
     /// Its index in the directory's listing.
     pub index: u32,
     /// The sink's basis.
-    pub basis: BasisKind,
+    pub basis: BasisManifest,
 }
 
-/// The parts of a file of the sink, by name.
+/// Lists the parts of a file of the sink, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BasisKind {
+pub enum BasisManifest {
     /// Consecutive granules, for data that did not move. They come in parts, from the file's start to its end.
     Granules(Granules),
     /// Chunks cut by content, found wherever they are.
@@ -127,14 +127,14 @@ pub(super) fn put_update(out: &mut Vec<u8>, update: &Update) {
     put_varint(out, u64::from(update.dir));
     put_varint(out, u64::from(update.index));
     match &update.basis {
-        BasisKind::Granules(granules) => {
+        BasisManifest::Granules(granules) => {
             out.push(GRANULES);
             put_varint(out, granules.file_len());
             put_varint(out, granules.bytes() as u64);
             put_varint(out, granules.start());
             granules.names().iter().for_each(|name| out.extend_from_slice(name.as_bytes()));
         }
-        BasisKind::Chunks(list) => {
+        BasisManifest::Chunks(list) => {
             out.push(CHUNKS);
             list.encode(out);
         }
@@ -147,10 +147,12 @@ pub(super) fn read_update(body: &[u8]) -> Result<Update, WireError> {
     let mut read = || Ok((reader.varint32()?, reader.varint32()?, reader.varint32()?, reader.byte()?));
     let (need, dir, index, kind) = read().map_err(malformed)?;
     let basis = match kind {
-        GRANULES => BasisKind::Granules(read_granules(&mut reader).map_err(malformed)?),
+        GRANULES => BasisManifest::Granules(read_granules(&mut reader).map_err(malformed)?),
         CHUNKS => {
             let list = reader.take(reader.remaining()).map_err(malformed)?;
-            BasisKind::Chunks(ChunkList::decode(list).map_err(|error| WireError::List(error.to_string()))?)
+            BasisManifest::Chunks(
+                ChunkList::decode(list).map_err(|error| WireError::List(error.to_string()))?,
+            )
         }
         _ => {
             return Err(malformed(DecodeError::Invalid(

@@ -93,8 +93,8 @@ fn samples() -> Vec<Message> {
         Message::Forecast(Forecast { files: 3, bytes: u64::MAX }),
         Message::Need(Needs { first: 5, dir: 2, indices: vec![0, 1, 7, 200], prefixes: prefixes() }),
         Message::Need(Needs { first: 5, dir: 2, indices: vec![3], prefixes: vec![] }),
-        Message::Update(update(BasisKind::Granules(granules()))),
-        Message::Update(update(BasisKind::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0.short()))),
+        Message::Update(update(BasisManifest::Granules(granules()))),
+        Message::Update(update(BasisManifest::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0.short()))),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
         Message::Report(Box::default()),
@@ -119,7 +119,7 @@ fn granules() -> Granules {
     Granules::new(100_000, 16 << 10, 0, (0..7).map(name).collect()).unwrap()
 }
 
-fn update(basis: BasisKind) -> Update {
+fn update(basis: BasisManifest) -> Update {
     Update { need: 9, dir: 4, index: 300, basis }
 }
 

@@ -33,7 +33,7 @@ use crate::{
         },
     },
     transport::Control,
-    wire::{BasisKind, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
+    wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
 
 /// Shorter files are compared in granules only: a chunk would be much of them.
@@ -170,7 +170,7 @@ impl BasisReader<'_> {
         let tree = self.writing.tree()?;
         let (old, list) = ChunkBasis::cut(tree, files, leftover, self.cost, self.writing.monitor)?;
         self.in_flight.set_at_hand(number, FileBasis::Chunks(Arc::new(old)));
-        self.update(number, need, BasisKind::Chunks(list));
+        self.update(number, need, BasisManifest::Chunks(list));
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl BasisReader<'_> {
         }
     }
 
-    fn update(&self, number: u32, need: &Need, basis: BasisKind) {
+    fn update(&self, number: u32, need: &Need, basis: BasisManifest) {
         self.tell(&Message::Update(Update { need: number, dir: need.dir.source, index: need.index, basis }));
     }
 
@@ -213,7 +213,7 @@ impl BasisReader<'_> {
         while !self.is_over() && reading.kept.do_block(&mut buffer, cost) {
             let _in_order = reading.telling.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some(part) = reading.kept.next_part() {
-                self.update(reading.number, &reading.need, BasisKind::Granules(part));
+                self.update(reading.number, &reading.need, BasisManifest::Granules(part));
             }
         }
     }

@@ -239,7 +239,7 @@ impl GranuleBasis {
         Ok((data, granules.map(|(granule, at)| granule_value(granule, at)).collect()))
     }
 
-    /// BasisSearch what is `data` of a block.
+    /// Writes the `data` of a block.
     fn write(&self, block: &[u8], offset: u64, data: &[Range<u64>]) -> io::Result<()> {
         let alone = lock(&self.writing);
         for range in data.iter().filter(|_| !self.is_stopped.load(Relaxed)) {
