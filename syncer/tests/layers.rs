@@ -91,6 +91,77 @@ fn no_type_and_no_file_of_the_engine_has_the_name_of_another() {
     assert!(shared.is_empty(), "names of several:\n{}", shared.join("\n"));
 }
 
+/// Modules that remove or rename names, and the names that they do it to; no other module of the engine does.
+const REMOVERS: [(&str, &str); 10] = [
+    ("apply::retire", "entries of the destination"),
+    ("apply::attr_writer", "a file in staging that attributes are tried on"),
+    ("apply::dirty_mark", ".volferry/dirty-N"),
+    ("apply::in_place", ".volferry/journal"),
+    ("apply::private", ".volferry of another user"),
+    ("apply::staged_dir", "new folders in staging, and files in them"),
+    ("apply::state_dir", ".volferry/staging"),
+    ("apply::state_files", ".volferry/staging"),
+    ("apply::volume", ".volferry/volume"),
+    ("snapshot", ".volferry/snapshots"),
+];
+
+/// The calls by which a name goes, however they are imported.
+const REMOVING: [&str; 9] = [
+    "renameat",
+    "renameat_with",
+    "unlinkat",
+    "unlink",
+    "rmdir",
+    "rename",
+    "remove_file",
+    "remove_dir",
+    "remove_dir_all",
+];
+
+#[test]
+fn only_retire_removes_old_versions_of_entries() {
+    let mut files = BTreeMap::new();
+    find_files(&repository().join("syncer/src"), &mut Vec::new(), &mut files);
+    let is_in = |module: &str, of: &str| module == of || module.starts_with(&format!("{of}::"));
+    let removing = |text: &str| {
+        let text = without_tests(text);
+        REMOVING.into_iter().find(|call| calls(&text, call))
+    };
+    for (module, text) in files.iter().filter(|(module, _)| !REMOVERS.iter().any(|(of, _)| is_in(module, of)))
+    {
+        if let Some(call) = removing(text) {
+            panic!("syncer/src: {module} calls {call}: old versions of entries leave by apply::retire only");
+        }
+    }
+    for (of, what) in REMOVERS {
+        let mut inside = files.iter().filter(|(module, _)| is_in(module, of));
+        assert!(inside.any(|(_, text)| removing(text).is_some()), "{of} does not remove {what} any more");
+    }
+    for text in [
+        "rustix::fs::unlinkat(dir, name)",
+        "use rustix::fs::unlinkat;",
+        "fs::rename(a, b)",
+        "std::fs::remove_file(a)",
+    ] {
+        assert!(removing(text).is_some(), "{text}");
+    }
+    for text in
+        ["destination.remove_file(dir, name)", "fn unlink(&self)", "renamed(listing)", "// fs::rename(a, b)"]
+    {
+        assert!(removing(text).is_none(), "{text}");
+    }
+}
+
+/// Whether a file imports a function of a module `fs`, or calls it by its path.
+fn calls(text: &str, function: &str) -> bool {
+    let imported = uses_of(text).0.into_iter().any(|path| {
+        path.rsplit_once("::").is_some_and(|(module, name)| name == function && module.ends_with("fs"))
+    });
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let path = format!("fs::{function}");
+    imported || text.match_indices(&path).any(|(at, _)| !text[at + path.len()..].starts_with(is_part))
+}
+
 /// The names of the types that a file defines; those that belong to a trait are not its own.
 fn types_in(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
@@ -193,6 +264,17 @@ fn without_tests(text: &str) -> String {
 
 /// The paths that a file imports by `use`, and those that it names from the root of its crate.
 fn paths_in(text: &str) -> Vec<String> {
+    let (mut paths, rest) = uses_of(text);
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let is_whole = |at: usize| !rest[..at].ends_with(is_path);
+    let begins = ["crate::", "super::"].into_iter().flat_map(|begin| rest.match_indices(begin));
+    let inline = begins.map(|(at, _)| at).filter(|at| is_whole(*at));
+    paths.extend(inline.map(|at| rest[at..].chars().take_while(|c| is_path(*c)).collect::<String>()));
+    paths
+}
+
+/// The paths that a file imports by `use`, and the rest of its text.
+fn uses_of(text: &str) -> (Vec<String>, String) {
     let (mut paths, mut rest, mut tree) = (Vec::new(), String::new(), None::<String>);
     for line in text.lines() {
         let begun = tree.take().or_else(|| used_in(line).map(|_| String::new()));
@@ -207,12 +289,7 @@ fn paths_in(text: &str) -> Vec<String> {
             None => tree = Some(begun),
         }
     }
-    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let is_whole = |at: usize| !rest[..at].ends_with(is_path);
-    let begins = ["crate::", "super::"].into_iter().flat_map(|begin| rest.match_indices(begin));
-    let inline = begins.map(|(at, _)| at).filter(|at| is_whole(*at));
-    paths.extend(inline.map(|at| rest[at..].chars().take_while(|c| is_path(*c)).collect::<String>()));
-    paths
+    (paths, rest)
 }
 
 /// What follows `use` in a line that begins with it.

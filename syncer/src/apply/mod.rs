@@ -21,7 +21,7 @@ mod overlay;
 mod part_writer;
 mod private;
 mod ranges;
-mod remove;
+mod retire;
 mod settings;
 mod shard_board;
 mod staged;
@@ -44,7 +44,7 @@ use std::{
 
 use contract::{Shard, VolumeId, plural};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags},
+    fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
 
@@ -63,15 +63,17 @@ pub use clone::ClonedAt;
 pub use device_writer::Device;
 pub use file_io::{read_exact_at, write_all};
 pub use journal::{JournalEntry, JournalError};
+pub use retire::let_go;
 pub use settings::Settings;
 pub use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
-pub use staged::{Staged, let_go};
+pub use staged::Staged;
 pub use staged_dir::StagedDir;
 pub use state_dir::StateDir;
 
 use first_error::FirstError;
 use meta::Since;
 use overlay::Overlay;
+use retire::{EntryAt, Retire};
 use staged_dir::StagedDirCount;
 use staging_names::part_key;
 
@@ -149,6 +151,7 @@ impl Candidate {
             root,
             state,
             settings,
+            retire: Retire,
             owners_not_kept: AtomicU64::new(0),
             attrs_not_kept: Default::default(),
             has_attrs: AtomicBool::new(false),
@@ -165,6 +168,8 @@ pub struct Destination {
     root: Root,
     state: StateDir,
     settings: Settings,
+    /// Removes old versions of entries.
+    retire: Retire,
     /// The volume's time when it was opened, before it was scanned.
     opened: Time,
     owners_not_kept: AtomicU64,
@@ -284,20 +289,7 @@ impl Destination {
         self.state.check()?;
         let (staging, aside) = (self.state.staging(), self.state.folder_name(path));
         self.check_known(meta::hold(staging, aside.as_bytes())?.as_fd(), Some(inode))?;
-        let swap = |flags| rustix::fs::renameat_with(staging, aside.as_bytes(), dir, name, flags);
-        match swap(RenameFlags::EXCHANGE) {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(swap(RenameFlags::NOREPLACE)?),
-            // Not every file system can exchange two names.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                remove::file(dir, name)?;
-                return Ok(rustix::fs::renameat(staging, aside.as_bytes(), dir, name)?);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        remove::file(staging, aside.as_bytes()).inspect_err(|_| {
-            let _ = swap(RenameFlags::EXCHANGE);
-        })
+        self.retire.put_folder(EntryAt::new(staging, aside.as_bytes()), EntryAt::new(dir, name))
     }
 
     /// Removes the folder at `path`, which stays in staging, with all that is in it.
@@ -321,11 +313,8 @@ impl Destination {
         let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
         let parent_mode = meta::unlock_dir(out_of.as_fd())?;
         let mode = meta::unlock_dir(moved.as_fd())?;
-        let renamed = match rustix::fs::renameat_with(&out_of, old, &into, name, RenameFlags::NOREPLACE) {
-            // Not every file system has the flag, and nothing was there when the plan was made.
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&out_of, old, &into, name),
-            result => result,
-        };
+        let renamed =
+            self.retire.move_folder(EntryAt::new(out_of.as_fd(), old), EntryAt::new(into.as_fd(), name));
         meta::lock_dir(out_of.as_fd(), parent_mode)?;
         meta::lock_dir(moved.as_fd(), mode)?;
         renamed?;
@@ -360,7 +349,7 @@ impl Destination {
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
     pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
         self.state.check()?;
-        node::make(&self.state, dir, entry, |at, staged| self.set_meta(at, staged, None))
+        node::make(&self.state, &self.retire, dir, entry, |at, staged| self.set_meta(at, staged, None))
     }
 
     /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
@@ -374,7 +363,8 @@ impl Destination {
         name: &[u8],
     ) -> io::Result<()> {
         self.state.check()?;
-        node::link(&self.state, target_dir, target, owner.filter(|_| self.settings.owners), dir, name)
+        let (owner, at) = (owner.filter(|_| self.settings.owners), EntryAt::new(dir, name));
+        node::link(&self.state, &self.retire, target_dir, target, owner, at)
     }
 
     /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or capabilities, and has changed, or come to
@@ -491,7 +481,7 @@ impl Destination {
         }
         self.set_staged(staged, &Meta { mode, ..*wanted }, attrs)
             .inspect_err(|_| staged.unlink(&self.state))?;
-        staged.publish(&self.state, dir, name)
+        staged.publish(&self.state, &self.retire, EntryAt::new(dir, name))
     }
 
     /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which nothing can be renamed
@@ -512,7 +502,7 @@ impl Destination {
             .copy_from(staged.fd(), staged.basis_len()?, true, monitor)
             .and_then(|()| self.set_staged(&copy, &wanted, attrs));
         copied.inspect_err(|_| copy.unlink(&self.state))?;
-        copy.publish_beside(&self.state, dir, name)
+        copy.publish_beside(&self.state, &self.retire, EntryAt::new(dir, name))
     }
 
     /// The mode that a staged file gets.
@@ -560,7 +550,8 @@ impl Destination {
         if self.inode_of_aside(aside)? != inode {
             return Err(io::Error::other("somebody put another entry in its place in staging"));
         }
-        rustix::fs::renameat(self.state.staging(), aside, dir, name)?;
+        let aside = EntryAt::new(self.state.staging(), aside.as_bytes());
+        self.retire.rename_over(aside, EntryAt::new(dir, name), false)?;
         match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
             true => Ok(()),
             false => Err(io::Error::other("somebody put another entry in its place")),
@@ -604,13 +595,13 @@ impl Destination {
     /// Removes one entry that is not a directory.
     pub fn remove_file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         self.state.check()?;
-        remove::file(dir, name)
+        self.retire.remove_file(EntryAt::new(dir, name))
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         self.state.check()?;
-        remove::dir(dir, name)
+        self.retire.remove_dir(EntryAt::new(dir, name))
     }
 
     /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large files are kept.

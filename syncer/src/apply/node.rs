@@ -10,13 +10,19 @@ use rustix::{
     io::Errno,
 };
 
-use super::{meta::hold, remove, staged::link_held, state_dir::StateDir};
+use super::{
+    meta::hold,
+    retire::{EntryAt, Retire},
+    staged::link_held,
+    state_dir::StateDir,
+};
 use crate::entry::{Entry, Kind, Owner};
 
 /// Makes `entry` under another name, has `set_meta` give it its metadata, and renames it to its own, so that nobody sees
 /// it without its metadata.
 pub(super) fn make(
     state: &StateDir,
+    retire: &Retire,
     dir: BorrowedFd<'_>,
     entry: &Entry<'_>,
     set_meta: impl Fn(BorrowedFd<'_>, &Entry<'_>) -> io::Result<()>,
@@ -24,37 +30,39 @@ pub(super) fn make(
     let make = |at: BorrowedFd<'_>, first: &str| {
         create(at, first.as_bytes(), &entry.kind)?;
         let staged = Entry { name: first.as_bytes(), ..*entry };
-        let published =
-            set_meta(at, &staged).and_then(|()| Ok(rustix::fs::renameat(at, first, dir, entry.name)?));
-        published.inspect_err(|_| drop(remove::file(at, first.as_bytes())))
+        let made = EntryAt::new(at, first.as_bytes());
+        let published = set_meta(at, &staged)
+            .and_then(|()| retire.rename_over(made, EntryAt::new(dir, entry.name), false));
+        published.inspect_err(|_| drop(made.unlink()))
     };
     state.beside_or_in_staging(dir, make)
 }
 
-/// Makes `name` in `dir` one more name of `target` in `target_dir`, in place of what is there.
+/// Makes the entry one more name of `target` in `target_dir`, in place of what is there.
 pub(super) fn link(
     state: &StateDir,
+    retire: &Retire,
     target_dir: BorrowedFd<'_>,
     target: &[u8],
     owner: Option<Owner>,
-    dir: BorrowedFd<'_>,
-    name: &[u8],
+    link: EntryAt<'_>,
 ) -> io::Result<()> {
     let held = hold(target_dir, target)?;
     let there = rustix::fs::fstat(&held)?;
     if owner.is_some_and(|owner| owner.uid != there.st_uid) {
         return Err(io::Error::other("the file that it is a name of was replaced by another user's"));
     }
-    match link_held(held.as_fd(), dir, name) {
+    match link_held(held.as_fd(), link.dir, link.name) {
         Err(Errno::EXIST) => {}
         result => return Ok(result?),
     }
-    state.beside_or_in_staging(dir, |at, first| {
-        link_held(held.as_fd(), at, first.as_bytes())?;
-        let renamed = rustix::fs::renameat(at, first, dir, name);
+    state.beside_or_in_staging(link.dir, |at, first| {
+        let made = EntryAt::new(at, first.as_bytes());
+        link_held(held.as_fd(), made.dir, made.name)?;
+        let renamed = retire.rename_over(made, link, false);
         // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
-        let _ = remove::file(at, first.as_bytes());
-        Ok(renamed?)
+        let _ = made.unlink();
+        renamed
     })
 }
 

@@ -18,7 +18,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{epoch::fill_random, meta, remove, state_files, volume};
+use super::{epoch::fill_random, meta, state_files, volume};
 use crate::{
     path::{OWN_DIR, SNAPSHOTS},
     root::open_child,
@@ -311,7 +311,7 @@ fn made_as(root: BorrowedFd<'_>) -> io::Result<Option<u32>> {
         return Ok(None);
     };
     let stat = rustix::fs::fstat(&file);
-    remove::file(root, name.as_bytes())?;
+    rustix::fs::unlinkat(root, &name, AtFlags::empty())?;
     Ok(Some(stat?.st_uid))
 }
 

@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{epoch::Stamp, file_io, private::Private, remove};
+use super::{epoch::Stamp, file_io, private::Private, retire::EntryAt};
 use crate::hash::digest;
 
 const BOARD: &[u8] = b"board";
@@ -283,7 +283,7 @@ impl ShardBoard {
             bytes.extend(shard.to_le_bytes());
         }
         // A new file: somebody may hold the old one open from when others could write to the folder.
-        remove::file(self.table.dir.as_fd(), DEAL)?;
+        EntryAt::new(self.table.dir.as_fd(), DEAL).unlink()?;
         let file = open_file(&self.table.dir, DEAL)?;
         file_io::write_all(file.as_fd(), &bytes, 0)
     }

@@ -29,6 +29,7 @@ use super::{
     part_writer::PartWriter,
     private::Identity,
     ranges::RangeChange,
+    retire::{EntryAt, Retire},
     staged_dir::{Inside, StagedDir},
     staging_names::{OWNERS, part_key},
     state_dir::StateDir,
@@ -125,7 +126,7 @@ impl Staged {
     ) -> Option<Self> {
         let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
         let copy = is_file.then(|| Self::part(state, path).ok()).flatten();
-        let _ = rustix::fs::unlinkat(state.staging(), name, AtFlags::empty());
+        let _ = state.drop_staged(name);
         let copy = copy?;
         match copy.copy_from(fd.as_fd(), stat.st_size as u64, true, monitor) {
             Ok(()) => Some(copy),
@@ -300,70 +301,65 @@ impl Staged {
             inside.remove();
         }
         if let Some(name) = self.name() {
-            let _ = rustix::fs::unlinkat(state.staging(), name, AtFlags::empty());
+            let _ = state.drop_staged(name);
         }
     }
 
-    /// Makes the file visible as `name` in `dir`, in place of any file there.
-    pub(super) fn publish(&self, state: &StateDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    /// Makes the file visible at its place, instead of any file there.
+    pub(super) fn publish(&self, state: &StateDir, retire: &Retire, at: EntryAt<'_>) -> io::Result<()> {
         if let StagedForm::Inside(inside) = &self.form {
             inside.keep();
             return Ok(());
         }
         if self.name().is_none() {
-            match self.link(dir, name) {
+            match self.link(at) {
                 Err(Errno::EXIST) => {}
                 result => return Ok(result?),
             }
         }
-        let result = self.rename(state, dir, name);
+        let result = self.rename(state, retire, at);
         if result.is_err() {
             self.unlink(state);
         }
         result
     }
 
-    /// Makes an anonymous file visible as `name` in `dir`, the directory that it was made in, in place of any file there,
-    /// without use of staging.
+    /// Makes an anonymous file visible in the directory that it was made in, instead of any file there, without use of
+    /// staging.
     pub(super) fn publish_beside(
         &self,
         state: &StateDir,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        retire: &Retire,
+        at: EntryAt<'_>,
     ) -> io::Result<()> {
         if self.name().is_some() {
             self.unlink(state);
             return Err(Errno::XDEV.into());
         }
         let first = state.name_beside();
-        self.link(dir, first.as_bytes())?;
-        rustix::fs::renameat(dir, &first, dir, name).inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(dir, &first, AtFlags::empty());
-        })?;
-        self.check_published(dir, name)
+        let first = EntryAt::new(at.dir, first.as_bytes());
+        self.link(first)?;
+        retire.rename_over(first, at, false).inspect_err(|_| drop(first.unlink()))?;
+        self.check_published(at)
     }
 
-    fn rename(&self, state: &StateDir, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    fn rename(&self, state: &StateDir, retire: &Retire, at: EntryAt<'_>) -> io::Result<()> {
         let staged = match self.name() {
             Some(name) => name.to_owned(),
             None => {
                 let name = state.fresh_name();
-                self.link(state.staging(), name.as_bytes())?;
+                self.link(EntryAt::new(state.staging(), name.as_bytes()))?;
                 name
             }
         };
-        let replaced = self.what_it_replaces(dir, name);
-        rustix::fs::renameat(state.staging(), &staged, dir, name)?;
-        if let Some(replaced) = replaced {
-            let_go(replaced);
-        }
-        self.check_published(dir, name)
+        retire.rename_over(EntryAt::new(state.staging(), staged.as_bytes()), at, self.is_large())?;
+        self.check_published(at)
     }
 
-    /// Looks whether the file that was written and checked is the one that has the `name` in `dir` now: it was renamed by its name, which somebody
-    /// who can write to staging, or to `dir`, could have given to another.
-    fn check_published(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-        let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    /// Looks whether the file that was written and checked is the one that has the name now: it was renamed by its name,
+    /// which somebody who can write to staging, or to the directory, could have given to another.
+    fn check_published(&self, at: EntryAt<'_>) -> io::Result<()> {
+        let there = rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?;
         match Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {
             true => Ok(()),
             false => Err(io::Error::other(
@@ -372,15 +368,13 @@ impl Staged {
         }
     }
 
-    /// The file of that name, held if it may take long to free.
-    fn what_it_replaces(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
-        let is_large = rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_size >= SLOW_TO_FREE_BYTES);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        is_large.then(|| rustix::fs::openat(dir, name, flags, Mode::empty()).ok()).flatten()
+    /// Whether a file that it replaces may take long to free.
+    fn is_large(&self) -> bool {
+        rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_size >= SLOW_TO_FREE_BYTES)
     }
 
-    fn link(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-        link_held(self.fd(), dir, name)
+    fn link(&self, at: EntryAt<'_>) -> Result<(), Errno> {
+        link_held(self.fd(), at.dir, at.name)
     }
 }
 
@@ -398,12 +392,6 @@ pub(super) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) 
 
 /// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and nobody has to wait for it.
 const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
-
-/// Drops, in the background, what may be the last that holds a file.
-pub fn let_go<T: Send + 'static>(held: T) {
-    // Where there is no thread to be had, it is dropped here.
-    let _ = std::thread::Builder::new().spawn(move || drop(held));
-}
 
 /// What a file is made with that is to have these permission bits in the end: them, so that they need not be set, unless its owner could then not
 /// give it attributes.

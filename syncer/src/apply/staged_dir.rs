@@ -160,7 +160,10 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::apply::Staged;
+    use crate::apply::{
+        Staged,
+        retire::{EntryAt, Retire},
+    };
 
     fn state(dir: &Path) -> (Root, StateDir) {
         let root = Root::open(dir).unwrap();
@@ -180,13 +183,13 @@ mod tests {
             let staged = Staged::inside(&hidden, name, 0o640).unwrap();
             staged.write_at(name, 0).unwrap();
             if completed {
-                staged.publish(&state, hidden.fd(), name).unwrap();
+                staged.publish(&state, &Retire, EntryAt::new(hidden.fd(), name)).unwrap();
             }
         }
         let given_up = Staged::inside(&hidden, b"d", 0o640).unwrap();
         given_up.unlink(&state);
         let again = Staged::inside(&hidden, b"d", 0o640).unwrap();
-        again.publish(&state, hidden.fd(), b"d").unwrap();
+        again.publish(&state, &Retire, EntryAt::new(hidden.fd(), b"d")).unwrap();
         drop((given_up, again));
         hidden.show(&state, &count).unwrap();
         let mut names: Vec<_> =

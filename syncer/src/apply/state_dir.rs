@@ -235,6 +235,11 @@ impl StateDir {
         remove_dir(self.staging(), name.as_bytes())
     }
 
+    /// Removes a file of this name from staging, if it is there.
+    pub(super) fn drop_staged(&self, name: &str) -> io::Result<()> {
+        unlink(&self.staging, name)
+    }
+
     /// The name for a part of a large file, which a later run finds by its key.
     pub(super) fn part_name(&self, key: &str) -> String {
         format!("{key}.{}", self.fresh_name())
@@ -426,7 +431,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        apply::{epoch::LOOK_EVERY, staged::Staged},
+        apply::{
+            epoch::LOOK_EVERY,
+            retire::{EntryAt, Retire},
+            staged::Staged,
+        },
         monitor::Monitor,
         path::RelPath,
     };
@@ -609,7 +618,8 @@ mod tests {
         named(&new).unwrap();
         // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to rename.
         let root = Root::open(place.dir.path()).unwrap();
-        assert!(late.publish(&old, root.as_fd(), b"file").is_err());
+        let at = EntryAt::new(root.as_fd(), b"file");
+        assert!(late.publish(&old, &Retire, at).is_err());
         assert!(!place.dir.path().join("file").exists());
         // A run may go by what it has seen on the volume for so long.
         std::thread::sleep(LOOK_EVERY);
