@@ -18,11 +18,12 @@ fn args(pod: &Pod) -> Vec<String> {
 #[tokio::test]
 async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
     let (stage, _controller) = Stage::with_controller("snapshots").await.unwrap();
-    let spec = json!({"snapshots": {"retain": {"last": 1}}, "limits": {"retries": 0}});
+    let spec = json!({"snapshots": {"retain": {"last": 1, "maxBytes": "1Gi"}}, "limits": {"retries": 0}});
     stage.sync("web", spec).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
     let asked = args(&first.1);
-    for arg in ["--snapshot", "--snapshot-job=web", "--snapshot-keep-last=1"] {
+    let job = format!("--snapshot-job={}/web", stage.namespace);
+    for arg in ["--snapshot", &job, "--snapshot-keep-last=1", "--snapshot-max-bytes=1073741824"] {
         assert!(asked.iter().any(|it| it == arg), "{asked:?}");
     }
     assert!(!args(&first.0).iter().any(|arg| arg.starts_with("--snapshot")), "{:?}", args(&first.0));

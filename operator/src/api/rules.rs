@@ -370,9 +370,10 @@ pub(super) fn snapshots() -> [Rule; 1] {
 /// Some snapshot is kept.
 pub(super) fn retain() -> [Rule; 1] {
     [rule(
-        "self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0 || has(self.within)",
+        "self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0 || has(self.within) \
+         || has(self.maxBytes) || (has(self.tags) && size(self.tags) > 0)",
         "snapshots.retain would keep no snapshot: set one of last, hourly, daily, weekly, monthly and yearly above 0, \
-         or within, or remove snapshots",
+         or within, tags or maxBytes, or remove snapshots",
     )]
 }
 

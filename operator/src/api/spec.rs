@@ -240,6 +240,15 @@ pub struct Retain {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub within: Option<String>,
+    /// All that have one of these tags, which people give with `volferry snapshot tag`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 128)))]
+    pub tags: Vec<String>,
+    /// Of what the other fields keep, or of all without another: the newest that take at most this many bytes together,
+    /// for example `10Gi`. Snapshots that are pinned, tagged or within the time stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::file_size()))]
+    pub max_bytes: Option<String>,
 }
 
 /// When a run counts as slower than those before it.

@@ -23,10 +23,11 @@ const LISTED: usize = 10;
 /// The reason of a run that took no snapshot because it did not succeed, which is no fault of the snapshot's.
 const RUN_NOT_WHOLE: &str = "RunNotWhole";
 
-/// Returns what a spec asks of the engine, for the job with that name.
+/// Returns what a spec asks of the engine, for the SyncJob `job`: its namespace and name, because SyncJobs of several
+/// namespaces may share a volume.
 ///
 /// # Errors If a field is out of range, or does not go with another one.
-pub fn params(spec: &SyncJobSpec, job: &str) -> Result<Option<SnapshotParams>, ValidationError> {
+pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>, ValidationError> {
     let Some(snapshots) = &spec.snapshots else { return Ok(None) };
     if spec.parallelism > 1 {
         let problem = "a run of several shards takes no snapshot; remove it, or set parallelism back to 1";
@@ -36,11 +37,14 @@ pub fn params(spec: &SyncJobSpec, job: &str) -> Result<Option<SnapshotParams>, V
     if !keep.has_rule() {
         return Err(invalid("snapshots.retain", "would keep no snapshot; set one of its fields above 0"));
     }
-    Ok(Some(SnapshotParams { tags: Vec::new(), job: job.into(), keep }))
+    Ok(Some(SnapshotParams { tags: Vec::new(), job, keep }))
 }
 
 fn keep(retain: &Retain) -> Result<Keep, ValidationError> {
     let within = retain.within.as_deref().map(|within| duration("snapshots.retain.within", within));
+    let max_bytes = retain.max_bytes.as_deref().map(|bytes| {
+        contract::parse_bytes(bytes).map_err(|error| invalid("snapshots.retain.maxBytes", error.to_string()))
+    });
     Ok(Keep {
         last: number("snapshots.retain.last", retain.last)?,
         hourly: number("snapshots.retain.hourly", retain.hourly)?,
@@ -49,7 +53,21 @@ fn keep(retain: &Retain) -> Result<Keep, ValidationError> {
         monthly: number("snapshots.retain.monthly", retain.monthly)?,
         yearly: number("snapshots.retain.yearly", retain.yearly)?,
         within_seconds: within.transpose()?.map(|within| within.as_secs()),
+        tags: tags(&retain.tags)?,
+        max_bytes: max_bytes.transpose()?,
     })
+}
+
+/// Reads tags as the engine's flags take them.
+fn tags(tags: &[String]) -> Result<Vec<String>, ValidationError> {
+    let is_odd = |tag: &&String| tag.is_empty() || tag.chars().any(|c| c.is_whitespace() || c.is_control());
+    match tags.iter().find(is_odd) {
+        None => Ok(tags.to_vec()),
+        Some(odd) => {
+            let problem = format!("{odd:?} cannot be a tag; write one word without spaces");
+            Err(invalid("snapshots.retain.tags", problem))
+        }
+    }
 }
 
 /// Refuses what does not go with a source that is a snapshot.
@@ -154,17 +172,20 @@ mod tests {
             "destination": {"persistentVolumeClaim": {"claimName": "b"}},
         });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        params(&serde_json::from_value(spec).unwrap(), "web")
+        params(&serde_json::from_value(spec).unwrap(), "prod/web".into())
     }
 
     #[test]
     fn the_engine_is_asked_for_what_the_spec_keeps_of_this_job() {
         assert_eq!(asked(&json!({})), Ok(None));
         let args = asked(&json!({"snapshots": {}})).unwrap().unwrap().to_args();
-        assert_eq!(args, ["--snapshot", "--snapshot-job=web", "--snapshot-keep-last=5"]);
+        assert_eq!(args, ["--snapshot", "--snapshot-job=prod/web", "--snapshot-keep-last=5"]);
         let retain = json!({"daily": 7, "within": "48h"});
         let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
         assert_eq!(args[2..], ["--snapshot-keep-daily=7", "--snapshot-keep-within=172800s"]);
+        let retain = json!({"tags": ["gold"], "maxBytes": "10Gi"});
+        let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
+        assert_eq!(args[2..], ["--snapshot-keep-tag=gold", "--snapshot-max-bytes=10737418240"]);
     }
 
     #[test]
@@ -173,6 +194,8 @@ mod tests {
             ("snapshots.retain.last", json!({"snapshots": {"retain": {"last": -1}}})),
             ("snapshots.retain", json!({"snapshots": {"retain": {"last": 0}}})),
             ("snapshots.retain.within", json!({"snapshots": {"retain": {"within": "long"}}})),
+            ("snapshots.retain.tags", json!({"snapshots": {"retain": {"tags": ["two words"]}}})),
+            ("snapshots.retain.maxBytes", json!({"snapshots": {"retain": {"maxBytes": "much"}}})),
             ("snapshots", json!({"snapshots": {}, "parallelism": 2})),
         ] {
             let error = asked(&more).unwrap_err().to_string();

@@ -176,7 +176,7 @@ pub fn validate(
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,
-        params: RunParams { demands: demands(spec, name)?, ..params(spec)? },
+        params: RunParams { demands: demands(spec, name, namespace)?, ..params(spec)? },
         parallelism: parallelism(spec)?,
         placement: spec.transfer.placement,
         is_local: spec.transfer.placement == Placement::Local || spec.source.snapshot.is_some(),
@@ -302,8 +302,8 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
 }
 
 /// What only the end at the destination is told.
-fn demands(spec: &SyncJobSpec, name: &str) -> Result<Demands, ValidationError> {
-    Ok(Demands { snapshot: snapshots::params(spec, name)?, ..Demands::default() })
+fn demands(spec: &SyncJobSpec, name: &str, namespace: &str) -> Result<Demands, ValidationError> {
+    Ok(Demands { snapshot: snapshots::params(spec, format!("{namespace}/{name}"))?, ..Demands::default() })
 }
 
 /// The least and the greatest size of the files that take part.

@@ -792,11 +792,14 @@ mod tests {
     prop_compose! {
         fn any_snapshot()(
             tags in prop::collection::vec("[a-z=-]{1,5}", 0..3),
-            job in "[a-z-]{0,5}",
+            job in "[a-z/-]{0,5}",
             [last, hourly, daily, weekly, monthly, yearly] in any::<[u32; 6]>(),
             within_seconds in prop::option::of(0..u64::from(u32::MAX)),
+            kept in prop::collection::vec("[a-z=-]{1,5}", 0..3),
+            max_bytes in any::<Option<u64>>(),
         ) -> SnapshotParams {
-            let keep = Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds };
+            let keep =
+                Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
             SnapshotParams { tags, job, keep }
         }
     }
@@ -826,8 +829,8 @@ mod tests {
         const WIRE: &str = "bandwidth_limit compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
-                                snapshot_keep_monthly snapshot_keep_weekly snapshot_keep_within snapshot_keep_yearly \
-                                snapshot_tag";
+                                snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
+                                snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
         const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume force \
                               ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs ownership shard update verify write";

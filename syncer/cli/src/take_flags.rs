@@ -20,7 +20,7 @@ pub(super) struct TakeFlags {
     #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
     snapshot_tag: Vec<String>,
 
-    /// The job that the snapshot belongs to; the rules below judge the snapshots of each job separately
+    /// The job that the snapshot belongs to, such as NAMESPACE/NAME of a SyncJob; the rules below judge the snapshots of each job separately
     #[arg(long, value_name = "NAME", requires = "snapshot", default_value = "", hide_default_value = true)]
     snapshot_job: String,
 
@@ -51,6 +51,14 @@ pub(super) struct TakeFlags {
     /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = time::span_seconds)]
     snapshot_keep_within: Option<u64>,
+
+    /// Keep all with this tag; may be repeated
+    #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
+    snapshot_keep_tag: Vec<String>,
+
+    /// Of what is kept, drop the oldest until the rest takes at most this, such as 10G
+    #[arg(long, value_name = "BYTES", requires = "snapshot", value_parser = contract::parse_bytes)]
+    snapshot_max_bytes: Option<u64>,
 }
 
 impl From<TakeFlags> for Option<SnapshotParams> {
@@ -63,6 +71,8 @@ impl From<TakeFlags> for Option<SnapshotParams> {
             monthly: flags.snapshot_keep_monthly.unwrap_or_default(),
             yearly: flags.snapshot_keep_yearly.unwrap_or_default(),
             within_seconds: flags.snapshot_keep_within,
+            tags: flags.snapshot_keep_tag,
+            max_bytes: flags.snapshot_max_bytes,
         };
         let (tags, job) = (flags.snapshot_tag, flags.snapshot_job);
         flags.snapshot.then_some(SnapshotParams { tags, job, keep })

@@ -9,14 +9,14 @@ pub const MAX_SNAPSHOTS: usize = 20;
 pub struct SnapshotParams {
     /// Labels to find it by.
     pub tags: Vec<String>,
-    /// The job that it belongs to. Policies judge the snapshots of each job separately.
+    /// The job that it belongs to: `NAMESPACE/NAME` of a SyncJob. Policies judge the snapshots of each job separately.
     pub job: String,
     /// The snapshots of this job that are kept. Without a rule, all are.
     pub keep: Keep,
 }
 
 /// The rules that keep snapshots of a job. A snapshot is kept when one rule keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Keep {
     /// The newest ones, this many.
     pub last: u32,
@@ -32,6 +32,11 @@ pub struct Keep {
     pub yearly: u32,
     /// All that were taken at most this many seconds before the newest.
     pub within_seconds: Option<u64>,
+    /// All that have one of these tags.
+    pub tags: Vec<String>,
+    /// Of the snapshots that the rules keep, or of all without another rule: the newest that take at most this many
+    /// bytes together.
+    pub max_bytes: Option<u64>,
 }
 
 impl Keep {
@@ -50,7 +55,8 @@ impl SnapshotParams {
         if !job.is_empty() {
             args.push(format!("--snapshot-job={job}"));
         }
-        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds } = *keep;
+        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes } =
+            keep;
         let counts = [
             ("last", last),
             ("hourly", hourly),
@@ -59,9 +65,11 @@ impl SnapshotParams {
             ("monthly", monthly),
             ("yearly", yearly),
         ];
-        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let counts = counts.into_iter().filter(|(_, count)| **count > 0);
         args.extend(counts.map(|(rule, count)| format!("--snapshot-keep-{rule}={count}")));
         args.extend(within_seconds.map(|seconds| format!("--snapshot-keep-within={seconds}s")));
+        args.extend(kept.iter().map(|tag| format!("--snapshot-keep-tag={tag}")));
+        args.extend(max_bytes.map(|bytes| format!("--snapshot-max-bytes={bytes}")));
         args
     }
 }
@@ -140,19 +148,28 @@ mod tests {
 
     #[test]
     fn only_rules_that_keep_something_are_flags() {
-        let keep = Keep { last: 2, weekly: 4, within_seconds: Some(172_800), ..Keep::default() };
-        let params = SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "web".into(), keep };
+        let keep = Keep {
+            last: 2,
+            weekly: 4,
+            within_seconds: Some(172_800),
+            tags: vec!["gold".into()],
+            max_bytes: Some(1 << 30),
+            ..Keep::default()
+        };
+        assert!(keep.has_rule() && !Keep::default().has_rule());
+        let params = SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "prod/web".into(), keep };
         let expected = [
             "--snapshot",
             "--snapshot-tag=-x",
             "--snapshot-tag=b",
-            "--snapshot-job=web",
+            "--snapshot-job=prod/web",
             "--snapshot-keep-last=2",
             "--snapshot-keep-weekly=4",
             "--snapshot-keep-within=172800s",
+            "--snapshot-keep-tag=gold",
+            "--snapshot-max-bytes=1073741824",
         ];
         assert_eq!(params.to_args(), expected);
         assert_eq!(SnapshotParams::default().to_args(), ["--snapshot"]);
-        assert!(keep.has_rule() && !Keep::default().has_rule());
     }
 }

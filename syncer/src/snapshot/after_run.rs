@@ -20,8 +20,9 @@ use crate::{apply::Destination, monitor::Monitor, report::Failures};
 
 impl From<Keep> for Retention {
     fn from(keep: Keep) -> Self {
-        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds } = keep;
-        Self { last, hourly, daily, weekly, monthly, yearly, within_seconds, ..Self::default() }
+        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags, max_bytes } = keep;
+        let tags = tags.into_iter().collect();
+        Self { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags, max_bytes }
     }
 }
 
@@ -104,7 +105,7 @@ fn apply_rules(
 ) -> Result<(), SnapshotError> {
     let judged: Vec<&Snapshot> = of_job(&writer.roots, &asked.job).collect();
     let now = time_of(SystemTime::now());
-    let verdicts = judge(&judged, &Retention::from(asked.keep), now, &TimeZone::system())?;
+    let verdicts = judge(&judged, &Retention::from(asked.keep.clone()), now, &TimeZone::system())?;
     let gone: BTreeSet<SnapshotId> =
         verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
     if !gone.is_empty() {

@@ -152,8 +152,8 @@ pub(crate) struct ListFlags {
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
 
-    /// Only those of this SyncJob
-    #[arg(long, value_name = "NAME")]
+    /// Only those of this job: NAMESPACE/NAME of a SyncJob
+    #[arg(long, value_name = "JOB")]
     pub(crate) job: Option<String>,
 
     /// Also those that were forgotten and not yet collected
@@ -305,8 +305,8 @@ pub(crate) struct PruneFlags {
     #[arg(long)]
     pub(crate) forgotten: bool,
 
-    /// Only judge the snapshots of this SyncJob
-    #[arg(long, value_name = "NAME")]
+    /// Only judge the snapshots of this job: NAMESPACE/NAME of a SyncJob
+    #[arg(long, value_name = "JOB")]
     pub(crate) job: Option<String>,
 
     /// The time zone of days, weeks, months and years, such as Europe/Berlin [default: this machine's]

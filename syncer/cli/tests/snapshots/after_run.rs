@@ -103,6 +103,42 @@ fn rules_judge_the_snapshots_of_one_job_only() {
     assert_eq!(jobs, ["", "other", "web"]);
 }
 
+/// SyncJobs of one name in two namespaces may share a volume.
+#[test]
+fn jobs_of_one_name_in_two_namespaces_do_not_drop_each_others_snapshots() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    for _ in 0..2 {
+        for namespace in ["test", "prod"] {
+            let job = format!("--snapshot-job={namespace}/web");
+            let told = snapshot_of(
+                &run(&pair, &[], &["--snapshot", &job, "--snapshot-keep-last=1"]),
+                ExitCode::Done,
+            );
+            assert_eq!(told.count, 1, "{told:?}");
+        }
+    }
+    let jobs: Vec<String> = list(&pair).iter().map(|it| it["job"].as_str().unwrap().into()).collect();
+    assert_eq!(jobs, ["test/web", "prod/web"]);
+}
+
+#[test]
+fn tags_keep_snapshots_after_a_run_and_bytes_limit_them() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), vec![1; 1000]).unwrap();
+    let take = |more: &[&str]| {
+        let demands = [&["--snapshot", "--snapshot-job=prod/web"], more].concat();
+        snapshot_of(&run(&pair, &[], &demands), ExitCode::Done)
+    };
+    let gold = take(&["--snapshot-tag=gold"]).made.unwrap().id;
+    take(&[]);
+    let told = take(&["--snapshot-keep-tag=gold", "--snapshot-max-bytes=0"]);
+    let made = told.made.unwrap().id;
+    let kept: Vec<_> = told.kept.iter().map(|it| (it.id.clone(), it.reasons.join(","))).collect();
+    assert_eq!(kept, [(made, "newest whole".to_string()), (gold, "tag gold".to_string())]);
+    assert_eq!(told.dropped_count, 1);
+}
+
 #[test]
 fn a_run_that_is_refused_takes_no_snapshot_and_says_so() {
     for way in [Way::Local, Way::SinkListens] {
