@@ -60,7 +60,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
             event = syncer.next_event() => match event {
                 Some(Event::Progress(now)) => drop(progress.send(now)),
                 // No pod is started for a dry run.
-                Some(Event::Planned(_)) => {}
+                Some(Event::Planned(_) | Event::Contact(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
                 None => break,

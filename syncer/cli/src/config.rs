@@ -18,7 +18,11 @@ use super::{
     pattern_file::{self, PatternFileError},
     snapshot::flags::SnapshotCommand,
 };
-use syncer::{path::RelPath, root::TreeLocation, session::Endpoint};
+use syncer::{
+    path::RelPath,
+    root::TreeLocation,
+    session::{Endpoint, Exchange},
+};
 
 /// How long an end goes on dialling that was not told for how long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -112,21 +116,19 @@ impl Job {
     /// Whether this end waits for the other one to dial.
     pub(super) fn listens(&self) -> bool {
         match self {
-            Self::Send { link, .. } | Self::Receive { link, .. } => {
-                matches!(link.endpoint, Endpoint::Listen(_))
-            }
+            Self::Send { link, .. } | Self::Receive { link, .. } => link.listens(),
             Self::Sync { .. } => false,
         }
     }
 }
 
-/// How to reach the other end. The identity is not read yet: that it cannot be has an exit code of its own.
+/// How to reach the other end, and how the two know each other.
 #[derive(Debug)]
-pub(super) struct LinkConfig {
-    pub(super) endpoint: Endpoint,
-    pub(super) side: Side,
-    pub(super) identity: PathBuf,
-    pub(super) connect_timeout: Duration,
+pub(super) enum LinkConfig {
+    /// By files. The identity is not read yet: that it cannot be has an exit code of its own.
+    Known { endpoint: Endpoint, side: Side, identity: PathBuf, connect_timeout: Duration },
+    /// By what a third party passes on.
+    Exchanged(Exchange),
 }
 
 #[derive(Debug, Clone)]
@@ -265,18 +267,28 @@ impl Run {
 
 impl LinkConfig {
     fn resolve(flags: LinkFlags, side: Side) -> Result<Self, ConfigError> {
-        let endpoint = match (flags.listen, flags.connect) {
+        let LinkFlags { listen, connect, identity, exchange, connect_timeout } = flags;
+        if connect_timeout.is_some() && listen.is_some() && connect.is_none() {
+            return Err(ConfigError::TimeoutOfListener);
+        }
+        let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        if let Some(job) = exchange {
+            return Ok(Self::Exchanged(Exchange { side, job, listen, connect_timeout }));
+        }
+        let endpoint = match (listen, connect) {
             (Some(address), None) => Endpoint::Listen(address),
             (None, Some(address)) => Endpoint::Connect(address),
             (None, None) => return Err(ConfigError::NoEndpoint),
             (Some(_), Some(_)) => return Err(ConfigError::TwoEndpoints),
         };
-        let LinkFlags { identity, connect_timeout, .. } = flags;
-        if connect_timeout.is_some() && matches!(endpoint, Endpoint::Listen(_)) {
-            return Err(ConfigError::TimeoutOfListener);
+        Ok(Self::Known { endpoint, side, identity: identity.unwrap_or_default(), connect_timeout })
+    }
+
+    fn listens(&self) -> bool {
+        match self {
+            Self::Known { endpoint, .. } => matches!(endpoint, Endpoint::Listen(_)),
+            Self::Exchanged(exchange) => exchange.listen.is_some(),
         }
-        let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-        Ok(Self { endpoint, side, identity, connect_timeout })
     }
 }
 
@@ -420,9 +432,9 @@ mod tests {
         let both = ["--listen", "127.0.0.1:0", "--connect", "h:1"];
         assert!(matches!(end(&both), Err(ConfigError::TwoEndpoints)));
         let Job::Send { link, .. } = end(&["--connect", "h:1"]).unwrap().job else { panic!("not a send") };
-        assert!(matches!(link.endpoint, Endpoint::Connect(address) if address == "h:1"));
-        assert_eq!(link.side, Side::Source);
-        assert_eq!(link.connect_timeout, Duration::from_secs(60));
+        let LinkConfig::Known { endpoint, side, connect_timeout, .. } = link else { panic!("no identity") };
+        assert!(matches!(endpoint, Endpoint::Connect(address) if address == "h:1"));
+        assert_eq!((side, connect_timeout), (Side::Source, Duration::from_secs(60)));
     }
 
     #[test]

@@ -327,8 +327,14 @@ pub(super) struct LinkFlags {
     pub(super) connect: Option<String>,
 
     /// This end's file as `volferry keygen` wrote it: `source` to send, `sink` to receive
-    #[arg(long, value_name = "FILE")]
-    pub(super) identity: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "exchange")]
+    pub(super) identity: Option<PathBuf>,
+
+    /// In place of --identity and --connect: make a key for this run in memory, print its fingerprint and the address
+    /// of --listen as a line of JSON (`"event":"contact"`), and read the other end's line on standard input. Both
+    /// ends give the same JOB. For programs that start both ends and pass the lines on
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["identity", "connect"], value_parser = job_name)]
+    pub(super) exchange: Option<String>,
 
     /// How long to go on trying to reach the other end, with --connect [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -657,6 +663,13 @@ fn folder_below(s: &str) -> Result<RelPath, String> {
     below.map_err(|problem| format!("{problem}: write a folder below it, such as /data/uploads"))
 }
 
+fn job_name(s: &str) -> Result<String, String> {
+    match s.len() {
+        1..=contract::MAX_JOB_BYTES => Ok(s.into()),
+        _ => Err(format!("a job's name has 1 to {} bytes", contract::MAX_JOB_BYTES)),
+    }
+}
+
 fn listen_address(s: &str) -> Result<SocketAddr, String> {
     s.parse()
         .map_err(|_| "write an IP address and a port, such as 0.0.0.0:7400, [::]:7400 or 127.0.0.1:0".into())
@@ -825,7 +838,7 @@ mod tests {
         const KEYGEN: &str = "help out";
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
         const OUTPUT: &str = "help itemize_changes log_format progress quiet report run verbose";
-        const LINK: &str = "connect connect_timeout identity listen";
+        const LINK: &str = "connect connect_timeout exchange identity listen";
         const WIRE: &str = "bandwidth_limit compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \

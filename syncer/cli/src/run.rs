@@ -1,13 +1,15 @@
 //! `volferry send`, `receive` and `sync`: from a configuration to an exit code.
 
 use std::{
-    io,
+    io::{self, BufRead as _, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
 
-use contract::{Demands, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side};
+use contract::{
+    Contact, Demands, Event, ExitCode, Identity, IdentityError, PlannedAction, Report, RunResult, Side,
+};
 use thiserror::Error;
 
 use super::{
@@ -23,12 +25,17 @@ use super::{
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,
-    session::{self, LinkOptions, Outcome},
+    session::{self, LinkOptions, Outcome, SessionError},
 };
+
+/// A contact takes some 150 bytes.
+const MAX_CONTACT_BYTES: u64 = 4096;
 
 /// Why this end has no identity to go by.
 #[derive(Debug, Error)]
 enum LinkError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(
@@ -39,22 +46,22 @@ enum LinkError {
 }
 
 impl LinkError {
-    /// A file that is not there was mistyped on the command line; any other refusal is about who the ends are.
-    fn exit(&self) -> ExitCode {
-        match self {
+    /// Returns the outcome of a run that did not begin, for want of a peer or of an identity. A file that is not there was
+    /// mistyped on the command line; any other refusal of one is about who the ends are.
+    fn outcome(self, run: &str, monitor: &Monitor) -> Outcome {
+        let (exit, reason) = match &self {
+            Self::Session(_) => (ExitCode::Failed, ""),
             Self::Identity(IdentityError::File { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
-                ExitCode::Usage
+                (ExitCode::Usage, "IdentityUnusable")
             }
-            _ => ExitCode::Identity,
-        }
-    }
-
-    fn reason(&self) -> &'static str {
+            Self::Identity(_) => (ExitCode::Identity, "IdentityUnusable"),
+            Self::OtherSide { .. } => (ExitCode::Identity, "IdentityOfOtherSide"),
+        };
         match self {
-            Self::Identity(_) => "IdentityUnusable",
-            Self::OtherSide { .. } => "IdentityOfOtherSide",
+            Self::Session(error) => session::not_begun(run, error, monitor),
+            error => refused(run, reason, exit, chain(&error)),
         }
     }
 }
@@ -116,13 +123,13 @@ fn show(screen: &Arc<Screen>, form: ChangeForm) -> impl Fn(&PlannedAction) + Sen
 fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     let outcome = match job {
         Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
-        Job::Send { source, link, params } => match open(link) {
+        Job::Send { source, link, params } => match open(link, &teller.screen, monitor) {
             Ok(link) => session::send(source, &link, &params, monitor),
-            Err(error) => refused(&params.run, &error),
+            Err(error) => error.outcome(&params.run, monitor),
         },
-        Job::Receive { destination, link, once, demands } => match open(link) {
+        Job::Receive { destination, link, once, demands } => match open(link, &teller.screen, monitor) {
             Ok(link) => return receive(destination, &link, &demands, monitor, once, teller),
-            Err(error) => refused(&demands.run, &error),
+            Err(error) => error.outcome(&demands.run, monitor),
         },
     };
     teller.tell(&outcome);
@@ -147,28 +154,44 @@ fn receive(
     outcome.exit
 }
 
-fn open(link: LinkConfig) -> Result<LinkOptions, LinkError> {
-    let LinkConfig { endpoint, side, identity: path, connect_timeout } = link;
-    let identity = Identity::read(&path)?;
-    if identity.side() != side {
-        return Err(LinkError::OtherSide { path, of: identity.side(), end: side });
+fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Result<LinkOptions, LinkError> {
+    match link {
+        LinkConfig::Exchanged(exchange) => {
+            Ok(exchange.link(|own| screen.event(&Event::Contact(own)), hear_contact, monitor)?)
+        }
+        LinkConfig::Known { endpoint, side, identity: path, connect_timeout } => {
+            let identity = Identity::read(&path)?;
+            if identity.side() != side {
+                return Err(LinkError::OtherSide { path, of: identity.side(), end: side });
+            }
+            Ok(LinkOptions { endpoint, identity, connect_timeout })
+        }
     }
-    Ok(LinkOptions { endpoint, identity, connect_timeout })
+}
+
+/// Reads the line about the peer on standard input.
+fn hear_contact() -> io::Result<Contact> {
+    let mut line = String::new();
+    io::stdin().lock().take(MAX_CONTACT_BYTES).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&line)?)
 }
 
 /// The outcome of a run that did not begin, for want of an identity.
-fn refused(run: &str, error: &LinkError) -> Outcome {
+fn refused(run: &str, reason: &str, exit: ExitCode, message: String) -> Outcome {
     let now = contract::timestamp(SystemTime::now());
     let report = Report {
         run: run.into(),
         result: RunResult::Failed,
-        reason: Some(error.reason().into()),
-        message: chain(error),
+        reason: Some(reason.into()),
+        message,
         start_time: now.clone(),
         completion_time: now,
         ..Report::default()
     };
-    Outcome { report, exit: error.exit(), peer: None }
+    Outcome { report, exit, peer: None }
 }
 
 /// Tells of runs that are over: as an event, in the report's file, and to people.

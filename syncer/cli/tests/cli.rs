@@ -95,6 +95,9 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
         (&["sync", "a", "b", "--progress", "yes"], "[possible values: auto, bar, json, none]"),
         (&["send", "a", "--connect", "h:1"], "--identity <FILE>"),
         (&["send", "a", "--identity", "i"], "neither --listen nor --connect"),
+        (&["send", "a", "--exchange", ""], "a job's name has 1 to 512 bytes"),
+        (&["send", "a", "--exchange", "j", "--identity", "i"], "cannot be used with"),
+        (&["receive", "a", "--exchange", "j", "--connect", "h:1"], "cannot be used with"),
         (&["receive", "a", "--identity", "i"], "neither --listen nor --connect"),
         (
             &["receive", "a", "--listen", "[::1]:0", link[0], link[1], link[2], link[3]],

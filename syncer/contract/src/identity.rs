@@ -7,7 +7,6 @@ use std::{
 };
 
 use aws_lc_rs::{
-    digest::{SHA256, digest},
     rand::{SecureRandom as _, SystemRandom},
     signature::{Ed25519KeyPair, KeyPair as _},
 };
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::report::Side;
+use crate::{contact::Fingerprint, report::Side};
 
 /// An identity file is a few hundred bytes; anything much larger is something else.
 const MAX_FILE_BYTES: usize = 4096;
@@ -26,7 +25,7 @@ const MAX_FILE_BYTES: usize = 4096;
 const MAX_KEY_BYTES: usize = 256;
 
 /// The most bytes that the name of a job may have.
-const MAX_JOB_BYTES: usize = 512;
+pub const MAX_JOB_BYTES: usize = 512;
 
 /// The form of identity files: since 2 they name the job.
 const FILE_VERSION: u32 = 2;
@@ -58,47 +57,35 @@ pub enum IdentityError {
     Random,
 }
 
-/// SHA-256 of an end's public key (the 32 bytes of an Ed25519 key); 64 hex digits in text.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    /// The fingerprint of a raw Ed25519 public key.
-    pub fn of(public_key: &[u8]) -> Self {
-        let digest = digest(&SHA256, public_key);
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(digest.as_ref());
-        Self(bytes)
-    }
+/// A key that exists in this process's memory only, of an end that does not know its peer yet.
+pub struct FreshKey {
+    pkcs8: Zeroizing<Vec<u8>>,
+    fingerprint: Fingerprint,
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Debug for FreshKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.debug_struct("FreshKey").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fingerprint({self})")
+impl FreshKey {
+    /// Makes a key.
+    pub fn generate() -> Result<Self, IdentityError> {
+        let pkcs8 = generate_key()?;
+        let fingerprint = fingerprint(&pkcs8)?;
+        Ok(Self { pkcs8, fingerprint })
     }
-}
 
-impl FromStr for Fingerprint {
-    type Err = IdentityError;
+    /// Returns what the peer has to be told.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
 
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: IdentityError =
-            IdentityError::Malformed("the peer's fingerprint is not 64 hex digits");
-        let mut bytes = [0; 32];
-        if s.len() != 64 || !s.is_ascii() {
-            return Err(EXPECTED);
-        }
-        for (byte, digits) in bytes.iter_mut().zip(s.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| EXPECTED)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| EXPECTED)?;
-        }
-        Ok(Self(bytes))
+    /// Makes the identity of this end of the job of this name (1 to 512 bytes), which accepts no other peer than `peer`.
+    pub fn into_identity(self, side: Side, job: &str, peer: Fingerprint) -> Result<Identity, IdentityError> {
+        check_job(job)?;
+        Ok(Identity { side, job: job.into(), pkcs8: self.pkcs8, peer })
     }
 }
 
@@ -133,14 +120,11 @@ impl IdentityPair {
     /// Makes two fresh key pairs for the job of this name, which has 1 to 512 bytes. An end refuses a peer of another job, also where it
     /// has the right key.
     pub fn generate(job: &str) -> Result<Self, IdentityError> {
-        check_job(job)?;
-        let job = job.to_string();
-        let source = generate_key()?;
-        let sink = generate_key()?;
-        let (source_print, sink_print) = (fingerprint(&source)?, fingerprint(&sink)?);
+        let (source, sink) = (FreshKey::generate()?, FreshKey::generate()?);
+        let (source_print, sink_print) = (source.fingerprint(), sink.fingerprint());
         Ok(Self {
-            source: Identity { side: Side::Source, job: job.clone(), pkcs8: source, peer: sink_print },
-            sink: Identity { side: Side::Sink, job, pkcs8: sink, peer: source_print },
+            source: source.into_identity(Side::Source, job, sink_print)?,
+            sink: sink.into_identity(Side::Sink, job, source_print)?,
         })
     }
 
@@ -279,7 +263,10 @@ impl FromStr for Identity {
             .map_err(|_| IdentityError::Malformed("the private key is not base64"))?;
         fingerprint(&key[..len])?;
         let pkcs8 = Zeroizing::new(key[..len].to_vec());
-        Ok(Self { side: file.side, job: file.job, pkcs8, peer: file.peer.parse()? })
+        let peer = file.peer.parse();
+        let peer =
+            peer.map_err(|_| IdentityError::Malformed("the peer's fingerprint is not 64 hex digits"))?;
+        Ok(Self { side: file.side, job: file.job, pkcs8, peer })
     }
 }
 
@@ -371,8 +358,12 @@ mod tests {
 
     #[test]
     fn debug_output_holds_no_secret() {
-        let identity = IdentityPair::generate("job").unwrap().source;
-        let secret = BASE64.encode(identity.pkcs8());
-        assert!(!format!("{identity:?}").contains(&secret));
+        let key = FreshKey::generate().unwrap();
+        let shown = format!("{key:?}");
+        let identity = key.into_identity(Side::Source, "job", Fingerprint::of(b"peer")).unwrap();
+        let shown = format!("{shown} {identity:?}");
+        for secret in [BASE64.encode(identity.pkcs8()), format!("{:?}", identity.pkcs8())] {
+            assert!(!shown.contains(&secret), "{shown}");
+        }
     }
 }

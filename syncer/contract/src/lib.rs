@@ -4,6 +4,7 @@
 //! The operator never links the engine. It renders a [`RunParams`] into a command line with
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
 
+mod contact;
 mod escape;
 mod exit;
 mod identity;
@@ -14,9 +15,10 @@ mod report;
 mod snapshots;
 mod volume;
 
+pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;
 pub use exit::ExitCode;
-pub use identity::{Fingerprint, Identity, IdentityError, IdentityPair};
+pub use identity::{FreshKey, Identity, IdentityError, IdentityPair, MAX_JOB_BYTES};
 pub use params::{
     Compare, Compression, DeleteLimit, DeleteTiming, Demands, MAX_CONNECTIONS, Ownership, Preserve,
     RunParams, Shard, WriteMode, parse_bytes,

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{snapshots::SnapshotReport, volume::VolumeId};
+use crate::{contact::Contact, snapshots::SnapshotReport, volume::VolumeId};
 
 /// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
 pub const MAX_FAILURES: usize = 10;
@@ -545,6 +545,8 @@ pub enum Event {
         /// `ip:port`
         address: String,
     },
+    /// How the peer knows this end, which waits for the peer's contact on its standard input.
+    Contact(Contact),
     /// How far the run is; at most a few a second.
     Progress(Progress),
     /// What a dry run would do, or a run that tells its changes is about to do.

@@ -23,7 +23,8 @@ mod source;
 pub use self::{
     local::stored_tree::Restore,
     run::{
-        endpoint::{Endpoint, LinkOptions, receive, restore, send, sync},
+        endpoint::{Endpoint, LinkOptions, not_begun, receive, restore, send, sync},
+        exchange::Exchange,
         outcome::Outcome,
         restore::all_but,
     },

@@ -144,9 +144,9 @@ impl SessionError {
             Self::Transport(TransportError::OtherProtocol) => (ExitCode::Failed, "OtherProtocol"),
             Self::Transport(TransportError::Canceled) => return Refusal::canceled(),
             Self::Transport(TransportError::Address { .. }) => (ExitCode::Failed, "AddressUnusable"),
-            Self::Transport(TransportError::Lost(_) | TransportError::NoAnswer(_)) => {
-                (ExitCode::PeerLost, "PeerLost")
-            }
+            Self::Transport(
+                TransportError::Lost(_) | TransportError::NoAnswer(_) | TransportError::NoContact(_),
+            ) => (ExitCode::PeerLost, "PeerLost"),
             Self::Transport(_) => (ExitCode::PeerLost, "ProtocolViolation"),
         };
         Refusal { exit, reason: reason.into(), message: chain(self) }

@@ -48,6 +48,9 @@ pub enum TransportError {
     /// Nobody answered at this address (`host:port`) for as long as it was dialled.
     #[error("no answer from {0}: does the other end listen there, and is UDP open on the way?")]
     NoAnswer(String),
+    /// Nobody said who the peer is.
+    #[error("the peer's contact did not come on standard input: {0}")]
+    NoContact(String),
     /// The peer sent data that the protocol does not allow.
     #[error("the peer broke the protocol: {0}")]
     Protocol(Arc<WireError>),

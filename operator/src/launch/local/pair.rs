@@ -90,7 +90,7 @@ impl<'a> Pair<'a> {
                 event = sink.next_event() => match event? {
                     Event::Listening { address } => return Some(address),
                     Event::Finished(report) => self.reports[1] = Some(*report),
-                    Event::Progress(_) | Event::Planned(_) => {}
+                    Event::Contact(_) | Event::Progress(_) | Event::Planned(_) => {}
                 },
                 () = self.told_to_stop() => sink.terminate(),
             }
@@ -123,7 +123,7 @@ impl<'a> Pair<'a> {
             }
             Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
             Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
-            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. }) => {}
+            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. } | Event::Contact(_)) => {}
             None => return false,
         }
         true
@@ -176,7 +176,7 @@ async fn follow(
         match event {
             Event::Finished(it) => *report = Some(*it),
             Event::Planned(action) if side == Side::Source => screen.planned(&action),
-            Event::Planned(_) | Event::Progress(_) | Event::Listening { .. } => {}
+            Event::Planned(_) | Event::Progress(_) | Event::Listening { .. } | Event::Contact(_) => {}
         }
     }
     syncer.wait().await

@@ -110,6 +110,12 @@ impl Pair {
         self.start_as(self.user, args)
     }
 
+    /// The same, with a standard input to tell it something.
+    pub fn start_listening(&self, args: &[&str]) -> Running {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        Running::start_listening(command(&self.program, self.user, &args))
+    }
+
     fn start_as(&self, user: User, args: &[&str]) -> Running {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
         let mut command = command(&self.program, user, &args);

@@ -2,17 +2,17 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::SocketAddr,
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
 };
 
-use contract::{Event, ExitCode, Report};
+use contract::{Contact, Event, ExitCode, Report};
 use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -32,6 +32,8 @@ pub struct Running {
     events: mpsc::Receiver<Event>,
     heard: Vec<Event>,
     ended: mpsc::Receiver<(ExitStatus, String)>,
+    /// Its standard input, where that is open.
+    stdin: Option<ChildStdin>,
     over: bool,
 }
 
@@ -92,12 +94,22 @@ pub fn program_in(dir: &Path) -> PathBuf {
 }
 
 impl Running {
-    pub fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub fn start(command: Command) -> Self {
+        Self::start_on(Stdio::null(), command)
+    }
+
+    /// Starts a process that waits for what [`tell`](Self::tell) says.
+    pub fn start_listening(command: Command) -> Self {
+        Self::start_on(Stdio::piped(), command)
+    }
+
+    fn start_on(stdin: Stdio, mut command: Command) -> Self {
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let pid = Pid::from_child(&child);
         let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         let events = read_events(&mut child);
+        let stdin = child.stdin.take();
         let (tell, ended) = mpsc::channel();
         thread::spawn(move || {
             let mut stderr = String::new();
@@ -107,7 +119,23 @@ impl Running {
                 let _ = tell.send((status, stderr));
             }
         });
-        Self { pid, handle, events, heard: Vec::new(), ended, over: false }
+        Self { pid, handle, events, heard: Vec::new(), ended, stdin, over: false }
+    }
+
+    /// Waits for the line that says how the peer knows the process.
+    #[track_caller]
+    pub fn contact(&mut self) -> Contact {
+        match self.next_event() {
+            Event::Contact(contact) => contact,
+            other => panic!("no contact: {other:?}"),
+        }
+    }
+
+    /// Writes a line to the process's standard input, and closes it.
+    #[track_caller]
+    pub fn tell(&mut self, line: &str) {
+        let mut stdin = self.stdin.take().expect("nothing is to be told");
+        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// Waits for the line that says where the process listens.

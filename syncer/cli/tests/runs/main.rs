@@ -19,6 +19,7 @@ mod demands;
 mod devices;
 mod disks;
 mod doubt;
+mod exchange;
 mod fidelity;
 mod filters;
 mod guards;

@@ -1,6 +1,9 @@
 //! The ends of a session: they connect, run, tell the peer how it ended, and serve the next run.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
 
 use contract::{Demands, Identity, Report, RunParams, Side, Work};
 
@@ -28,6 +31,8 @@ use crate::{
 pub enum Endpoint {
     /// This end waits on the address; port 0 takes any free port.
     Listen(SocketAddr),
+    /// This end waits on a socket that the peer knows already.
+    Bound(UdpSocket),
     /// This end dials `host:port` until it is answered.
     Connect(String),
 }
@@ -115,6 +120,11 @@ pub fn receive(
     }
 }
 
+/// The outcome of a run of this name that could not begin.
+pub fn not_begun(run: &str, error: SessionError, monitor: &Monitor) -> Outcome {
+    Clock::start(monitor).outcome(run, Err(error))
+}
+
 /// Both ends in one process, with no network.
 pub fn sync(
     source: impl Into<TreeLocation>,
@@ -136,9 +146,17 @@ pub fn restore(restore: &Restore<'_>, params: &RunParams, monitor: &Monitor) -> 
 
 /// A listening socket; `None` where this end dials.
 fn open_port(link: &LinkOptions, monitor: &Monitor) -> Result<Option<Port>, SessionError> {
-    let Endpoint::Listen(address) = link.endpoint else { return Ok(None) };
-    let port = Port::listen(address, &link.identity)?;
-    monitor.listening(port.local_addr().unwrap_or(address));
+    let port = match &link.endpoint {
+        Endpoint::Connect(_) => return Ok(None),
+        Endpoint::Listen(address) => Port::listen(*address, &link.identity)?,
+        Endpoint::Bound(socket) => {
+            let socket = socket.try_clone().map_err(|error| TransportError::Lost(error.to_string()))?;
+            return Ok(Some(Port::listen_on(socket, &link.identity)?));
+        }
+    };
+    if let Ok(address) = port.local_addr() {
+        monitor.listening(address);
+    }
     Ok(Some(port))
 }
 
@@ -152,8 +170,10 @@ fn connect(
         (Endpoint::Connect(address), _) => {
             Ok(quic::dial(address, &link.identity, link.connect_timeout, end, monitor)?)
         }
-        (Endpoint::Listen(_), Some(port)) => Ok(port.accept(end, monitor)?),
-        (Endpoint::Listen(_), None) => Err(TransportError::Lost("the socket was closed".into()).into()),
+        (Endpoint::Listen(_) | Endpoint::Bound(_), Some(port)) => Ok(port.accept(end, monitor)?),
+        (Endpoint::Listen(_) | Endpoint::Bound(_), None) => {
+            Err(TransportError::Lost("the socket was closed".into()).into())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod choose_sink;
 pub(crate) mod endpoint;
+pub(crate) mod exchange;
 pub(crate) mod local_run;
 pub(crate) mod make_report;
 pub(crate) mod network;

@@ -1,6 +1,7 @@
 //! The transport over QUIC. All asynchronous code of the engine is in this folder.
 
 mod accept;
+mod await_contact;
 mod config;
 mod connections;
 mod data_streams;
@@ -16,9 +17,10 @@ mod port;
 mod pump;
 mod socket;
 
+pub use await_contact::await_contact;
 pub use dial::dial;
 pub use link::Link;
-pub use port::{End, Port};
+pub use port::{End, Port, bind};
 
 #[cfg(test)]
 mod tests {

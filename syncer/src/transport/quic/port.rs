@@ -51,18 +51,19 @@ pub struct Port {
 impl Port {
     /// Listens on `address`.
     pub fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
-        let unusable = |error: io::Error| TransportError::Address {
-            address: address.to_string(),
-            error: error.to_string(),
-        };
+        Self::listen_on(bind(address)?, identity)
+    }
+
+    /// Listens on a socket, with the packets that have come to it since it was bound.
+    pub fn listen_on(socket: UdpSocket, identity: &Identity) -> Result<Self, TransportError> {
         let crypto = tls::server(identity).map_err(|error| identity_error(&error))?;
         let crypto =
             QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        let socket = UdpSocket::bind(address).map_err(unusable)?;
         config.max_incoming(MAX_WAITING);
         config.incoming_buffer_size(WAITING_BYTES).incoming_buffer_size_total(ALL_WAITING_BYTES);
-        Self::open(socket, Some((config, identity.side()))).map_err(unusable)
+        let address = socket.local_addr().map(|address| address.to_string()).unwrap_or_default();
+        Self::open(socket, Some((config, identity.side()))).map_err(|error| unusable(address, &error))
     }
 
     /// Opens a socket. Peers may dial in if `server` has a configuration, with this end's side.
@@ -89,6 +90,15 @@ impl Port {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
+}
+
+/// Takes `address` for a socket. Packets wait in it until somebody listens.
+pub fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
+    UdpSocket::bind(address).map_err(|error| unusable(address.to_string(), &error))
+}
+
+fn unusable(address: String, error: &io::Error) -> TransportError {
+    TransportError::Address { address, error: error.to_string() }
 }
 
 /// Returns the number of worker threads: one for each possible connection and one for the socket, but no more than

@@ -1,0 +1,96 @@
+use std::{fmt, str::FromStr};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::parse_error::{ParseParamError, bad};
+
+/// SHA-256 of an end's public key (the 32 bytes of an Ed25519 key); 64 hex digits in text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a raw Ed25519 public key.
+    pub fn of(public_key: &[u8]) -> Self {
+        let digest = digest(&SHA256, public_key);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = ParseParamError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0; 32];
+        if s.len() != 64 || !s.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(bad(s, EXPECTED));
+        }
+        for (byte, digits) in bytes.iter_mut().zip(s.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| bad(s, EXPECTED))?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| bad(s, EXPECTED))?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+const EXPECTED: &str = "the fingerprint of a key: 64 hex digits";
+
+impl TryFrom<String> for Fingerprint {
+    type Error = ParseParamError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Fingerprint> for String {
+    fn from(fingerprint: Fingerprint) -> Self {
+        fingerprint.to_string()
+    }
+}
+
+/// How a peer knows an end and finds it. It holds no secret, but whoever passes it on decides which key the peer accepts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Contact {
+    /// The fingerprint of the end's key.
+    #[schemars(length(equal = 64))]
+    pub fingerprint: Fingerprint,
+    /// `ip:port` of an end that listens; absent for one that dials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub address: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contact_is_read_only_with_a_whole_fingerprint() {
+        let contact = Contact { fingerprint: Fingerprint::of(b"key"), address: Some("10.0.0.1:8900".into()) };
+        let text = serde_json::to_string(&contact).unwrap();
+        assert_eq!(serde_json::from_str::<Contact>(&text).unwrap(), contact);
+        let digits = contact.fingerprint.to_string();
+        for wrong in [&digits[1..], "", &"é".repeat(32)] {
+            assert!(serde_json::from_str::<Contact>(&text.replace(&digits, wrong)).is_err(), "{wrong}");
+        }
+    }
+}
