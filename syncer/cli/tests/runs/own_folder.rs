@@ -48,15 +48,29 @@ struct Attacker(Child);
 impl Attacker {
     fn start(destination: &Path) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", ATTACK]).current_dir(destination).uid(NOBODY).gid(NOBODY);
-        Self(shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        shell.args(["-c", ATTACK]).current_dir(destination).uid(NOBODY).gid(NOBODY).process_group(0);
+        Self(shell.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
 impl Drop for Attacker {
+    /// Ends the shell with the commands that it has started. Each of them holds the standard output, so that its end is the end of all.
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.0.wait();
+        let _ = self.0.stdout.take().map(|mut held| held.read_to_end(&mut Vec::new()));
+    }
+}
+
+/// Removes the `.volferry` that the attacker's last command may have left, which a run refuses, and puts the syncer's back.
+fn remove_their_state_folder(destination: &Path) {
+    let (state, aside) = (destination.join(".volferry"), destination.join(".aside"));
+    if state.metadata().is_ok_and(|metadata| metadata.uid() == NOBODY) {
+        fs::remove_dir_all(&state).unwrap();
+    }
+    if !state.exists() && aside.exists() {
+        fs::rename(&aside, &state).unwrap();
     }
 }
 
@@ -96,10 +110,8 @@ fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: boo
     let mut found = Vec::new();
     below(destination, &mut found);
     for path in found {
-        // What the attacker did last may still be under way, so that a path leads nowhere now.
-        let (Ok(metadata), Ok(folder)) = (path.symlink_metadata(), path.parent().unwrap().metadata()) else {
-            continue;
-        };
+        let (metadata, folder) =
+            (path.symlink_metadata().unwrap(), path.parent().unwrap().metadata().unwrap());
         let is_theirs = metadata.is_file() && {
             let mut content = Vec::new();
             let read = fs::File::open(&path).and_then(|file| file.take(100).read_to_end(&mut content));
@@ -145,6 +157,7 @@ fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
             let is_incomplete = run.ends().all(|end| end.exit != Some(ExitCode::Done));
             assert_nothing_of_theirs_was_published(destination, is_incomplete);
         }
+        remove_their_state_folder(destination);
         pair.run(&["--delete", "--delete-limit=100"]).assert_exit(ExitCode::Done);
         assert_nothing_of_theirs_was_published(destination, false);
     }
@@ -204,6 +217,38 @@ fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_r
         assert!(theirs.iter().all(|folder| folder.metadata().unwrap().uid() == 0));
         pair.sync("the next run");
     }
+}
+
+#[test]
+fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root gives folders away");
+        return;
+    }
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&scratch::dir(&pair.source, "folder").join("file"), b"content");
+    pair.sync("the first run");
+    let folder = pair.destination.join("folder");
+    let again = folder.join("again");
+    fs::write(&again, THEIRS).unwrap();
+    scratch::give_to_nobody(&folder);
+    tree::file(&pair.source.join("large"), &Rng::new(5).bytes(3_000_000));
+    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+    let relay = Relay::start(sink.listening(), 1_000_000);
+    let link = ["--connect", &relay.address().to_string()];
+    let source = pair.start_send(&link, &["--delete=before"]);
+    relay.wait_holding();
+    assert!(!again.exists(), "it was deleted before content moved");
+    fs::write(&again, THEIRS).unwrap();
+    std::os::unix::fs::chown(&again, Some(NOBODY), Some(NOBODY)).unwrap();
+    relay.release();
+    let (sink, source) = (sink.wait(), source.wait());
+    [&sink, &source].iter().for_each(|end| end.assert_exit(ExitCode::Partial));
+    let failures = &sink.report().failures;
+    assert!(failures.iter().any(|failure| failure.path == "folder/again"), "{failures:?}");
+    assert_eq!(folder.metadata().unwrap().uid(), 0);
+    pair.sync("the next run");
+    assert!(!again.exists());
 }
 
 #[test]

@@ -501,7 +501,9 @@ impl<'a> Executor<'a> {
                     if path.is_root() {
                         self.context.destination.begin()?;
                     }
-                    if let Some(Err(error)) = opened.map(|dir| self.owner_change.look(&path, &dir)) {
+                    let has_deleted = self.params.delete && !self.kept_back;
+                    let looked = opened.map(|dir| self.owner_change.look(&path, &dir, has_deleted));
+                    if let Some(Err(error)) = looked {
                         self.context.failures.add(&path, "look again into", &error);
                     }
                 }

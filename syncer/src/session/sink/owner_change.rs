@@ -39,8 +39,10 @@ enum Known<'a> {
     Of([u32; 2]),
     /// It is another name of the file at this path.
     LinkTo(&'a [u8]),
-    /// The source does not have it, and the scan of the destination found it.
+    /// The source does not have it, the scan of the destination found it, and the run leaves it.
     Extra,
+    /// It is the folder with this inode number, of which the run deletes what it may.
+    Emptied(u64),
 }
 
 impl<'a> Known<'a> {
@@ -63,10 +65,11 @@ impl<'a> OwnerChange<'a> {
     }
 
     /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. What took the place of the run's own is a
-    /// failure; so is what was added since the scan where the run deletes.
-    pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd) -> io::Result<()> {
+    /// failure; so is what was added since the scan where the run deletes. `has_deleted`: the planned deletes were carried out, so that
+    /// an entry of such a name was added after its delete.
+    pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
         let user = rustix::fs::fstat(dir)?.st_uid;
-        let (known, leaves_out) = self.known(path);
+        let (known, leaves_out) = self.known(path, has_deleted);
         for entry in Dir::read_from(dir)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
@@ -100,7 +103,7 @@ impl<'a> OwnerChange<'a> {
     }
 
     /// What the run knows to be in the folder that is at `path` now, and whether the scan left out some of it.
-    fn known(&mut self, path: &RelPath) -> (HashMap<&'a [u8], Known<'a>>, bool) {
+    fn known(&mut self, path: &RelPath, has_deleted: bool) -> (HashMap<&'a [u8], Known<'a>>, bool) {
         if self.planned.is_empty() {
             self.planned = self.compared.dirs.iter().map(|dir| (&dir.path, dir)).collect();
         }
@@ -108,12 +111,20 @@ impl<'a> OwnerChange<'a> {
         let was = self.compared.moves.get(path).map_or(path, |moved| &moved.from);
         let there = planned.map_or_else(|| self.sink.find(was), |dir| dir.sink);
         let there = there.map(|id| &self.sink.dirs[id as usize]);
-        let mut known = HashMap::new();
-        for entry in there.iter().flat_map(|dir| &dir.listing) {
-            let is_extra = planned.is_some();
-            known.insert(entry.name, if is_extra { Known::Extra } else { Known::of(&entry) });
-        }
+        let mut known: HashMap<_, _> = match planned {
+            Some(_) => {
+                there.iter().flat_map(|dir| &dir.listing).map(|entry| (entry.name, Known::Extra)).collect()
+            }
+            None => there
+                .iter()
+                .flat_map(|dir| &dir.listing)
+                .map(|entry| (entry.name, Known::of(&entry)))
+                .collect(),
+        };
         if let Some(dir) = planned {
+            if has_deleted {
+                forget_deleted(dir, self.sink, &mut known);
+            }
             add_planned(dir, self.sink, &mut known);
         }
         (known, there.is_some_and(|dir| dir.leaves_out))
@@ -122,6 +133,7 @@ impl<'a> OwnerChange<'a> {
     fn is_as_known(&self, known: &Known<'_>, stat: &Stat) -> bool {
         match known {
             Known::Extra => true,
+            Known::Emptied(inode) => *inode == stat.st_ino,
             Known::Of(users) => users.contains(&stat.st_uid),
             Known::LinkTo(path) => self.inode_at(path).is_ok_and(|inode| inode == stat.st_ino),
         }
@@ -133,6 +145,22 @@ impl<'a> OwnerChange<'a> {
         let (dir, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         let dir = self.context.destination.dir(&dir)?;
         Ok(rustix::fs::statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
+    }
+}
+
+/// Takes out what the run deleted of a folder. A folder may stay for the sake of what the run leaves out.
+fn forget_deleted<'a>(dir: &'a PlannedDir, sink: &'a Tree, known: &mut HashMap<&'a [u8], Known<'a>>) {
+    let Some(there) = dir.sink.map(|id| &sink.dirs[id as usize]) else { return };
+    let folders: HashMap<_, _> = there.children().collect();
+    let mut deletes = dir.plan.deletes.iter().peekable();
+    for (index, entry) in (0..).zip(&there.listing) {
+        if deletes.next_if(|&&at| at == index).is_none() {
+            continue;
+        }
+        match folders.get(entry.name) {
+            Some(&id) => known.insert(entry.name, Known::Emptied(sink.dirs[id as usize].inode)),
+            None => known.remove(entry.name),
+        };
     }
 }
 
