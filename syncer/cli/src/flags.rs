@@ -433,6 +433,13 @@ pub(super) struct ParamFlags {
     #[arg(short, long)]
     update: bool,
 
+    /// Leave out what is on other file systems than SRC, and delete nothing on other file systems than DST
+    ///
+    /// A folder of SRC where a file system is mounted is made in DST, and what DST has in it stays. Subvolumes of btrfs
+    /// count as file systems, too.
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+
     /// Compare files by size and modification time, or by the hashes of their contents
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     compare: Compare,
@@ -630,6 +637,7 @@ impl From<ParamFlags> for RunParams {
             min_size: flags.min_size,
             max_size: flags.max_size,
             update: flags.update,
+            one_file_system: flags.one_file_system,
             compare: if flags.checksum { Compare::Content } else { flags.compare },
             preserve: Preserve {
                 ownership: flags.ownership,
@@ -764,7 +772,8 @@ mod tests {
             (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
             (dry_run, verify, image, delete_anyway, before) in any::<(bool, bool, bool, bool, bool)>(),
             (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
-            (ignore_files, update, min_size, max_size) in any::<(bool, bool, Option<u64>, Option<u64>)>(),
+            (ignore_files, update, one_file_system) in any::<(bool, bool, bool)>(),
+            (min_size, max_size) in any::<(Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
             (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
             shard in prop::option::of(any_shard()),
@@ -787,6 +796,7 @@ mod tests {
                 min_size,
                 max_size,
                 update,
+                one_file_system,
                 compare: if content { Compare::Content } else { Compare::Metadata },
                 preserve,
                 write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
@@ -846,7 +856,7 @@ mod tests {
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
         const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume force \
                               ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
-                              no_xattrs ownership shard update verify write";
+                              no_xattrs one_file_system ownership shard update verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),
             ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),

@@ -238,6 +238,9 @@ pub struct RunParams {
     /// Leave files alone that are newer at the destination.
     #[serde(default)]
     pub update: bool,
+    /// Leave alone, at both ends, what is on other file systems than the root of the tree.
+    #[serde(default)]
+    pub one_file_system: bool,
     /// What decides that a file is the same.
     pub compare: Compare,
     /// Attributes to keep.
@@ -273,7 +276,7 @@ pub struct RunParams {
 /// A flag that says something of files, folders or metadata, of which a block device has none.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 20] = [
+const OF_TREES: [OfTrees; 21] = [
     ("--delete", |params| params.delete),
     ("--delete-anyway", |params| params.delete_anyway),
     ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
@@ -284,6 +287,7 @@ const OF_TREES: [OfTrees; 20] = [
     ("--min-size", |params| params.min_size.is_some()),
     ("--max-size", |params| params.max_size.is_some()),
     ("--update", |params| params.update),
+    ("--one-file-system", |params| params.one_file_system),
     ("--ownership", |params| params.preserve.ownership != Ownership::Auto),
     ("--no-permissions", |params| !params.preserve.permissions),
     ("--no-times", |params| !params.preserve.times),
@@ -304,7 +308,7 @@ impl RunParams {
 
     /// The flags that these parameters need and that a run of a single file refuses, because they choose among the entries of a folder.
     pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
-        const OF_FOLDERS: [&str; 10] = [
+        const OF_FOLDERS: [&str; 11] = [
             "--delete",
             "--delete-limit",
             "--include",
@@ -312,6 +316,7 @@ impl RunParams {
             "--ignore-files",
             "--min-size",
             "--max-size",
+            "--one-file-system",
             "--no-hard-links",
             "--no-specials",
             "--shard",
@@ -321,8 +326,15 @@ impl RunParams {
 
     /// The flags that these parameters need and that a run from a snapshot refuses, because it copies all of the snapshot.
     pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
-        const OF_LIVE: [&str; 6] =
-            ["--include", "--exclude", "--ignore-files", "--min-size", "--max-size", "--shard"];
+        const OF_LIVE: [&str; 7] = [
+            "--include",
+            "--exclude",
+            "--ignore-files",
+            "--min-size",
+            "--max-size",
+            "--one-file-system",
+            "--shard",
+        ];
         self.flags_of_trees().filter(|flag| OF_LIVE.contains(flag))
     }
 
@@ -342,6 +354,7 @@ impl RunParams {
         flag(self.force, "--force");
         flag(self.ignore_files, "--ignore-files");
         flag(self.update, "--update");
+        flag(self.one_file_system, "--one-file-system");
         flag(!self.preserve.permissions, "--no-permissions");
         flag(!self.preserve.times, "--no-times");
         flag(!self.preserve.xattrs, "--no-xattrs");
@@ -542,6 +555,7 @@ mod tests {
             RunParams { min_size: Some(1), ..RunParams::default() },
             RunParams { max_size: Some(1), ..RunParams::default() },
             RunParams { update: true, ..RunParams::default() },
+            RunParams { one_file_system: true, ..RunParams::default() },
             preserve(|preserve| preserve.ownership = Ownership::Always),
             preserve(|preserve| preserve.permissions = false),
             preserve(|preserve| preserve.times = false),

@@ -21,6 +21,8 @@ use crate::{
 pub struct Policy {
     /// Remove entries that the source does not have.
     pub delete: bool,
+    /// Remove none of other file systems than the root of the sink.
+    pub one_file_system: bool,
     /// Owner and group are compared.
     pub owners: bool,
     /// The user of the process that writes. A file that another user can write to gets an owner, set-id bits or
@@ -384,6 +386,7 @@ mod tests {
 
     const DELETE: Policy = Policy {
         delete: true,
+        one_file_system: false,
         owners: true,
         user: Owner { uid: 9, gid: 9 },
         permissions: true,

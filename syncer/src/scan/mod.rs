@@ -38,11 +38,14 @@ use crate::{
     stat::{changed, in_doubt},
     tree::{
         Tree,
-        dir::{Dir, DirId, ROOT, Totals},
+        dir::{Dir, DirId, Mounts, ROOT, Totals},
     },
     xattr::AttrReader,
 };
 use names::Names;
+
+/// The rules of a folder where another file system is mounted: whatever the destination has in it stays.
+const ALL_STAYS: &[u8] = b"*\n";
 
 const DIRENTS_BYTES: usize = 32 << 10;
 
@@ -76,6 +79,8 @@ pub struct ScanOptions {
     pub only: Option<Box<[u8]>>,
     /// Read ignore files, and exclude their matches.
     pub ignore_files: bool,
+    /// List folders of other file systems than the root's as empty, with rules that exclude everything in them.
+    pub leave_mounts: bool,
     /// Leave modes out of the comparison.
     pub ignore_permissions: bool,
     /// Leave out pipes, devices and sockets.
@@ -103,12 +108,20 @@ pub struct ScanOptions {
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
     let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let fd = root.read_dir(&RelPath::root())?;
-    let root_meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options);
+    let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;
+    let root_meta = meta_of(&root_stat, options);
     let walk = Walk {
         options,
         failures,
         monitor,
-        queue: Queue::new(Work { id: ROOT, at: At::Open(fd), path: RelPath::root(), rules: None }),
+        queue: Queue::new(Work {
+            id: ROOT,
+            at: At::Open(fd),
+            path: RelPath::root(),
+            rules: None,
+            is_elsewhere: false,
+        }),
+        device: device_of(&root_stat),
         patterns: InUse::default(),
         own: own_folder(root),
     };
@@ -136,6 +149,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
 struct WorkerTree {
     dirs: Vec<(DirId, Dir)>,
     totals: Totals,
+    mounts: Mounts,
     owners: Owners,
     shared: Vec<Shared>,
 }
@@ -149,6 +163,7 @@ fn assemble(parts: Vec<WorkerTree>) -> io::Result<Tree> {
         tree.totals.entries += part.totals.entries;
         tree.totals.bytes += part.totals.bytes;
         tree.totals.skipped += part.totals.skipped;
+        tree.mounts.merge(part.mounts);
         tree.owners.merge(part.owners);
         tree.totals.sparse = tree.totals.sparse.saturating_add(part.totals.sparse);
         tree.totals.newest = tree.totals.newest.max(part.totals.newest);
@@ -190,6 +205,8 @@ struct Work {
     path: RelPath,
     /// The rules of the ignore files above it.
     rules: Option<Arc<Rules>>,
+    /// It is on another file system than the root.
+    is_elsewhere: bool,
 }
 
 /// Directories that were found and not yet read. Last in, first out, to bound the open descriptors.
@@ -257,6 +274,8 @@ struct Walk<'a> {
     failures: &'a Failures,
     monitor: &'a Monitor,
     queue: Queue,
+    /// The root's file system.
+    device: u64,
     patterns: InUse,
     /// The inode of Volferry's own folder.
     own: Option<u64>,
@@ -296,6 +315,9 @@ impl Walk<'_> {
         attrs: &mut AttrReader,
         part: &mut WorkerTree,
     ) {
+        if work.is_elsewhere && self.options.leave_mounts {
+            return self.leave_mount(work, part);
+        }
         let read = open(work).and_then(|fd| names.read(&fd, buffer, self.monitor).map(|()| fd));
         let fd = match read {
             Ok(fd) => fd,
@@ -307,7 +329,7 @@ impl Walk<'_> {
             Err((name, error)) => return self.leave_out(work, name, &error, part),
         };
         let (totals, shared) = (part.totals, part.shared.len());
-        let DirNames { listing, leaves_out, owners, stamps } =
+        let DirNames { listing, leaves_out, owners, stamps, elsewhere } =
             match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
@@ -321,11 +343,26 @@ impl Walk<'_> {
         let digest = listing.digest();
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
         let fd = Arc::new(fd);
-        self.queue.done(subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref()).into_iter());
+        let mut below = subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref());
+        elsewhere.iter().for_each(|nth| below[*nth].is_elsewhere = true);
+        if !work.is_elsewhere {
+            elsewhere.iter().for_each(|nth| part.mounts.add(below[*nth].path.clone()));
+        }
+        self.queue.done(below.into_iter());
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);
-        part.dirs
-            .push((work.id, Dir { listing, first_child, digest, rules: text, leaves_out, inode, stamps }));
+        let is_elsewhere = work.is_elsewhere;
+        let dir = Dir { listing, first_child, digest, rules: text, leaves_out, inode, is_elsewhere, stamps };
+        part.dirs.push((work.id, dir));
+    }
+
+    /// Lists a folder of another file system as empty, so that nothing of it is sent, and nothing at its place deleted.
+    fn leave_mount(&self, work: &Work, part: &mut WorkerTree) {
+        let listing = ListingBuilder::default().finish();
+        let (digest, first_child) = (listing.digest(), self.queue.number(0));
+        let (rules, leaves_out) = (ALL_STAYS.into(), true);
+        part.dirs.push((work.id, Dir { listing, first_child, digest, rules, leaves_out, ..Dir::default() }));
+        self.queue.done(std::iter::empty());
     }
 
     /// Gives an unreadable directory an empty, incomplete listing. After a cancelled scan nobody sees it.
@@ -389,6 +426,7 @@ impl Walk<'_> {
         let mut builder = SpillingBuilder::<Spool>::default();
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());
+        let (mut elsewhere, mut dirs) = (Vec::new(), 0);
         for name in names.iter() {
             self.monitor.check()?;
             if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
@@ -403,6 +441,10 @@ impl Walk<'_> {
                     if let Kind::File { size } = entry.kind {
                         part.totals.bytes += size;
                         part.totals.sparse = part.totals.sparse.saturating_add(beside.sparse);
+                    }
+                    if entry.kind == Kind::Dir {
+                        elsewhere.extend(beside.is_elsewhere.then_some(dirs));
+                        dirs += 1;
                     }
                     owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
                     part.totals.newest = part.totals.newest.max(entry.meta.mtime);
@@ -420,7 +462,8 @@ impl Walk<'_> {
                 }
             }
         }
-        Ok(DirNames { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into() })
+        let (listing, stamps) = (builder.finish()?, stamps.into());
+        Ok(DirNames { listing, leaves_out, owners, stamps, elsewhere })
     }
 
     /// Whether an entry of the root with this name takes part.
@@ -486,17 +529,16 @@ impl Walk<'_> {
         }
         let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
         let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);
-        let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket)).then(|| {
-            let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
-            (device, stat.stx_ino)
-        });
+        let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket))
+            .then(|| (device_of(&stat), stat.stx_ino));
         let stamp = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
         let stamp = stamp.map_or(0, |before| stamp_of(&stat, before));
         let sparse = match has_holes(stat.stx_size, stat.stx_blocks) {
             true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
             false => 0,
         };
-        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse }))
+        let is_elsewhere = kind == Kind::Dir && device_of(&stat) != self.device;
+        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse, is_elsewhere }))
     }
 
     fn is_doubtful(&self, stat: &Statx) -> bool {
@@ -518,6 +560,8 @@ struct DirNames {
     owners: Owners,
     /// One for each entry, if stamps are taken.
     stamps: Box<[u64]>,
+    /// The directories on other file systems than the root, as indices among the listing's directories.
+    elsewhere: Vec<usize>,
 }
 
 /// Buffers for an entry's parts of any length.
@@ -560,18 +604,20 @@ fn own_folder(root: &Root) -> Option<u64> {
     Some(stat.st_ino)
 }
 
-/// Data of a file that its listing does not contain.
+/// Data of an entry that its listing does not contain.
 struct Beside {
     /// See [`ScanOptions::stamps`]; 0 if none are taken.
     stamp: u64,
     /// Its part of [`Totals::sparse`].
     sparse: u64,
+    /// A directory is on another file system than the root.
+    is_elsewhere: bool,
 }
 
 enum NamedEntry<'a> {
     /// Volferry's own folder.
     Own,
-    /// An entry; device and inode of one that may have other names; and further data of a file.
+    /// An entry; device and inode of one that may have other names; and further data.
     Entry(Entry<'a>, Option<(u64, u64)>, Beside),
     Socket,
     Excluded,
@@ -602,7 +648,8 @@ fn subdirectories(
     dirs.zip(first..)
         .filter_map(|(entry, id)| {
             let path = path.join(entry.name).ok()?;
-            Some(Work { id, at: At::Below(Arc::clone(fd)), path, rules: rules.cloned() })
+            let at = At::Below(Arc::clone(fd));
+            Some(Work { id, at, path, rules: rules.cloned(), is_elsewhere: false })
         })
         .collect()
 }
@@ -630,8 +677,11 @@ pub fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
 
 fn stamp_of(stat: &Statx, before: Time) -> u64 {
     let changed = Time { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec };
-    let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
-    stamp(device, stat.stx_ino, changed, before)
+    stamp(device_of(stat), stat.stx_ino, changed, before)
+}
+
+fn device_of(stat: &Statx) -> u64 {
+    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
 /// Mixes device, inode and change time of a file into its stamp; 0 for one that was changed since `before`.

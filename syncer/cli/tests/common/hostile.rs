@@ -239,6 +239,7 @@ pub fn tree() -> Message {
         root_attrs: Attrs::default().into(),
         digest: TreeDigest { entries: [7; 16], ..TreeDigest::default() },
         totals: Totals { sparse: u64::MAX, ..Totals::default() },
+        mounts: Default::default(),
         owners: Default::default(),
         last_run: None,
         source: SourceDone::default(),

@@ -38,6 +38,7 @@ mod large_folders;
 mod library;
 mod mounts;
 mod new_folders;
+mod one_file_system;
 mod own_folder;
 mod places;
 mod refusals;

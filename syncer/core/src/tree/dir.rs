@@ -3,6 +3,7 @@
 use super::{
     entry::{Kind, Time},
     listing::Listing,
+    path::RelPath,
 };
 use crate::hash::TreeDigest;
 
@@ -27,6 +28,8 @@ pub struct Dir {
     pub leaves_out: bool,
     /// Its inode number.
     pub inode: u64,
+    /// It is on another file system than the root.
+    pub is_elsewhere: bool,
     /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
     pub stamps: Box<[u64]>,
 }
@@ -52,4 +55,29 @@ pub struct Totals {
     pub sparse: u64,
     /// The latest modification of any entry, including the root.
     pub newest: Time,
+}
+
+/// The file systems that are mounted below the root of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mounts {
+    /// Their number, without those that are mounted below another one.
+    pub count: u64,
+    /// The first of them, by its path; the root if there are none.
+    pub first: RelPath,
+}
+
+impl Mounts {
+    /// Counts one at `path`.
+    pub fn add(&mut self, path: RelPath) {
+        self.merge(Self { count: 1, first: path });
+    }
+
+    /// Counts those of another part of the same tree.
+    pub fn merge(&mut self, other: Self) {
+        let is_first = self.count == 0 || other.first < self.first;
+        self.count = self.count.saturating_add(other.count);
+        if other.count > 0 && is_first {
+            self.first = other.first;
+        }
+    }
 }

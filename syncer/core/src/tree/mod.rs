@@ -14,7 +14,7 @@ pub mod whereabouts;
 
 use crate::hash::TreeDigest;
 use attrs::AttrsBuf;
-use dir::{Dir, DirId, ROOT, Totals};
+use dir::{Dir, DirId, Mounts, ROOT, Totals};
 use entry::{Kind, Meta};
 use links::Group;
 use owners::Owners;
@@ -31,6 +31,8 @@ pub struct Tree {
     pub root_attrs: AttrsBuf,
     /// Sums over the tree.
     pub totals: Totals,
+    /// The file systems that are mounted in it.
+    pub mounts: Mounts,
     /// Counts of the synced entries by owner, without the root.
     pub owners: Owners,
     /// When the scan began, in whole seconds since 1970 of the clock that file systems use. Later changes have this

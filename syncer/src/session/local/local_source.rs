@@ -112,6 +112,7 @@ impl SourceEnd for LocalSource<'_> {
             root_attrs: tree.root_attrs.clone(),
             digest: tree.dirs[ROOT as usize].digest,
             totals: tree.totals,
+            mounts: tree.mounts.clone(),
             owners: tree.owners.most_frequent(),
             last_run: last_run(root),
             source: SourceDone::default(),

@@ -3,9 +3,7 @@
 use contract::{PlannedAction, Report, Usage};
 
 use crate::{
-    hash::TreeDigest,
     monitor::Monitor,
-    owners::Owners,
     report::Stopwatch,
     root::Root,
     session::{
@@ -35,7 +33,7 @@ use crate::{
         Tree,
         dir::{DirId, Totals},
     },
-    wire::{Hashed, Listed, SourceDone, TreeHead},
+    wire::{Hashed, Listed, TreeHead},
 };
 
 /// The source of a run that restores.
@@ -59,18 +57,16 @@ impl<'a> StoredSource<'a> {
         let Restore { snapshot, path, store, .. } = self.restore;
         let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = snapshot;
         let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
-        let (source, owners) = (SourceDone::default(), Owners::default());
         if path.is_root() {
             let (root_meta, root_attrs) = (*root_meta, root_attrs.clone());
             let digest = tree.digest;
-            return Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run: None, owners, source });
+            return Ok(TreeHead { root_meta, root_attrs, digest, totals, ..TreeHead::default() });
         }
         if browse::at(store, snapshot, path)?.is_none() {
             return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
         }
         let (root_meta, root_attrs) = (sink.root_meta, sink.root_attrs.clone());
-        let digest = TreeDigest::default();
-        Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run: None, owners, source })
+        Ok(TreeHead { root_meta, root_attrs, totals, ..TreeHead::default() })
     }
 }
 

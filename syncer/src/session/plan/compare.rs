@@ -154,12 +154,16 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
             self.made.unlinked.extend(unlinked.map(|entry| path_in(&visit.path, entry.name)));
             let go_on = || go_on(self.monitor);
-            let plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
+            let mut plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
+            if self.policy.one_file_system {
+                spare_mounts(&mut plan, self.sink, there);
+            }
             self.descend(&visit, &listed, there, &plan)?;
             let (source, sink, meta) = (visit.source, visit.sink, visit.meta);
             let planned =
                 PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
-            if !spared.is_nothing() {
+            if !spared.is_nothing() || self.policy.one_file_system {
+                let spared = (spared, self.policy.one_file_system);
                 keep(&mut self.made.kept, self.sink, &planned, spared, self.monitor)?;
             }
             self.dirs.push(planned);
@@ -218,12 +222,25 @@ impl<S: SourceTree> CompareWalk<'_, S> {
     }
 }
 
-/// Finds what stays in the directories that a plan deletes or replaces.
+/// Takes from a plan the deletes of entries that are on other file systems than the sink's root.
+fn spare_mounts(plan: &mut DirPlan, sink: &Tree, there: &Dir) {
+    if there.is_elsewhere {
+        return plan.deletes.clear();
+    }
+    let dirs = (0..).zip(&there.listing).filter(|(_, entry)| entry.kind == Kind::Dir);
+    let numbered = dirs.zip(there.first_child..).filter(|_| !plan.deletes.is_empty());
+    let mounts = numbered.filter(|(_, id)| sink.dirs[*id as usize].is_elsewhere);
+    let stay: Vec<u32> = mounts.map(|((index, _), _)| index).collect();
+    plan.deletes.retain(|index| stay.binary_search(index).is_err());
+}
+
+/// Finds what stays in the directories that a plan deletes or replaces. `spared` has the rules, and whether other file
+/// systems than the root's stay.
 fn keep(
     kept: &mut SparedEntries,
     sink: &Tree,
     dir: &PlannedDir,
-    spared: Spared<'_>,
+    spared: (Spared<'_>, bool),
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
     let Some(id) = dir.sink else { return Ok(()) };
@@ -248,7 +265,7 @@ fn keep_below(
     kept: &mut SparedEntries,
     sink: &Tree,
     top: (DirId, RelPath),
-    spared: Spared<'_>,
+    (spared, one_file_system): (Spared<'_>, bool),
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
     let mut left = vec![top];
@@ -259,7 +276,8 @@ fn keep_below(
         for (index, entry) in (0..).zip(&dir.listing) {
             go_on(monitor)?;
             let is_dir = entry.kind == Kind::Dir;
-            if spared.holds(&entry) {
+            let is_elsewhere = dir.is_elsewhere || is_dir && sink.dirs[child as usize].is_elsewhere;
+            if spared.holds(&entry) || one_file_system && is_elsewhere {
                 kept.insert((id, index));
             } else if is_dir && let Ok(below) = path.join(entry.name) {
                 left.push((child, below));
@@ -329,6 +347,7 @@ mod tests {
             root_attrs: source.root_attrs.clone(),
             digest: source.dirs[ROOT as usize].digest,
             totals: source.totals,
+            mounts: source.mounts.clone(),
             owners: source.owners.most_frequent(),
             last_run: None,
             source: Default::default(),

@@ -18,7 +18,7 @@ use crate::{
     },
     tree::{
         Tree,
-        dir::{DirId, Totals},
+        dir::{DirId, Mounts, Totals},
     },
     wire::TreeHead,
 };
@@ -103,11 +103,26 @@ pub(crate) fn check(
     if head.last_run.is_some() {
         notes.push("the source has a folder .volferry: it is itself a destination of runs".to_owned());
     }
+    notes.extend(mounts_note(params, &head.mounts));
     notes.extend(check_deletes(params, &head.totals, sink, planned, monitor)?);
     for refused in refused.into_iter().flatten() {
         notes.extend(refused.unless(params.force)?);
     }
     Ok(notes)
+}
+
+/// Tells of file systems inside of the source, which the user may not have in mind.
+fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
+    let first = &mounts.first;
+    let found = match mounts.count {
+        0 => return None,
+        1 => format!("another file system is mounted inside the source, at {first}"),
+        count => format!("{count} other file systems are mounted inside the source, the first at {first}"),
+    };
+    Some(match params.one_file_system {
+        true => format!("{found}: what is in it was left out"),
+        false => format!("{found}: what is in it belongs to the run; --one-file-system leaves it out"),
+    })
 }
 
 /// A folder below the root that has a folder of Volferry's own is another job's destination.

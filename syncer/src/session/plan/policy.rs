@@ -18,6 +18,7 @@ use crate::{
 pub(crate) fn policy(params: &RunParams, settings: Settings) -> Policy {
     Policy {
         delete: params.delete,
+        one_file_system: params.one_file_system,
         owners: settings.owners,
         user: settings.user,
         permissions: settings.permissions,
@@ -47,7 +48,7 @@ pub(crate) fn may_move(params: &RunParams) -> bool {
     let mut patterns = [&params.include, &params.exclude, &params.demands.exclude].into_iter();
     let has_patterns = patterns.any(|patterns| !patterns.is_empty());
     let leaves_out = has_patterns || params.ignore_files || sizes(params) != SizeLimits::default();
-    !leaves_out && content(params) == Content::Trusted
+    !leaves_out && !params.one_file_system && content(params) == Content::Trusted
 }
 
 /// What the owner of the destination lets no source write.

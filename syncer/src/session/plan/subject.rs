@@ -202,6 +202,7 @@ pub(crate) fn scan_tree(
         filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
         // The sink is told of the source's with its listings.
         ignore_files: params.ignore_files && side == Side::Source,
+        leave_mounts: params.one_file_system && side == Side::Source,
         ignore_permissions: !params.preserve.permissions,
         ignore_specials: !params.preserve.specials,
         list_sockets: side == Side::Sink,

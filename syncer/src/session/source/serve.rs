@@ -79,6 +79,7 @@ pub(crate) fn run(
         root_attrs: tree.root_attrs.clone(),
         digest: tree.dirs[ROOT as usize].digest,
         totals: tree.totals,
+        mounts: tree.mounts.clone(),
         last_run: last_run(&root),
         owners: tree.owners.most_frequent(),
         source: done(&failures, watch),

@@ -9,10 +9,11 @@ use crate::{
     hash::TreeDigest,
     tree::{
         attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
-        dir::{DirId, Totals},
+        dir::{DirId, Mounts, Totals},
         entry::{Meta, Owner, Time, put_meta, put_time, read_meta, read_time},
         listing::Listing,
         owners::{MAX_OWNERS, Owners},
+        path::{MAX_PATH_BYTES, RelPath},
         rules::MAX_RULES_BYTES,
     },
     wire::frame::WireError,
@@ -44,6 +45,8 @@ pub struct TreeHead {
     pub digest: TreeDigest,
     /// Sums.
     pub totals: Totals,
+    /// The file systems that are mounted in the tree.
+    pub mounts: Mounts,
     /// Counts of the entries by owner, from [`Owners::most_frequent`].
     pub owners: Owners,
     /// When a run last wrote to the tree, if it is itself a destination.
@@ -135,6 +138,8 @@ pub(super) fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
     put_varint(out, head.totals.skipped);
     put_varint(out, head.totals.sparse);
     put_time(out, head.totals.newest);
+    put_varint(out, head.mounts.count);
+    put_bytes(out, head.mounts.first.as_bytes());
     put_varint(out, u64::from(head.last_run.is_some()));
     head.last_run.iter().for_each(|time| put_time(out, *time));
     put_owners(out, &head.owners);
@@ -168,6 +173,16 @@ fn read_owners(reader: &mut Reader<'_>) -> Result<Owners, DecodeError> {
     Ok(Owners::new(counts, reader.varint()?))
 }
 
+fn read_mounts(reader: &mut Reader<'_>) -> Result<Mounts, DecodeError> {
+    let (count, first) = (reader.varint()?, reader.bytes(MAX_PATH_BYTES)?);
+    let path = RelPath::parse(first);
+    match (count, path) {
+        (0, _) if first.is_empty() => Ok(Mounts::default()),
+        (1.., Ok(first)) => Ok(Mounts { count, first }),
+        _ => Err(DecodeError::Invalid("the first of the mounts has no path")),
+    }
+}
+
 pub(super) fn read_tree(body: &[u8]) -> Result<TreeHead, WireError> {
     let mut reader = Reader::new(body);
     let malformed = |source| WireError::Malformed { what: "Tree", source };
@@ -182,15 +197,16 @@ pub(super) fn read_tree(body: &[u8]) -> Result<TreeHead, WireError> {
             sparse: reader.varint()?,
             newest: read_time(&mut reader)?,
         };
+        let mounts = read_mounts(&mut reader)?;
         let last_run = match reader.varint()? {
             0 => None,
             1 => Some(read_time(&mut reader)?),
             _ => return Err(DecodeError::Invalid("there is one time or none")),
         };
-        Ok((root_meta, root_attrs, digest, totals, last_run, read_owners(&mut reader)?))
+        Ok((root_meta, root_attrs, digest, totals, mounts, last_run, read_owners(&mut reader)?))
     };
-    let (root_meta, root_attrs, digest, totals, last_run, owners) = read().map_err(malformed)?;
+    let (root_meta, root_attrs, digest, totals, mounts, last_run, owners) = read().map_err(malformed)?;
     let rest = reader.take(reader.remaining()).map_err(malformed)?;
     let source = json("Tree", rest)?;
-    Ok(TreeHead { root_meta, root_attrs, digest, totals, last_run, owners, source })
+    Ok(TreeHead { root_meta, root_attrs, digest, totals, mounts, last_run, owners, source })
 }

@@ -12,10 +12,11 @@ use crate::{
     hash::{TransferHash, TreeDigest},
     tree::{
         attrs::{Attrs, put_attr},
-        dir::Totals,
+        dir::{Mounts, Totals},
         entry::{Entry, Kind, Meta, Owner, Time},
         listing::ListingBuilder,
         owners::{MAX_OWNERS, Owners},
+        path::RelPath,
         rules::MAX_RULES_BYTES,
     },
     wire::frame::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
@@ -54,6 +55,7 @@ fn samples() -> Vec<Message> {
         root_attrs: Attrs::trusted(b"\x06user.a\x00").into(),
         digest: TreeDigest::default(),
         totals,
+        mounts: Mounts { count: 2, first: RelPath::parse(b"a/b").unwrap() },
         owners: Owners::new(
             [(Owner { uid: 1000, gid: 0 }, 7), (Owner { uid: u32::MAX, gid: 5 }, u64::MAX)],
             3,
@@ -256,7 +258,7 @@ fn a_planned_action_is_these_bytes() {
 #[test]
 fn owners_are_told_in_order_and_so_many_at_most() {
     let tree = |owners: &[(u8, u8)]| {
-        let mut body = vec![0; 6 + 48 + 7];
+        let mut body = vec![0; 6 + 48 + 9];
         put_varint(&mut body, owners.len() as u64);
         owners.iter().for_each(|(user, count)| body.extend([*user, 0, *count]));
         body.extend(b"\x09{\"usage\":{},\"failed\":0,\"failures\":[]}");
@@ -267,6 +269,19 @@ fn owners_are_told_in_order_and_so_many_at_most() {
     assert_eq!(head.owners, Owners::new([(owner(1), 2), (owner(3), 4)], 9));
     for owners in [&[(3, 4), (1, 2)][..], &[(1, 2), (1, 2)], &vec![(0, 1); MAX_OWNERS + 1]] {
         assert!(tree(owners).is_err(), "{} owners", owners.len());
+    }
+}
+
+#[test]
+fn mounts_have_the_path_of_the_first() {
+    let tree = |mounts: &[u8]| {
+        let body = [&[0; 6 + 48 + 6], mounts, b"\0\0\0{\"usage\":{},\"failed\":0,\"failures\":[]}"].concat();
+        Message::decode(TREE, &body)
+    };
+    let Ok(Message::Tree(head)) = tree(b"\x02\x03a/b") else { panic!("it was refused") };
+    assert_eq!(head.mounts, Mounts { count: 2, first: RelPath::parse(b"a/b").unwrap() });
+    for bad in [b"\x01\0".as_slice(), b"\0\x01a", b"\x01\x02..", b"\x01\x02/a"] {
+        assert!(tree(bad).is_err(), "{}", bad.escape_ascii());
     }
 }
 
