@@ -286,8 +286,8 @@ pub(super) struct SyncFlags {
 
     /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
     ///
-    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST, and a file
-    /// that is there is replaced, as by `cp`.
+    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. What
+    /// is there with another name than SRC's is replaced only with --force.
     #[arg(value_name = "DST")]
     pub(super) destination: PathBuf,
 

@@ -53,6 +53,7 @@ fn hint(reason: &str) -> Option<&'static str> {
             "see what is mounted at SRC and DST; --force overrides this guard"
         }
         "OtherDestination" => "give --expect-volume the id of this destination, or leave it out",
+        "OtherFile" => "a folder as DST keeps the name; --force replaces the file all the same",
         "OtherJobsDestination" => "leave the folder out with --exclude; --force overrides this guard",
         "NotEnoughSpace" => "--delete=before makes room first; --force tries all the same",
         "IdentityUnusable" => "`volferry keygen --out DIR` makes the files of both ends",

@@ -56,7 +56,8 @@ fn a_file_goes_into_a_folder_or_onto_a_name_with_all_that_it_has() {
             symlink("other", folder.join("link")).unwrap();
             pair.destination = format!("{}/{spelled}", text(&folder)).into();
             let before = fs::metadata(&folder).unwrap().permissions();
-            let first = pair.run(&["--verify"]);
+            let is_taken = ["other", "link"].contains(&spelled);
+            let first = pair.run(if is_taken { &["--verify", "--force"] } else { &["--verify"] });
             first.assert_exit(ExitCode::Done);
             assert_is_copy(&folder.join(arrives_at), &pair.source);
             assert!(
@@ -69,6 +70,28 @@ fn a_file_goes_into_a_folder_or_onto_a_name_with_all_that_it_has() {
             let again = pair.run(&[]).report().work;
             assert_eq!((again.files_scanned, again.files_created, again.files_updated), (1, 0, 0), "{way:?}");
         }
+    }
+}
+
+#[test]
+fn a_file_with_another_name_is_replaced_only_by_force() {
+    for way in Way::ALL {
+        let mut pair = note(way);
+        let folder = pair.destination.clone();
+        pair.destination = folder.join("other");
+        for flags in [&["-n"][..], &[]] {
+            let run = pair.run(flags);
+            run.assert_exit(ExitCode::Guard);
+            assert_eq!(run.ends().last().unwrap().reason(), "OtherFile");
+            assert_eq!(fs::read(folder.join("other")).unwrap(), b"other", "{way:?}");
+        }
+        pair.run(&["--force"]).assert_exit(ExitCode::Done);
+        assert_is_copy(&folder.join("other"), &pair.source);
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        tree::file(&folder.join("note.txt"), b"an older version");
+        pair.destination = folder.join("note.txt");
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        assert_is_copy(&folder.join("note.txt"), &pair.source);
     }
 }
 

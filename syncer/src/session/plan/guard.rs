@@ -13,6 +13,7 @@ use crate::{
         plan::{
             planned::{Compared, PlannedDir, SparedEntries, deletes_in, path_in},
             room::Room,
+            subject::Subject,
         },
         session_error::{SessionError, go_on},
     },
@@ -123,6 +124,30 @@ fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
         true => format!("{found}: what is in it was left out"),
         false => format!("{found}: what is in it belongs to the run; --one-file-system leaves it out"),
     })
+}
+
+/// Refuses to replace an entry by a file of another name, which is more often a mistake than meant. Returns what was overridden.
+///
+/// # Errors
+/// [`SessionError::Guard`] with what to do.
+pub(crate) fn check_renamed(
+    subject: &Subject,
+    params: &RunParams,
+    planned: &Compared,
+) -> Result<Vec<String>, SessionError> {
+    let replaces = |step: &Step| matches!(step, Step::Update | Step::Replace { .. });
+    let mut steps = planned.dirs.iter().flat_map(PlannedDir::steps);
+    let replaced = steps.find(|(step, _)| subject.renames && replaces(step));
+    let Some((_, entry)) = replaced else { return Ok(Vec::new()) };
+    let name = String::from_utf8_lossy(entry.name);
+    let refused = Refused {
+        reason: "OtherFile",
+        problem: format!(
+            "the run would replace {name:?}, which has other content and another name than the source"
+        ),
+        remedy: "choose a name that does not exist, or a folder",
+    };
+    refused.unless(params.force)
 }
 
 /// A folder below the root that has a folder of Volferry's own is another job's destination.

@@ -32,6 +32,8 @@ pub(crate) struct Subject {
     pub place: TreeLocation,
     /// The name of the only entry that takes part.
     pub only: Option<Box<[u8]>>,
+    /// Whether a file goes onto a name that the user chose and the source does not have.
+    pub renames: bool,
 }
 
 impl Subject {
@@ -78,22 +80,24 @@ impl Subject {
                     place.path().display()
                 )));
             }
-            PathKind::Other => Self { place: place.clone(), only: Some(name.into()) },
+            PathKind::Other => Self { only: Some(name.into()), ..Self::of_tree(place) },
             PathKind::Nothing if is_spelled_as_folder => {
-                Self { place: place.clone(), only: Some(name.into()) }
+                Self { only: Some(name.into()), ..Self::of_tree(place) }
             }
-            PathKind::Nothing | PathKind::File => Self::of_file(place),
+            PathKind::Nothing | PathKind::File => {
+                Self { renames: last_name(place) != name, ..Self::of_file(place) }
+            }
         };
         subject.checked()
     }
 
     /// The whole tree at `place`.
     pub(crate) fn of_tree(place: &TreeLocation) -> Self {
-        Self { place: place.clone(), only: None }
+        Self { place: place.clone(), only: None, renames: false }
     }
 
     fn of_file(place: &TreeLocation) -> Self {
-        Self { place: folder_of(place), only: Some(last_name(place).into()) }
+        Self { place: folder_of(place), only: Some(last_name(place).into()), renames: false }
     }
 
     /// Refuses names that no file of a tree can have, and a folder that would have to be made because its name was mistyped.

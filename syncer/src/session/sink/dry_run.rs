@@ -231,7 +231,9 @@ impl SinkEnd for DryTree<'_> {
             counters,
             monitor: run.monitor,
         };
-        dry_run.tell(plan, &mut |actions| source.tell(run, actions))
+        let mut notes = dry_run.tell(plan, &mut |actions| source.tell(run, actions))?;
+        notes.extend(guard::check_renamed(self.subject, run.params, &plan.compared)?);
+        Ok(notes)
     }
 
     fn begin<'c>(&'c self, _: &'c Planned, _: &'c Run<'_>) -> Result<Option<NoChanges>, SessionError> {

@@ -144,7 +144,8 @@ impl SinkEnd for TreeSink<'_> {
         let room = source.room(self.destination.root());
         let Planned { head, compared, sink, .. } = plan;
         let known = run.failures.count();
-        let notes = guard::check(run.params, head, sink, compared, room.as_ref(), known, run.monitor)?;
+        let mut notes = guard::check(run.params, head, sink, compared, room.as_ref(), known, run.monitor)?;
+        notes.extend(guard::check_renamed(self.subject, run.params, compared)?);
         let tells = run.params.itemize_changes || run.params.demands.itemize_changes;
         if tells && self.destination.state().leads() {
             let by = (run.params, self.destination.settings());
