@@ -13,6 +13,7 @@ use super::{
     publish::{Labels, time_of},
     retain::{Reason, Retention, Verdict, judge},
     roots::{Roots, Snapshot},
+    rules::JobRules,
     snapshot_error::{SnapshotError, chain},
     store::Writer,
 };
@@ -60,6 +61,7 @@ fn take_and_drop(
     let failures = Failures::default();
     let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
     let root = destination.root();
+    remember_rules(&mut writer.roots, asked);
     let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?;
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
@@ -68,6 +70,16 @@ fn take_and_drop(
         apply_rules(&mut writer, asked, &made, report, monitor)?;
     }
     Ok(())
+}
+
+/// Writes the rules of this job into the list, which the snapshot is published with.
+fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) {
+    roots.rules.remove(&asked.job);
+    if asked.keep.has_rule() {
+        let zone = TimeZone::system().iana_name().unwrap_or_default().into();
+        let rules = JobRules { retention: asked.keep.clone().into(), zone };
+        roots.rules.insert(asked.job.clone(), rules);
+    }
 }
 
 fn labels(asked: &SnapshotParams, run: &str) -> Labels {

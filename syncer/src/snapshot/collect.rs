@@ -237,6 +237,8 @@ pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collect
     if !gone.is_empty() {
         let mut roots = writer.roots.clone();
         roots.snapshots.retain(|snapshot| !gone.contains(&snapshot.id));
+        let jobs: BTreeSet<&str> = roots.snapshots.iter().map(|snapshot| snapshot.job.as_str()).collect();
+        roots.rules.retain(|job, _| jobs.contains(job.as_str()));
         roots.collections += 1;
         writer.commit_by(roots, "collect", by, &plan.snapshots)?;
     }

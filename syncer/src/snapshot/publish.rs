@@ -23,11 +23,12 @@ use super::{
     id::SnapshotId,
     keep::{EngineChoice, Keeper, TakenFile},
     pack::Packing,
-    roots::{Engine, MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS, Snapshot},
+    roots::{Engine, Snapshot},
     seen::Stamps,
     select::LATEST,
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
+    text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS},
 };
 use crate::{
     cores::cores,

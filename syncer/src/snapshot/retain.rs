@@ -4,85 +4,29 @@
 //! each of the newest periods that have any, and also the oldest snapshot of all as long as it has periods left.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, HashMap},
     fmt,
 };
 
 use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
 use thiserror::Error;
 
-use super::{id::SnapshotId, roots::Snapshot};
+pub use super::rules::{Period, Retention};
+use super::{
+    id::SnapshotId,
+    roots::{Roots, Snapshot},
+    rules::JobRules,
+};
 use crate::entry::Time;
-
-/// The rules that keep snapshots.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Retention {
-    /// The newest ones, this many.
-    pub last: u32,
-    /// The last one of each of this many hours.
-    pub hourly: u32,
-    /// The last one of each of this many days.
-    pub daily: u32,
-    /// The last one of each of this many weeks, which begin on Monday.
-    pub weekly: u32,
-    /// The last one of each of this many months.
-    pub monthly: u32,
-    /// The last one of each of this many years.
-    pub yearly: u32,
-    /// All that were taken at most this many seconds before the newest.
-    pub within_seconds: Option<u64>,
-    /// All that have one of these tags.
-    pub tags: BTreeSet<String>,
-    /// Of the snapshots that the rules keep, or of all if there is no other rule: the newest that take at most this
-    /// many bytes together.
-    pub max_bytes: Option<u64>,
-}
-
-impl Retention {
-    fn counts(&self) -> [(Period, u32); 6] {
-        [
-            (Period::Snapshot, self.last),
-            (Period::Hour, self.hourly),
-            (Period::Day, self.daily),
-            (Period::Week, self.weekly),
-            (Period::Month, self.monthly),
-            (Period::Year, self.yearly),
-        ]
-    }
-
-    /// Whether there is a rule other than the limit of bytes.
-    fn has_rule(&self) -> bool {
-        self.counts().iter().any(|(_, count)| *count > 0)
-            || self.within_seconds.is_some()
-            || !self.tags.is_empty()
-    }
-}
 
 /// Reports a policy that would keep nothing.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("the policy has no rule, and would keep nothing")]
 pub struct EmptyPolicy;
 
-/// A natural period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Period {
-    /// Each snapshot is its own period.
-    Snapshot,
-    /// An hour of the clock.
-    Hour,
-    /// A day of the calendar.
-    Day,
-    /// A week from Monday on.
-    Week,
-    /// A month of the calendar.
-    Month,
-    /// A year of the calendar.
-    Year,
-}
-
-/// Says why a snapshot is kept.
+/// The rule that keeps a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum Rule {
     /// It is pinned.
     Pinned,
     /// It has a tag that is kept.
@@ -99,9 +43,55 @@ pub enum Reason {
     NewestWhole,
     /// The limit of bytes is the only rule, and it is within that.
     Room,
+    /// Its job has applied no rules.
+    NoRule,
+}
+
+/// The event that ends a reason to keep a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// A person unpins it.
+    Unpinned,
+    /// A person takes the tag from it.
+    Untagged,
+    /// This many newer periods have a snapshot.
+    Newer(Period, u32),
+    /// A newer snapshot is taken in the same period, which is not over.
+    NewerInPeriod(Period),
+    /// A newer snapshot is taken after this time.
+    Time(Time),
+    /// The clock reaches its time.
+    Clock(Time),
+    /// A newer snapshot has every entry.
+    NewerWhole,
+    /// Newer ones need the room.
+    Room,
+    /// A person prunes the volume.
+    Prune,
+}
+
+/// A rule that keeps a snapshot, and the event up to which it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The rule.
+    pub rule: Rule,
+    /// The event.
+    pub until: Until,
+}
+
+impl Reason {
+    fn new(rule: Rule, until: Until) -> Self {
+        Self { rule, until }
+    }
 }
 
 impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rule.fmt(f)
+    }
+}
+
+impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period = |period: &Period| match period {
             Period::Snapshot => "last",
@@ -120,6 +110,7 @@ impl fmt::Display for Reason {
             Self::Future => f.write_str("in the future"),
             Self::NewestWhole => f.write_str("newest whole"),
             Self::Room => f.write_str("room"),
+            Self::NoRule => f.write_str("no rule"),
         }
     }
 }
@@ -129,8 +120,10 @@ impl fmt::Display for Reason {
 pub struct Verdict {
     /// The snapshot.
     pub id: SnapshotId,
-    /// The reasons to keep it; none if it goes.
+    /// The reasons to keep it; none if it goes. It is kept until the last of them ends.
     pub reasons: Vec<Reason>,
+    /// Whether the limit of bytes may end all reasons sooner.
+    pub is_limited: bool,
 }
 
 impl Verdict {
@@ -154,69 +147,96 @@ pub fn judge(
     }
     let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     snapshots.iter().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
-    let mut reasons: BTreeMap<SnapshotId, Vec<Reason>> = BTreeMap::new();
-    for mut job in jobs.into_values() {
-        job.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
-        reasons.extend(judge_job(&job, policy, now, zone));
-    }
-    let verdict = |snapshot: &&Snapshot| Verdict {
-        id: snapshot.id,
-        reasons: reasons.remove(&snapshot.id).unwrap_or_default(),
-    };
-    Ok(snapshots.iter().map(verdict).collect())
+    let judged = jobs.into_values().flat_map(|job| judge_job(job, policy, now, zone));
+    Ok(in_order_of(snapshots, judged))
 }
 
-/// Judges the snapshots of one SyncJob, the newest first.
+/// Says why each snapshot that is not forgotten is kept: by the rules that its job applied last. `zone` counts for jobs
+/// whose own zone is not known here. The verdicts are in the order of the list.
+pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
+    let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
+    roots.kept().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
+    let judged = jobs.into_iter().flat_map(|(job, snapshots)| match roots.rules.get(job) {
+        Some(JobRules { retention, zone: name }) => {
+            let named = (!name.is_empty()).then(|| TimeZone::get(name).ok()).flatten();
+            judge_job(snapshots, retention, now, named.as_ref().unwrap_or(zone))
+        }
+        None => snapshots.into_iter().map(|snapshot| without_rules(snapshot, now)).collect(),
+    });
+    in_order_of(&roots.kept().collect::<Vec<_>>(), judged)
+}
+
+/// Says why a snapshot is kept that no rules are known for.
+fn without_rules(snapshot: &Snapshot, now: Time) -> Verdict {
+    let mut reasons = protections(snapshot, &Retention::default(), now);
+    if reasons.is_empty() {
+        reasons.push(Reason::new(Rule::NoRule, Until::Prune));
+    }
+    Verdict { id: snapshot.id, reasons, is_limited: false }
+}
+
+fn in_order_of(snapshots: &[&Snapshot], judged: impl Iterator<Item = Verdict>) -> Vec<Verdict> {
+    let mut verdicts: HashMap<SnapshotId, Verdict> = judged.map(|verdict| (verdict.id, verdict)).collect();
+    snapshots.iter().filter_map(|snapshot| verdicts.remove(&snapshot.id)).collect()
+}
+
+/// Judges the snapshots of one SyncJob.
 fn judge_job(
-    newest_first: &[&Snapshot],
+    mut newest_first: Vec<&Snapshot>,
     policy: &Retention,
     now: Time,
     zone: &TimeZone,
-) -> Vec<(SnapshotId, Vec<Reason>)> {
+) -> Vec<Verdict> {
+    newest_first.sort_by_key(|snapshot| std::cmp::Reverse((snapshot.taken, snapshot.id)));
     let mut reasons: Vec<Vec<Reason>> =
         newest_first.iter().map(|snapshot| protections(snapshot, policy, now)).collect();
     if let Some(newest) =
         newest_first.iter().position(|snapshot| snapshot.is_whole() && snapshot.taken <= now)
     {
-        reasons[newest].push(Reason::NewestWhole);
+        reasons[newest].push(Reason::new(Rule::NewestWhole, Until::NewerWhole));
     }
     let newest = newest_first.iter().map(|snapshot| snapshot.taken).find(|taken| *taken <= now);
     for (snapshot, reasons) in newest_first.iter().zip(&mut reasons) {
-        if is_within(snapshot.taken, newest, policy.within_seconds) {
-            reasons.push(Reason::Within);
-        }
+        reasons.extend(within(snapshot.taken, newest, policy.within_seconds));
     }
     let is_protected: Vec<bool> = reasons.iter().map(|reasons| !reasons.is_empty()).collect();
     for (period, count) in policy.counts() {
-        keep_last_of(period, count, newest_first, now, zone, &mut reasons);
+        keep_last_of(period, count, &newest_first, now, zone, &mut reasons);
     }
     if !policy.has_rule() {
-        reasons.iter_mut().for_each(|reasons| reasons.push(Reason::Room));
+        reasons.iter_mut().for_each(|reasons| reasons.push(Reason::new(Rule::Room, Until::Room)));
     }
     if let Some(max) = policy.max_bytes {
-        limit(max, newest_first, &is_protected, &mut reasons);
+        limit(max, &newest_first, &is_protected, &mut reasons);
     }
-    newest_first.iter().map(|snapshot| snapshot.id).zip(reasons).collect()
+    let verdict = |(nth, reasons): (usize, Vec<Reason>)| Verdict {
+        id: newest_first[nth].id,
+        reasons,
+        is_limited: policy.max_bytes.is_some() && !is_protected[nth],
+    };
+    reasons.into_iter().enumerate().map(verdict).collect()
 }
 
 /// Returns the reasons that depend on no other snapshot.
 fn protections(snapshot: &Snapshot, policy: &Retention, now: Time) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if snapshot.pinned {
-        reasons.push(Reason::Pinned);
+        reasons.push(Reason::new(Rule::Pinned, Until::Unpinned));
     }
     if snapshot.taken > now {
-        reasons.push(Reason::Future);
+        reasons.push(Reason::new(Rule::Future, Until::Clock(snapshot.taken)));
     }
-    reasons.extend(snapshot.tags.intersection(&policy.tags).cloned().map(Reason::Tag));
+    let tags = snapshot.tags.intersection(&policy.tags).cloned();
+    reasons.extend(tags.map(|tag| Reason::new(Rule::Tag(tag), Until::Untagged)));
     reasons
 }
 
-fn is_within(taken: Time, newest: Option<Time>, within: Option<u64>) -> bool {
-    let (Some(newest), Some(within)) = (newest, within) else { return false };
-    let within = i64::try_from(within).unwrap_or(i64::MAX);
+fn within(taken: Time, newest: Option<Time>, within: Option<u64>) -> Option<Reason> {
+    let within = i64::try_from(within?).unwrap_or(i64::MAX);
+    let newest = newest?;
     let since = Time { seconds: newest.seconds.saturating_sub(within), ..newest };
-    taken >= since
+    let until = Time { seconds: taken.seconds.saturating_add(within), ..taken };
+    (taken >= since).then_some(Reason::new(Rule::Within, Until::Time(until)))
 }
 
 /// Keeps the newest snapshot of each of the newest `count` periods that have any. Snapshots of the future count for no
@@ -230,14 +250,18 @@ fn keep_last_of(
     reasons: &mut [Vec<Reason>],
 ) {
     let (mut left, mut last) = (count, None);
+    let current = key(period, now, 0, zone);
     for (nth, snapshot) in newest_first.iter().enumerate().filter(|(_, snapshot)| snapshot.taken <= now) {
         if left == 0 {
             return;
         }
-        let key = key(period, snapshot, zone);
+        let key = key(period, snapshot.taken, snapshot.id.0, zone);
         let is_new = last != Some(key);
         if is_new || nth + 1 == newest_first.len() {
-            reasons[nth].push(if is_new { Reason::Last(period) } else { Reason::Oldest(period) });
+            let rule = if is_new { Rule::Last(period) } else { Rule::Oldest(period) };
+            let is_current = is_new && key == current && period != Period::Snapshot;
+            let until = if is_current { Until::NewerInPeriod(period) } else { Until::Newer(period, left) };
+            reasons[nth].push(Reason::new(rule, until));
             left -= 1;
         }
         last = Some(key);
@@ -245,20 +269,20 @@ fn keep_last_of(
 }
 
 /// Returns a key that snapshots of one period share.
-fn key(period: Period, snapshot: &Snapshot, zone: &TimeZone) -> (i64, i64) {
-    let Ok(timestamp) = Timestamp::from_second(snapshot.taken.seconds) else {
+fn key(period: Period, taken: Time, id: u64, zone: &TimeZone) -> (i64, i64) {
+    let Ok(timestamp) = Timestamp::from_second(taken.seconds) else {
         // Beyond the years of the calendar, each second is a period.
-        return (i64::MIN, snapshot.taken.seconds);
+        return (i64::MIN, taken.seconds);
     };
     let zoned = timestamp.to_zoned(zone.clone());
     let date = zoned.date();
     let day = (i64::from(date.year()), i64::from(date.day_of_year()));
     match period {
-        Period::Snapshot => (0, snapshot.id.0 as i64),
+        Period::Snapshot => (0, id as i64),
         // An hour that occurs twice in autumn counts twice.
         Period::Hour => {
             let offset = i64::from(zoned.offset().seconds());
-            (offset, (snapshot.taken.seconds + offset).div_euclid(3600))
+            (offset, (taken.seconds + offset).div_euclid(3600))
         }
         Period::Day => day,
         Period::Week => {
@@ -290,6 +314,8 @@ fn limit(max: u64, newest_first: &[&Snapshot], is_protected: &[bool], reasons: &
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -384,6 +410,85 @@ mod tests {
         };
         let kept = kept(&snapshots, &policy);
         assert!([0, 100, 1, 101, 2].iter().all(|id| kept.contains(id)), "{kept:?}");
+    }
+
+    fn reasons(verdicts: &[Verdict]) -> Vec<(u64, Vec<(String, Until)>)> {
+        let told = |reason: &Reason| (reason.to_string(), reason.until);
+        verdicts.iter().map(|one| (one.id.0, one.reasons.iter().map(told).collect())).collect()
+    }
+
+    /// NOW is 18:00, and hours and days are those of UTC.
+    #[test]
+    fn each_reason_says_which_event_ends_it() {
+        let mut snapshots = two_a_day(3);
+        snapshots[2].pinned = true;
+        snapshots[3].tags.insert("gold".into());
+        snapshots.push(taken(77, NOW.seconds + 5));
+        let retention = Retention {
+            last: 2,
+            daily: 2,
+            yearly: 3,
+            within_seconds: Some(3600),
+            tags: ["gold".into()].into(),
+            ..Retention::default()
+        };
+        let rules = JobRules { retention, zone: "UTC".into() };
+        let mut roots = Roots { snapshots, ..Roots::default() };
+        roots.rules.insert("job".into(), rules);
+        roots.snapshots[5].forgotten = Some(NOW);
+        let said = reasons(&explain(&roots, NOW, &TimeZone::UTC));
+        let newer = |rule: &str, period, count| (rule.to_string(), Until::Newer(period, count));
+        let of = |rule: &str, until| (rule.to_string(), until);
+        let day = Time { seconds: 3600, nanos: 0 };
+        let within = |ago: i64| Until::Time(Time { seconds: NOW.seconds - ago + day.seconds, nanos: 0 });
+        let expected = vec![
+            (
+                0,
+                vec![
+                    of("newest whole", Until::NewerWhole),
+                    of("within", within(0)),
+                    newer("last", Period::Snapshot, 2),
+                    of("daily", Until::NewerInPeriod(Period::Day)),
+                    of("yearly", Until::NewerInPeriod(Period::Year)),
+                ],
+            ),
+            (100, vec![of("within", within(3600)), newer("last", Period::Snapshot, 1)]),
+            (1, vec![of("pinned", Until::Unpinned), newer("daily", Period::Day, 1)]),
+            (101, vec![of("tag gold", Until::Untagged)]),
+            (2, vec![newer("oldest yearly", Period::Year, 2)]),
+            (
+                77,
+                vec![
+                    of("in the future", Until::Clock(Time { seconds: NOW.seconds + 5, nanos: 0 })),
+                    of("within", within(-5)),
+                ],
+            ),
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_snapshot_of_a_job_without_rules_is_kept_until_a_prune() {
+        let mut snapshots = two_a_day(1);
+        snapshots[0].job = String::new();
+        (snapshots[1].job, snapshots[1].pinned) = ("other".into(), true);
+        let roots = Roots { snapshots, ..Roots::default() };
+        let said = reasons(&explain(&roots, NOW, &TimeZone::UTC));
+        let only = |rule: &str, until| vec![(rule.to_string(), until)];
+        assert_eq!(said, [(0, only("no rule", Until::Prune)), (100, only("pinned", Until::Unpinned))]);
+    }
+
+    /// The list says what a prune by the same rules would do.
+    #[test]
+    fn the_list_and_a_prune_agree() {
+        let roots = Roots { snapshots: two_a_day(40), ..Roots::default() };
+        let retention = Retention { daily: 5, weekly: 4, max_bytes: Some(1 << 40), ..Retention::default() };
+        let all: Vec<&Snapshot> = roots.snapshots.iter().collect();
+        let judged = judge(&all, &retention, NOW, &TimeZone::UTC).unwrap();
+        assert!(judged.iter().all(|verdict| verdict.id.0 == 0 || verdict.is_limited));
+        let rules = [("job".to_string(), JobRules { retention, zone: String::new() })].into();
+        let explained = explain(&Roots { rules, ..roots.clone() }, NOW, &TimeZone::UTC);
+        assert_eq!(explained, judged);
     }
 
     fn any_snapshots() -> impl Strategy<Value = Vec<Snapshot>> {

@@ -2,12 +2,14 @@
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     folder::{FolderId, FolderRef, ObjectRef, check_of},
     id::SnapshotId,
+    rules::JobRules,
     seen::Stamps,
+    text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, read_tags, read_text},
 };
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
@@ -20,28 +22,22 @@ use crate::{
 const MAGIC: &[u8; 8] = b"vfroots\0";
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The version without the rules of jobs, which is still read.
+const WITHOUT_RULES: u32 = 1;
 
 /// The first bytes of each record, by which a reader finds the next record after a damaged one.
 const RECORD: &[u8; 4] = b"snap";
+
+/// The first bytes of a record of the rules of a job.
+const RULES: &[u8; 4] = b"rule";
 
 /// The first bytes of the end.
 const END: &[u8; 4] = b"end.";
 
 /// The longest file that is read, in bytes.
 pub const MAX_ROOTS_BYTES: u64 = 256 << 20;
-
-/// The longest tag, in bytes.
-pub const MAX_TAG_BYTES: usize = 128;
-
-/// The most tags of one snapshot.
-pub const MAX_TAGS: usize = 64;
-
-/// The longest note, in bytes.
-pub const MAX_NOTE_BYTES: usize = 4096;
-
-/// The longest name of a run, a SyncJob or a user, in bytes.
-pub const MAX_NAME_BYTES: usize = 512;
 
 /// The way by which content got into the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,11 +156,7 @@ impl Snapshot {
         let (run, job, user) =
             (read_text(r, MAX_NAME_BYTES)?, read_text(r, MAX_NAME_BYTES)?, read_text(r, MAX_NAME_BYTES)?);
         let note = read_text(r, MAX_NOTE_BYTES)?;
-        let count = r.length()?;
-        if count > MAX_TAGS {
-            return Err(DecodeError::Invalid("it has more tags than may be"));
-        }
-        let tags = (0..count).map(|_| read_text(r, MAX_TAG_BYTES)).collect::<Result<_, _>>()?;
+        let tags = read_tags(r)?;
         let flags = r.byte()?;
         if flags > 3 {
             return Err(DecodeError::Invalid("it has a flag that this program does not know"));
@@ -200,6 +192,8 @@ impl Snapshot {
 pub struct Roots {
     /// The readable ones, including forgotten ones.
     pub snapshots: Vec<Snapshot>,
+    /// The rules that each job applied last.
+    pub rules: BTreeMap<String, JobRules>,
     /// The number of collections so far.
     pub collections: u64,
     /// Unreadable records, byte for byte, so that each rewriting keeps them.
@@ -228,9 +222,14 @@ impl Roots {
             snapshot.encode(&mut record);
             put_record(&mut out, RECORD, &record);
         }
+        for (job, rules) in &self.rules {
+            record.clear();
+            rules.encode(job, &mut record);
+            put_record(&mut out, RULES, &record);
+        }
         self.damaged.iter().for_each(|bytes| out.extend_from_slice(bytes));
         record.clear();
-        put_varint(&mut record, self.snapshots.len() as u64);
+        put_varint(&mut record, (self.snapshots.len() + self.rules.len()) as u64);
         put_varint(&mut record, self.collections);
         put_record(&mut out, END, &record);
         out
@@ -243,7 +242,7 @@ impl Roots {
         let rest = bytes.strip_prefix(MAGIC).ok_or(NotRoots::Magic)?;
         let (version, mut rest) = rest.split_first_chunk().ok_or(NotRoots::Magic)?;
         match u32::from_le_bytes(*version) {
-            VERSION => {}
+            VERSION | WITHOUT_RULES => {}
             version => return Err(NotRoots::Version(version)),
         }
         let mut roots = Self { is_cut: true, ..Self::default() };
@@ -272,11 +271,16 @@ impl Roots {
         let (kind, body, len) = read_record(bytes)?;
         match kind {
             RECORD => self.snapshots.push(Snapshot::decode(body).ok()?),
+            RULES => {
+                let (job, rules) = JobRules::decode(body).ok()?;
+                self.rules.insert(job, rules);
+            }
             END => {
                 let mut reader = Reader::new(body);
                 let count = reader.varint().ok()?;
                 self.collections = reader.varint().ok()?;
-                self.is_cut = len != bytes.len() || count != self.snapshots.len() as u64;
+                let there = (self.snapshots.len() + self.rules.len()) as u64;
+                self.is_cut = len != bytes.len() || count != there;
             }
             _ => return None,
         }
@@ -321,7 +325,7 @@ fn put_record(out: &mut Vec<u8>, kind: &[u8; 4], body: &[u8]) {
 
 fn read_record(bytes: &[u8]) -> Option<(&[u8; 4], &[u8], usize)> {
     let (kind, rest) = bytes.split_first_chunk::<4>()?;
-    if kind != RECORD && kind != END {
+    if ![RECORD, RULES, END].contains(&kind) {
         return None;
     }
     let (len, rest) = rest.split_first_chunk::<4>()?;
@@ -342,15 +346,10 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
     }
 }
 
-fn read_text(reader: &mut Reader<'_>, max: usize) -> Result<String, DecodeError> {
-    let bytes = reader.bytes(max)?;
-    String::from_utf8(bytes.into()).map_err(|_| DecodeError::Invalid("a text is not UTF-8"))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::entry::Owner;
+    use crate::{entry::Owner, snapshot::rules::Retention};
 
     pub(in crate::snapshot) fn sample(id: u64) -> Snapshot {
         let time = |seconds| Time { seconds, nanos: 5 };
@@ -380,7 +379,23 @@ pub(super) mod tests {
     }
 
     fn three() -> Roots {
-        Roots { snapshots: (1..4).map(sample).collect(), collections: 2, ..Roots::default() }
+        let retention = Retention {
+            last: 1,
+            hourly: 2,
+            daily: 3,
+            weekly: 4,
+            monthly: 5,
+            yearly: 600,
+            within_seconds: Some(172_800),
+            tags: ["gold".into()].into(),
+            max_bytes: Some(10 << 30),
+        };
+        let rules = [
+            ("prod/web".into(), JobRules { retention, zone: "Europe/Berlin".into() }),
+            ("test/web".into(), JobRules::default()),
+        ];
+        let snapshots = (1..4).map(sample).collect();
+        Roots { snapshots, rules: rules.into(), collections: 2, ..Roots::default() }
     }
 
     #[test]
@@ -399,9 +414,10 @@ pub(super) mod tests {
             damaged[at] ^= 1 << (at % 8);
             let roots = Roots::decode(&damaged).unwrap();
             assert!(roots.damages() > 0, "byte {at}");
-            assert!(roots.snapshots.len() >= 2, "byte {at}");
+            assert!(roots.snapshots.len() + roots.rules.len() >= 4, "byte {at}");
             let again = Roots::decode(&roots.encode()).unwrap();
-            assert_eq!((again.snapshots, again.damaged), (roots.snapshots, roots.damaged), "byte {at}");
+            let expected = (roots.snapshots, roots.rules, roots.damaged);
+            assert_eq!((again.snapshots, again.rules, again.damaged), expected, "byte {at}");
         }
         for end in head..bytes.len() {
             assert!(Roots::decode(&bytes[..end]).unwrap().damages() > 0, "cut at {end}");

@@ -18,7 +18,9 @@ pub(crate) enum SnapshotCommand {
     /// The exit code is 3 when some entries could not be read: they are named, and missing from the snapshot.
     Create(CreateFlags),
 
-    /// List the snapshots, the oldest first
+    /// List the snapshots, the oldest first, and say why each is kept and until when
+    ///
+    /// The rules are those that the snapshot's job applied after its last run; `prune -n` tells of others.
     List(ListFlags),
 
     /// Show what is known of one snapshot

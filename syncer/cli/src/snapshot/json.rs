@@ -10,7 +10,7 @@ use syncer::{
         Engine, Snapshot,
         audit::Event,
         browse::{Change, Node, Version, What},
-        retain::Verdict,
+        retain::{Period, Reason, Until, Verdict},
         verify::Verified,
     },
 };
@@ -77,6 +77,108 @@ impl From<&Snapshot> for SnapshotJson {
             pinned: snapshot.pinned,
             forgotten: snapshot.forgotten.map(rfc3339),
         }
+    }
+}
+
+/// A snapshot of the list, and why it is kept.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ListedJson {
+    /// The snapshot.
+    #[serde(flatten)]
+    pub snapshot: SnapshotJson,
+    /// Why it is kept, by the rules that its job applied last: until the last of these ends. None if it is forgotten, or
+    /// if these rules no longer keep it.
+    pub reasons: Vec<ReasonJson>,
+    /// Whether the limit of bytes may end all reasons sooner.
+    pub limited: bool,
+}
+
+impl ListedJson {
+    pub(super) fn new(snapshot: &Snapshot, verdict: Option<&Verdict>) -> Self {
+        Self {
+            snapshot: snapshot.into(),
+            reasons: verdict.iter().flat_map(|verdict| &verdict.reasons).map(ReasonJson::from).collect(),
+            limited: verdict.is_some_and(|verdict| verdict.is_limited),
+        }
+    }
+}
+
+/// A rule that keeps a snapshot.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReasonJson {
+    /// The rule: `last`, `hourly`, `daily`, `weekly`, `monthly`, `yearly`, each also after `oldest `; `within`, `tag TAG`,
+    /// `pinned`, `newest whole`, `in the future`, `room`, or `no rule`.
+    pub rule: String,
+    /// The event that ends it.
+    pub until: UntilJson,
+}
+
+/// The event that ends a reason to keep a snapshot.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", tag = "event")]
+pub(super) enum UntilJson {
+    /// A person unpins it.
+    Unpinned,
+    /// A person takes the tag from it.
+    Untagged,
+    /// This many newer periods have a snapshot.
+    Newer {
+        /// `snapshot`, `hour`, `day`, `week`, `month` or `year`.
+        period: &'static str,
+        /// How many.
+        count: u32,
+    },
+    /// A newer snapshot is taken in the same period.
+    NewerInPeriod {
+        /// The period, as above.
+        period: &'static str,
+    },
+    /// A newer snapshot is taken after this time.
+    NewerAfter {
+        /// The time.
+        time: String,
+    },
+    /// The clock reaches this time.
+    Clock {
+        /// The time.
+        time: String,
+    },
+    /// A newer snapshot has every entry.
+    NewerWhole,
+    /// Newer ones need the room.
+    Room,
+    /// A person prunes the volume.
+    Prune,
+}
+
+impl From<&Reason> for ReasonJson {
+    fn from(reason: &Reason) -> Self {
+        let until = match reason.until {
+            Until::Unpinned => UntilJson::Unpinned,
+            Until::Untagged => UntilJson::Untagged,
+            Until::Newer(period, count) => UntilJson::Newer { period: period_name(period), count },
+            Until::NewerInPeriod(period) => UntilJson::NewerInPeriod { period: period_name(period) },
+            Until::Time(time) => UntilJson::NewerAfter { time: rfc3339(time) },
+            Until::Clock(time) => UntilJson::Clock { time: rfc3339(time) },
+            Until::NewerWhole => UntilJson::NewerWhole,
+            Until::Room => UntilJson::Room,
+            Until::Prune => UntilJson::Prune,
+        };
+        Self { rule: reason.to_string(), until }
+    }
+}
+
+/// The word for a period.
+pub(super) fn period_name(period: Period) -> &'static str {
+    match period {
+        Period::Snapshot => "snapshot",
+        Period::Hour => "hour",
+        Period::Day => "day",
+        Period::Week => "week",
+        Period::Month => "month",
+        Period::Year => "year",
     }
 }
 
@@ -219,15 +321,12 @@ pub(super) struct VerdictJson {
     /// The snapshot.
     pub id: String,
     /// Why.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<ReasonJson>,
 }
 
 impl From<&Verdict> for VerdictJson {
     fn from(verdict: &Verdict) -> Self {
-        Self {
-            id: verdict.id.to_string(),
-            reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
-        }
+        Self { id: verdict.id.to_string(), reasons: verdict.reasons.iter().map(ReasonJson::from).collect() }
     }
 }
 
@@ -324,7 +423,7 @@ impl From<&Event> for EventJson {
 #[allow(dead_code)] // only its schema is of use
 struct Commands {
     create: SnapshotJson,
-    list: Vec<SnapshotJson>,
+    list: Vec<ListedJson>,
     show: SnapshotJson,
     tag: Vec<SnapshotJson>,
     untag: Vec<SnapshotJson>,

@@ -11,18 +11,26 @@ pub(crate) mod time;
 mod verify;
 
 use std::{
+    collections::HashMap,
     io::{self, Write as _},
     path::Path,
+    time::SystemTime,
 };
 
 use contract::ExitCode;
+use jiff::tz::TimeZone;
 
 use self::flags::{CreateFlags, ListFlags, SnapshotCommand, WhichFlags};
 use crate::human::chain;
 use syncer::{
     report::Failures,
     root::{Root, TreeLocation},
-    snapshot::{Roots, Snapshot, SnapshotError, Store, create, publish::Labels, select},
+    snapshot::{
+        Roots, Snapshot, SnapshotError, SnapshotId, Store, create,
+        publish::{Labels, time_of},
+        retain::{Verdict, explain},
+        select,
+    },
 };
 
 /// Carries out a command on the snapshots of a volume.
@@ -128,14 +136,23 @@ fn list(flags: &ListFlags) -> Result<ExitCode, SnapshotError> {
         Err(SnapshotError::None(_)) => None,
         result => Some(result?),
     };
+    let verdicts = opened
+        .iter()
+        .flat_map(|opened| explain(&opened.roots, time_of(SystemTime::now()), &TimeZone::system()));
+    let verdicts: HashMap<SnapshotId, Verdict> = verdicts.map(|verdict| (verdict.id, verdict)).collect();
     let snapshots = opened.iter().flat_map(|opened| &opened.roots.snapshots);
-    let listed: Vec<&Snapshot> = snapshots
+    let listed: Vec<(&Snapshot, Option<&Verdict>)> = snapshots
         .filter(|snapshot| flags.all || snapshot.forgotten.is_none())
         .filter(|snapshot| flags.tag.as_ref().is_none_or(|tag| snapshot.tags.contains(tag)))
         .filter(|snapshot| flags.job.as_ref().is_none_or(|job| snapshot.job == *job))
+        .map(|snapshot| (snapshot, verdicts.get(&snapshot.id)))
         .collect();
     match flags.volume.json {
-        true => say_json(&listed.into_iter().map(json::SnapshotJson::from).collect::<Vec<_>>()),
+        true => {
+            let listed =
+                listed.into_iter().map(|(snapshot, verdict)| json::ListedJson::new(snapshot, verdict));
+            say_json(&listed.collect::<Vec<_>>());
+        }
         false => say(&print::list(&listed)),
     }
     Ok(ExitCode::Done)

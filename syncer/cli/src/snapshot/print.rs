@@ -5,7 +5,10 @@ use std::{
     io::{self, Write as _},
 };
 
-use super::{json::engine_name, time::rfc3339};
+use super::{
+    json::{engine_name, period_name},
+    time::rfc3339,
+};
 use crate::human::{bytes, count, printable};
 use syncer::{
     path::{RelPath, display},
@@ -14,34 +17,64 @@ use syncer::{
         Engine, Roots, Snapshot,
         browse::{Change, Node, Version, What},
         collect::Plan,
-        retain::Verdict,
+        retain::{Period, Reason, Until, Verdict},
         verify::Verified,
     },
 };
 
-/// A line for each snapshot, below a line of headings.
-pub(super) fn list(snapshots: &[&Snapshot]) -> String {
+/// A line for each snapshot and why it is kept, below a line of headings.
+pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
     if snapshots.is_empty() {
         return "no snapshots\n".into();
     }
+    let width =
+        snapshots.iter().map(|(snapshot, _)| labels(snapshot).chars().count()).max().unwrap_or(0).max(4);
     let mut text = format!(
-        "{:16}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {}\n",
-        "ID", "TAKEN", "ENTRIES", "SIZE", "ADDED", "ENGINE", "TAGS"
+        "{:16}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {:width$}  {}\n",
+        "ID", "TAKEN", "ENTRIES", "SIZE", "ADDED", "ENGINE", "TAGS", "KEPT BY"
     );
-    for snapshot in snapshots {
+    for (snapshot, verdict) in snapshots {
         let _ = writeln!(
             text,
-            "{}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {}",
+            "{}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {:width$}  {}",
             snapshot.id,
             rfc3339(snapshot.taken),
             count(snapshot.entries),
             bytes(snapshot.bytes),
             bytes(snapshot.added_bytes),
             engine_name(snapshot.engine),
-            labels(snapshot)
+            labels(snapshot),
+            verdict.map(|verdict| kept_by(verdict)).unwrap_or_default()
         );
     }
     text
+}
+
+/// Says why a snapshot is kept and until when.
+fn kept_by(verdict: &Verdict) -> String {
+    if !verdict.is_kept() {
+        return "nothing: it goes after the next run".into();
+    }
+    let reasons: Vec<String> = verdict.reasons.iter().map(reason).collect();
+    let room = if verdict.is_limited { "; the limit of bytes may end it sooner" } else { "" };
+    format!("{}{room}", reasons.join(", "))
+}
+
+fn reason(reason: &Reason) -> String {
+    let event = match reason.until {
+        Until::Unpinned => "unpinned".into(),
+        Until::Untagged => "untagged".into(),
+        Until::Newer(Period::Snapshot, count) => format!("{count} newer"),
+        Until::Newer(period, 1) => format!("a newer {} has one", period_name(period)),
+        Until::Newer(period, count) => format!("{count} newer {}s have one", period_name(period)),
+        Until::NewerInPeriod(period) => format!("a newer one of this {}", period_name(period)),
+        Until::Time(time) => format!("a newer one after {}", rfc3339(time)),
+        Until::Clock(time) => rfc3339(time),
+        Until::NewerWhole => "a newer whole one".into(),
+        Until::Room => "newer ones need the room".into(),
+        Until::Prune => "a prune".into(),
+    };
+    format!("{} (until {event})", printable(&reason.to_string()))
 }
 
 fn labels(snapshot: &Snapshot) -> String {
@@ -127,9 +160,7 @@ pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: b
     let mut text = String::new();
     for verdict in verdicts.iter().filter(|verdict| verdict.is_kept()) {
         let taken = before.get(verdict.id).map(|snapshot| rfc3339(snapshot.taken)).unwrap_or_default();
-        let reasons: Vec<String> =
-            verdict.reasons.iter().map(|reason| printable(&reason.to_string()).into_owned()).collect();
-        let _ = writeln!(text, "keep    {}  {taken}  {}", verdict.id, reasons.join(", "));
+        let _ = writeln!(text, "keep    {}  {taken}  {}", verdict.id, kept_by(verdict));
     }
     for id in &plan.snapshots {
         let taken = before.get(*id).map(|snapshot| rfc3339(snapshot.taken)).unwrap_or_default();

@@ -139,6 +139,37 @@ fn tags_keep_snapshots_after_a_run_and_bytes_limit_them() {
     assert_eq!(told.dropped_count, 1);
 }
 
+/// The list names the rules that the job applied last, and those alone.
+#[test]
+fn the_list_says_why_each_snapshot_is_kept_and_until_when() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    let take = |more: &[&str]| {
+        let demands = [&["--snapshot", "--snapshot-job=prod/web"], more].concat();
+        snapshot_of(&run(&pair, &[], &demands), ExitCode::Done).made.unwrap().id
+    };
+    let first = take(&[]);
+    let reasons = |id: &str| list(&pair).iter().find(|it| it["id"] == id).unwrap()["reasons"].clone();
+    let prune = serde_json::json!([{"rule": "no rule", "until": {"event": "prune"}}]);
+    assert_eq!(reasons(&first), prune);
+    let second = take(&["--snapshot-keep-last=3"]);
+    let newer = |count: u32| {
+        let until = serde_json::json!({"event": "newer", "period": "snapshot", "count": count});
+        serde_json::json!({"rule": "last", "until": until})
+    };
+    let whole = serde_json::json!({"rule": "newest whole", "until": {"event": "newerWhole"}});
+    assert_eq!(reasons(&first), serde_json::json!([newer(2)]));
+    assert_eq!(reasons(&second), serde_json::json!([whole, newer(3)]));
+    let told = snapshot("list", &pair.destination, &[]);
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(text.contains("newest whole (until a newer whole one), last (until 3 newer)\n"), "{text}");
+    snapshot("pin", &pair.destination, &[&first]);
+    let pinned = serde_json::json!({"rule": "pinned", "until": {"event": "unpinned"}});
+    assert_eq!(reasons(&first), serde_json::json!([pinned, newer(2)]));
+    take(&[]);
+    assert_eq!(reasons(&second), prune, "the last run applied no rules");
+}
+
 #[test]
 fn a_run_that_is_refused_takes_no_snapshot_and_says_so() {
     for way in [Way::Local, Way::SinkListens] {

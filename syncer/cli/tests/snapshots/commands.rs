@@ -97,7 +97,8 @@ fn a_prune_says_why_and_gives_the_room_back() {
     let before = volume.allocated();
     let plan = volume.run("prune", &["--keep-last", "1", "--keep-tag", "v1", "-n", "--json"]).json();
     assert_eq!(plan["removed"], serde_json::json!([ids[1]]));
-    assert_eq!(plan["kept"][0]["reasons"], serde_json::json!(["tag v1"]));
+    let reason = serde_json::json!([{"rule": "tag v1", "until": {"event": "untagged"}}]);
+    assert_eq!(plan["kept"][0]["reasons"], reason);
     assert!(plan["freedBytes"].as_u64().unwrap() >= 200_000, "{plan}");
     assert_eq!((volume.allocated(), volume.list().len()), (before, 3));
     let text = volume.ok("prune", &["--keep-last", "1", "--keep-tag", "v1"]);
