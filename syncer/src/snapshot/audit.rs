@@ -38,7 +38,7 @@ pub struct Event {
 }
 
 /// The content of a log, and whether all of it can be trusted.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The lines that continue the chain, the oldest first.
     pub events: Vec<Event>,
@@ -95,21 +95,24 @@ pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
     };
     let mut bytes = Vec::new();
     std::fs::File::from(file).read_to_end(&mut bytes)?;
-    Ok(follow(&bytes))
+    Ok(Log::decode(&bytes))
 }
 
-fn follow(bytes: &[u8]) -> Log {
-    let mut log = Log::default();
-    let mut before = NO_HASH.to_owned();
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    for (number, line) in (1..).zip(bytes[..whole].split_inclusive(|byte| *byte == b'\n')) {
-        let Some(event) = check(&mut before, line) else {
-            log.broken = Some(number);
-            return log;
-        };
-        log.events.push(event);
+impl Log {
+    /// Decodes the lines of a log up to the first that does not continue the chain. A torn last line counts as none.
+    pub fn decode(bytes: &[u8]) -> Self {
+        let mut log = Self::default();
+        let mut before = NO_HASH.to_owned();
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        for (number, line) in (1..).zip(bytes[..whole].split_inclusive(|byte| *byte == b'\n')) {
+            let Some(event) = check(&mut before, line) else {
+                log.broken = Some(number);
+                return log;
+            };
+            log.events.push(event);
+        }
+        log
     }
-    log
 }
 
 fn check(before: &mut String, line: &[u8]) -> Option<Event> {
@@ -123,12 +126,12 @@ fn check(before: &mut String, line: &[u8]) -> Option<Event> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::{fs, os::fd::AsFd as _};
 
     use super::*;
 
-    fn event(nth: usize) -> Event {
+    pub(in crate::snapshot) fn event(nth: usize) -> Event {
         let snapshots = vec![format!("{nth:016x}")];
         Event { time: "2026-11-22T18:00:00Z".into(), action: "create".into(), by: "uid 0".into(), snapshots }
     }
@@ -174,7 +177,7 @@ mod tests {
         for at in 0..bytes.len() - 1 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert!(follow(&damaged).broken.is_some(), "byte {at}");
+            assert!(Log::decode(&damaged).broken.is_some(), "byte {at}");
         }
     }
 }

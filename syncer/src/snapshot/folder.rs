@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The version of the encoding.
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// Bytes of the checksum over the parts that the id does not cover.
 const CHECK_BYTES: usize = 8;
@@ -61,6 +61,21 @@ pub struct Folder {
     pub contents: Vec<ContentRef>,
     /// The stamps of those files; 0 for none.
     pub stamps: Vec<u64>,
+}
+
+/// Reports bytes that are not a directory, or one of another version.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotFolder {
+    /// The bytes are damaged.
+    Damaged(DecodeError),
+    /// The directory is whole, and has this version.
+    Version(u8),
+}
+
+impl From<DecodeError> for NotFolder {
+    fn from(error: DecodeError) -> Self {
+        Self::Damaged(error)
+    }
 }
 
 /// Whether an entry has content in the store.
@@ -131,16 +146,17 @@ impl Folder {
 
     /// Decodes a directory and checks all of it; also returns its id.
     ///
-    /// # Errors If the bytes are not the encoding of a directory.
-    pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), DecodeError> {
+    /// # Errors If the bytes are not the encoding of a directory, or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), NotFolder> {
         let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
         let (body, check) = bytes.split_at(body);
         if check != check_of(body) {
-            return Err(DecodeError::Invalid("its checksum is wrong"));
+            return Err(DecodeError::Invalid("its checksum is wrong").into());
         }
         let mut reader = Reader::new(body);
-        if reader.byte()? != VERSION {
-            return Err(DecodeError::Invalid("it is of a version that this program does not know"));
+        match reader.byte()? {
+            VERSION => {}
+            version => return Err(NotFolder::Version(version)),
         }
         let canonical = reader.length()?;
         let canonical = reader.take(canonical)?;
@@ -214,7 +230,7 @@ pub(super) fn check_of(bytes: &[u8]) -> [u8; CHECK_BYTES] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::{
         attrs::Attrs,
@@ -222,7 +238,7 @@ mod tests {
         listing::ListingBuilder,
     };
 
-    fn sample() -> Folder {
+    pub(in crate::snapshot) fn sample() -> Folder {
         let meta = Meta {
             mode: 0o644,
             mtime: Time { seconds: 1_700_000_000, nanos: 5 },

@@ -14,6 +14,8 @@ pub mod collect;
 pub mod content;
 pub mod create;
 pub mod folder;
+#[cfg(test)]
+mod golden;
 mod id;
 mod keep;
 mod pack;

@@ -378,7 +378,7 @@ pub(super) mod tests {
         }
     }
 
-    fn three() -> Roots {
+    pub(in crate::snapshot) fn three() -> Roots {
         let retention = Retention {
             last: 1,
             hourly: 2,

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 use super::{
     audit::{self, Event},
     content::{ContentRef, Home, id_of_file},
-    folder::{Folder, FolderRef, MAX_FOLDER_BYTES},
+    folder::{self, Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder},
     id::SnapshotId,
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
     snapshot_error::{SnapshotError, io_error},
@@ -134,7 +134,14 @@ impl Store {
             return Err(damaged(DecodeError::Overflow));
         }
         let bytes = self.read_pack(folder.place.pack, folder.place.offset, folder.place.len as usize)?;
-        let (id, decoded) = Folder::decode(&bytes).map_err(damaged)?;
+        let (id, decoded) = Folder::decode(&bytes).map_err(|error| match error {
+            NotFolder::Damaged(error) => damaged(error),
+            NotFolder::Version(version) => SnapshotError::Version {
+                path: self.pack_path(folder.place.pack),
+                version: version.into(),
+                known: folder::VERSION.into(),
+            },
+        })?;
         match id == folder.id {
             true => Ok(decoded),
             false => Err(SnapshotError::Hash(what())),

@@ -162,7 +162,7 @@ fn the_schema_describes_every_command() {
         assert!(properties.contains_key(command), "{command}");
     }
     let list = &volume.list()[0];
-    let described = schema["$defs"]["SnapshotJson"]["properties"].as_object().unwrap();
+    let described = schema["$defs"]["ListedJson"]["properties"].as_object().unwrap();
     assert!(list.as_object().unwrap().keys().all(|key| described.contains_key(key)), "{list}");
 }
 

@@ -10,6 +10,7 @@ mod after_run;
 mod commands;
 mod crash;
 mod damage;
+mod formats;
 mod full;
 mod model;
 mod roundtrip;

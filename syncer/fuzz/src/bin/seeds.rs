@@ -65,9 +65,27 @@ fn main() -> io::Result<()> {
     let pair = IdentityPair::generate("job").map_err(io::Error::other)?;
     write("identity", "source", pair.source.to_text().as_bytes())?;
     write("identity", "sink", pair.sink.to_text().as_bytes())?;
+    stored(&write)?;
     write("report", "report", &serde_json::to_vec(&Report::default())?)?;
     write("report", "progress", &serde_json::to_vec(&Event::Progress(Progress::default()))?)?;
     write("report", "finished", &serde_json::to_vec(&Event::Finished(Box::default()))?)
+}
+
+/// Writes the fixtures of the store: records without their checksums, a directory without its own, and a log.
+fn stored(write: &dyn Fn(&str, &str, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/snapshot/fixtures");
+    let list = fs::read(fixtures.join("roots-2"))?;
+    let mut rest = &list[12..];
+    for nth in 0_u8.. {
+        let Some((head, after)) = rest.split_first_chunk::<8>() else { break };
+        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let kind = u8::from(&head[..4] == b"rule");
+        write("roots", &nth.to_string(), &[&[kind], &after[..len]].concat())?;
+        rest = &after[len + 8..];
+    }
+    let folder = fs::read(fixtures.join("folder-1"))?;
+    write("folder", "every-kind", &folder[..folder.len() - 8])?;
+    write("audit", "three-lines", &fs::read(fixtures.join("audit-1"))?)
 }
 
 /// A target's input is a frame's kind and body: the length between them is read elsewhere.

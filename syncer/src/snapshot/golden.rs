@@ -1,0 +1,59 @@
+//! Each kind of stored object, byte for byte as each version of the program wrote it: today's reader reads all of them,
+//! and today's writer writes the newest. A change of these bytes needs a new version, and its fixture beside the old ones.
+
+use std::{fs, os::fd::AsFd as _};
+
+use super::{
+    audit::{self, Log},
+    folder::{self, Folder, NotFolder},
+    roots::{self, NotRoots, Roots},
+    store_files::PACK_MAGIC,
+};
+
+const ROOTS_1: &[u8] = include_bytes!("fixtures/roots-1");
+const ROOTS_2: &[u8] = include_bytes!("fixtures/roots-2");
+const FOLDER_1: &[u8] = include_bytes!("fixtures/folder-1");
+const FOLDER_1_ID: &str = "51e2c9518b927c2242036bf5f86f549e10319e2165dc4d612d16ca98ed7bcc77";
+const AUDIT_1: &[u8] = include_bytes!("fixtures/audit-1");
+
+/// Pins, forgotten snapshots, tags and the rules of jobs are all in the list.
+#[test]
+fn the_list_has_the_bytes_that_it_always_had() {
+    let list = roots::tests::three();
+    assert_eq!(list.encode(), ROOTS_2);
+    assert_eq!(Roots::decode(ROOTS_2), Ok(list.clone()));
+    assert_eq!(Roots::decode(ROOTS_1), Ok(Roots { rules: Default::default(), ..list }));
+}
+
+#[test]
+fn a_directory_has_the_bytes_that_it_always_had() {
+    let sample = folder::tests::sample();
+    let (id, bytes) = sample.encode();
+    assert_eq!(bytes, FOLDER_1);
+    assert_eq!(Folder::decode(FOLDER_1), Ok((id, sample)));
+    assert_eq!(blake3::Hash::from_bytes(id.0).to_hex().as_str(), FOLDER_1_ID);
+    assert_eq!(PACK_MAGIC, b"vfpack\x01\0");
+}
+
+#[test]
+fn the_log_has_the_bytes_that_it_always_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let fd = fs::File::open(dir.path()).unwrap();
+    let events: Vec<_> = (0..3).map(audit::tests::event).collect();
+    events.iter().for_each(|event| audit::append(fd.as_fd(), event).unwrap());
+    assert_eq!(fs::read(dir.path().join("audit")).unwrap(), AUDIT_1);
+    assert_eq!(Log::decode(AUDIT_1), Log { events, broken: None });
+}
+
+#[test]
+fn a_version_that_is_not_known_is_named() {
+    for version in [0_u32, 3, 9, u32::MAX] {
+        let list = [&ROOTS_2[..8], &version.to_le_bytes(), &ROOTS_2[12..]].concat();
+        assert_eq!(Roots::decode(&list), Err(NotRoots::Version(version)));
+    }
+    let mut bytes = FOLDER_1[..FOLDER_1.len() - 8].to_vec();
+    bytes[0] = 2;
+    let check = folder::check_of(&bytes);
+    bytes.extend_from_slice(&check);
+    assert_eq!(Folder::decode(&bytes), Err(NotFolder::Version(2)));
+}
