@@ -28,9 +28,10 @@ pub struct SourceEndpoint {
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
     /// Restore: copy a snapshot that is kept on that volume in place of its files: the one with this name or its first
-    /// digits, the newest one with this tag, or `latest`. One pod mounts both volumes.
+    /// digits, the newest one with this tag, `latest`, or the newest of a time or before, such as
+    /// `as-of:2026-11-22T18:00:00Z`. One pod mounts both volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::snapshot()))]
     pub snapshot: Option<String>,
 }
 

@@ -227,6 +227,15 @@ pub(super) fn each_glob() -> [Rule; 1] {
     )
 }
 
+/// The name of a snapshot, or a time with its zone.
+pub(super) fn snapshot() -> [Rule; 1] {
+    quoting(
+        r"!self.startsWith('as-of:') || self.matches(r'^as-of:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})$')"
+            .into(),
+        "is not a time: write as-of: and a time with its zone, such as as-of:2026-11-22T18:00:00Z",
+    )
+}
+
 /// Which fields of the source go together.
 pub(super) fn source() -> [Rule; 5] {
     let one_kind = "source needs exactly one of persistentVolumeClaim and remote";

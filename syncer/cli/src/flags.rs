@@ -299,8 +299,8 @@ pub(super) struct SyncFlags {
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(super) destination_path: Option<RelPath>,
 
-    /// Copy a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts, or
-    /// `latest`
+    /// Copy a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts,
+    /// `latest`, or `as-of:TIME`, the newest of that time or before, such as as-of:2026-11-22T18:00Z
     #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(super) source_snapshot: Option<String>,
 

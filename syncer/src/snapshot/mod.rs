@@ -18,6 +18,7 @@ pub mod folder;
 mod golden;
 mod id;
 mod keep;
+pub mod moment;
 mod pack;
 pub mod publish;
 pub mod retain;

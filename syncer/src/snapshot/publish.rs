@@ -25,7 +25,7 @@ use super::{
     pack::Packing,
     roots::{Engine, Snapshot},
     seen::Stamps,
-    select::LATEST,
+    select::{AS_OF, LATEST},
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
     text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS},
@@ -106,10 +106,11 @@ impl Snapshot {
 /// # Errors [`SnapshotError::Invalid`], which names the tag.
 pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
     let is_text = !tag.is_empty() && !tag.chars().any(|c| c.is_whitespace() || c.is_control());
-    match is_text && tag.len() <= MAX_TAG_BYTES && tag != LATEST {
+    match is_text && tag.len() <= MAX_TAG_BYTES && tag != LATEST && !tag.starts_with(AS_OF) {
         true => Ok(()),
         false => Err(SnapshotError::Invalid(format!(
-            "`{}` cannot be a tag: a tag has 1 to {MAX_TAG_BYTES} bytes without spaces, and is not `{LATEST}`",
+            "`{}` cannot be a tag: a tag has 1 to {MAX_TAG_BYTES} bytes without spaces, is not `{LATEST}`, and does \
+             not begin with `{AS_OF}`",
             tag.escape_debug()
         ))),
     }

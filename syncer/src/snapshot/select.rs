@@ -2,6 +2,7 @@
 
 use super::{
     id::SnapshotId,
+    moment,
     roots::{Roots, Snapshot},
     snapshot_error::SnapshotError,
 };
@@ -10,11 +11,17 @@ use crate::entry::Time;
 /// The word for the newest snapshot.
 pub const LATEST: &str = "latest";
 
-/// Finds the snapshot that `text` means: an id or the beginning of one, a tag, whose newest snapshot counts, or
-/// `latest`. Forgotten ones are only found by their whole id.
+/// The beginning of a text that means the newest snapshot of a time or before; the time follows.
+pub const AS_OF: &str = "as-of:";
+
+/// Finds the snapshot that `text` means: an id or the beginning of one, a tag, whose newest snapshot counts,
+/// `latest`, or `as-of:TIME`. Forgotten ones are only found by their whole id.
 ///
-/// # Errors If no snapshot matches, or several do.
+/// # Errors If no snapshot matches, or several do, or the time cannot be read.
 pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
+    if let Some(time) = text.strip_prefix(AS_OF) {
+        return as_of(roots, moment::parse(time)?);
+    }
     if let Some(whole) = text.parse().ok().and_then(|id| roots.get(id)) {
         return Ok(whole);
     }
@@ -37,9 +44,7 @@ pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotEr
 }
 
 /// Finds the newest snapshot that was begun at this time or before.
-///
-/// # Errors If there is none.
-pub fn as_of(roots: &Roots, time: Time) -> Result<&Snapshot, SnapshotError> {
+fn as_of(roots: &Roots, time: Time) -> Result<&Snapshot, SnapshotError> {
     let before = roots.kept().filter(|snapshot| snapshot.began <= time).max_by_key(|snapshot| snapshot.began);
     before.ok_or_else(|| SnapshotError::Unknown("as old as that".into()))
 }
@@ -92,5 +97,13 @@ mod tests {
         assert_eq!(at(1).unwrap().id.0 >> 48, 0xaa20);
         assert_eq!(at(99).unwrap().id.0 >> 48, 0xbb30);
         assert!(at(-1).is_err());
+        // The first two were begun at 22:13:20 and 22:13:21 on that day, and 5 ns.
+        for (time, id) in
+            [("2023-11-14T22:13:21Z", 0xaa10), ("2023-11-14T22:13:22Z", 0xaa20), ("2030-01-01", 0xbb30)]
+        {
+            assert_eq!(find(&roots, &format!("as-of:{time}")).unwrap().id.0 >> 48, id, "{time}");
+        }
+        assert!(matches!(find(&roots, "as-of:2000-01-01"), Err(SnapshotError::Unknown(_))));
+        assert!(matches!(find(&roots, "as-of:once"), Err(SnapshotError::Invalid(_))));
     }
 }

@@ -7,7 +7,7 @@ use contract::ExitCode;
 use super::{
     flags::{CatFlags, DiffFlags, HistoryFlags, LogFlags, LsFlags, OneFlags},
     json::{ChangeJson, EventJson, NodeJson, SnapshotJson, VersionJson},
-    open, print, say, say_json, which,
+    open, print, say, say_json,
 };
 use syncer::{
     path::RelPath,
@@ -23,7 +23,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
-    let snapshot = which(&opened.roots, &flags.which)?;
+    let snapshot = select::find(&opened.roots, &flags.id)?;
     match flags.volume.json {
         true => say_json(&SnapshotJson::from(snapshot)),
         false => say(&print::show(snapshot)),

@@ -7,7 +7,7 @@ use contract::ExitCode;
 use super::{
     flags::{ForgetFlags, OneFlags, TagFlags},
     json::SnapshotJson,
-    say, say_json, user, which,
+    say, say_json, user,
 };
 use syncer::{
     monitor::Monitor,
@@ -73,7 +73,7 @@ pub(super) fn untag(flags: &TagFlags) -> Result<ExitCode, SnapshotError> {
 
 pub(super) fn pin(flags: &OneFlags, pinned: bool) -> Result<ExitCode, SnapshotError> {
     let action = if pinned { "pin" } else { "unpin" };
-    let choose = |roots: &Roots| Ok(vec![which(roots, &flags.which)?.id]);
+    let choose = |roots: &Roots| one(roots, &flags.id);
     change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| {
         snapshot.pinned = pinned;
         Ok(())

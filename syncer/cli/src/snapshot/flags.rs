@@ -93,19 +93,6 @@ pub(crate) struct VolumeFlags {
     pub(crate) json: bool,
 }
 
-/// The snapshot that a command is about.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct WhichFlags {
-    /// An id or its first digits, a tag, of which the newest counts, or `latest`
-    #[arg(value_name = "ID")]
-    pub(crate) id: Option<String>,
-
-    /// The newest snapshot that was begun at this time or before, such as 2026-11-22T18:00Z or 2026-11-22
-    #[arg(long, value_name = "TIME")]
-    pub(crate) as_of: Option<String>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct CreateFlags {
     #[command(flatten)]
@@ -169,8 +156,9 @@ pub(crate) struct OneFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
-    #[command(flatten)]
-    pub(crate) which: WhichFlags,
+    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
 }
 
 #[derive(Debug, Args)]
@@ -178,7 +166,7 @@ pub(crate) struct LsFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
-    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -197,7 +185,7 @@ pub(crate) struct CatFlags {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
-    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -239,7 +227,7 @@ pub(crate) struct TagFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
-    /// An id or its first digits, a tag, of which the newest counts, or `latest`
+    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -349,8 +337,9 @@ pub(crate) struct RestoreFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
-    #[command(flatten)]
-    pub(crate) which: WhichFlags,
+    /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
 
     /// Only this file or folder of the snapshot; all else stays as it is
     #[arg(long, value_name = "PATH", value_parser = path_in_snapshot)]

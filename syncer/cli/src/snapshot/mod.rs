@@ -20,7 +20,7 @@ use std::{
 use contract::ExitCode;
 use jiff::tz::TimeZone;
 
-use self::flags::{CreateFlags, ListFlags, SnapshotCommand, WhichFlags};
+use self::flags::{CreateFlags, ListFlags, SnapshotCommand};
 use crate::human::chain;
 use syncer::{
     report::Failures,
@@ -29,7 +29,6 @@ use syncer::{
         Roots, Snapshot, SnapshotError, SnapshotId, Store, create,
         publish::{Labels, time_of},
         retain::{Verdict, explain},
-        select,
     },
 };
 
@@ -101,13 +100,6 @@ fn warn_of_damage(store: &Store, roots: &Roots) {
         let path = store.path().join("roots");
         let text = format!("warning: {} is damaged, and some snapshots may not be listed\n", path.display());
         let _ = io::stderr().write_all(text.as_bytes());
-    }
-}
-
-fn which<'r>(roots: &'r Roots, which: &WhichFlags) -> Result<&'r Snapshot, SnapshotError> {
-    match (&which.as_of, &which.id) {
-        (Some(time), _) => select::as_of(roots, time::parse(time)?),
-        (None, id) => select::find(roots, id.as_deref().unwrap_or(select::LATEST)),
     }
 }
 

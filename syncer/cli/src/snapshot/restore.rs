@@ -7,7 +7,7 @@ use std::{
 
 use contract::{ExitCode, RunParams};
 
-use super::{flags::RestoreFlags, open, print, say, say_json, user, which};
+use super::{flags::RestoreFlags, open, print, say, say_json, user};
 use crate::summary;
 use syncer::{
     monitor::Monitor,
@@ -16,7 +16,7 @@ use syncer::{
     root::TreeLocation,
     session::{self, Restore},
     snapshot::{
-        EngineChoice, Snapshot, SnapshotError, collect::hold_for_reading, create, publish::Labels,
+        EngineChoice, Snapshot, SnapshotError, collect::hold_for_reading, create, publish::Labels, select,
         store::Writer,
     },
 };
@@ -27,7 +27,7 @@ const SAFETY_TAG: &str = "before-restore";
 /// Restores, and sums up on standard error what was done.
 pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
-    let snapshot = which(&opened.roots, &flags.which)?;
+    let snapshot = select::find(&opened.roots, &flags.id)?;
     let to = flags.to.as_ref().unwrap_or(&flags.volume.dir);
     let _reading = match flags.dry_run {
         true => None,

@@ -41,6 +41,8 @@ fn an_older_snapshot_becomes_another_tree_while_the_volume_is_read_only() {
     Snapshot::of(&restored).assert_like(&first, oracle::COPY, "the first");
     sync("latest").assert_exit(ExitCode::Done);
     Snapshot::of(&restored).assert_like(&Snapshot::of(&pair.source), oracle::COPY, "the second");
+    sync("as-of:2000-01-01").assert_exit(ExitCode::Failed);
+    sync("as-of:2100-01-01T00:00:00Z").assert_exit(ExitCode::Done);
     let again = sync("latest");
     assert_eq!(again.report().work.changed(), 0, "{:?}", again.report().work);
 }

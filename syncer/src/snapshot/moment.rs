@@ -1,0 +1,39 @@
+//! Times as users type them.
+
+use jiff::{Timestamp, civil, tz::TimeZone};
+
+use super::snapshot_error::SnapshotError;
+use crate::entry::Time;
+
+/// Reads a time: with a zone as RFC 3339 has it, else by the clock of this machine's zone; a date alone is its last
+/// moment.
+///
+/// # Errors If the text is none of these.
+pub fn parse(text: &str) -> Result<Time, SnapshotError> {
+    let zoned = text.parse::<Timestamp>().ok();
+    let local = || in_zone(text.parse::<civil::DateTime>().ok().filter(|_| text.len() > "2026-11-22".len())?);
+    let day = || in_zone(text.parse::<civil::Date>().ok()?.tomorrow().ok()?.at(0, 0, 0, 0));
+    let found = zoned.or_else(local).or_else(day);
+    let found = found.ok_or_else(|| {
+        SnapshotError::Invalid(format!("`{text}` is no time: write it as 2026-11-22T18:00:00Z"))
+    })?;
+    Ok(Time { seconds: found.as_second(), nanos: found.subsec_nanosecond().unsigned_abs() })
+}
+
+fn in_zone(time: civil::DateTime) -> Option<Timestamp> {
+    Some(time.to_zoned(TimeZone::system()).ok()?.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        let time = Time { seconds: 1_795_370_400, nanos: 0 };
+        assert_eq!(parse("2026-11-22T18:00:00Z").unwrap(), time);
+        assert_eq!(parse("2026-11-22T19:00:00+01:00").unwrap(), time);
+        assert_eq!(parse("2026-11-22").unwrap(), parse("2026-11-23T00:00").unwrap());
+        assert!(parse("yesterday").is_err());
+    }
+}
