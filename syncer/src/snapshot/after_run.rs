@@ -12,8 +12,8 @@ use super::{
     keep::EngineChoice,
     publish::{Labels, time_of},
     retain::{Reason, Retention, Verdict, judge},
+    retention::JobRules,
     roots::{Roots, Snapshot},
-    rules::JobRules,
     snapshot_error::{SnapshotError, chain},
     store::Writer,
 };

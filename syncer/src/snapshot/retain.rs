@@ -11,11 +11,11 @@ use std::{
 use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
 use thiserror::Error;
 
-pub use super::rules::{Period, Retention};
+pub use super::retention::{Period, Retention};
 use super::{
     id::SnapshotId,
+    retention::JobRules,
     roots::{Roots, Snapshot},
-    rules::JobRules,
 };
 use crate::entry::Time;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     folder::{FolderId, FolderRef, ObjectRef, check_of},
     id::SnapshotId,
-    rules::JobRules,
+    retention::JobRules,
     seen::Stamps,
     text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, read_tags, read_text},
 };
@@ -349,7 +349,7 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{entry::Owner, snapshot::rules::Retention};
+    use crate::{entry::Owner, snapshot::retention::Retention};
 
     pub(in crate::snapshot) fn sample(id: u64) -> Snapshot {
         let time = |seconds| Time { seconds, nanos: 5 };

@@ -44,7 +44,7 @@ pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
             bytes(snapshot.added_bytes),
             engine_name(snapshot.engine),
             labels(snapshot),
-            verdict.map(|verdict| kept_by(verdict)).unwrap_or_default()
+            verdict.map(kept_by).unwrap_or_default()
         );
     }
     text

@@ -15,7 +15,7 @@ const VERSIONS: [&str; 2] = ["store-1", "store-2"];
 const NEWEST: u8 = 2;
 
 /// The content of the one file that is not in a pack, and its name in the store.
-const LARGE: [u8; 70_000] = [b'x'; 70_000];
+static LARGE: [u8; 70_000] = [b'x'; 70_000];
 const LARGE_NAME: &str = "content/07/07876663625233f0fdb11bcd1d90741d6e1809e1f03a7de70fff5046cfa8829b";
 
 fn volume_of(version: &str) -> Volume {
@@ -36,7 +36,7 @@ fn volume_of(version: &str) -> Volume {
     for pack in fs::read_dir(fixture.join("packs")).unwrap() {
         place(&format!("packs/{}", pack.unwrap().file_name().to_str().unwrap()));
     }
-    fs::write(volume.store(LARGE_NAME), LARGE).unwrap();
+    fs::write(volume.store(LARGE_NAME), &LARGE[..]).unwrap();
     volume
 }
 
