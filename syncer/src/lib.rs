@@ -5,7 +5,7 @@
 
 pub use volferry_core::{
     codec, delta, hash, plan,
-    tree::{self, attrs, entry, filter, links, listing, owners, path, rules, whereabouts},
+    tree::{self, attrs, entry, filter, links, listing, owners, path, path_list, rules, whereabouts},
     wire::{self, buffers},
 };
 

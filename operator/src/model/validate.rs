@@ -284,6 +284,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         min_size,
         max_size,
         update: false,
+        files_from: None,
         one_file_system: false,
         compare: files.compare,
         preserve: files.preserve.into(),

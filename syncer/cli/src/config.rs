@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
-use contract::{DeleteLimit, Demands, RunParams, Side};
+use contract::{DeleteLimit, Demands, FilesFrom, RunParams, Side};
 use thiserror::Error;
 
 use super::flags::{
     Command, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag, ReportFlags,
 };
 use super::{
+    path_list::{self, PathListError},
     pattern_file::{self, PatternFileError},
     snapshot::flags::SnapshotCommand,
 };
@@ -70,6 +71,8 @@ pub(super) enum ConfigError {
     ReportTwice,
     #[error(transparent)]
     PatternFile(#[from] PatternFileError),
+    #[error(transparent)]
+    PathList(#[from] PathListError),
     #[error("two lists are to be read from standard input: give one of them a file of its own")]
     InputTwice,
     #[error("--report {path}: it is a folder: name a file", path = .0.display())]
@@ -243,14 +246,22 @@ impl Config {
 /// The parameters that were typed, with the patterns of the files that they name.
 fn params(flags: ParamFlags) -> Result<RunParams, ConfigError> {
     let files = [&flags.include_from, &flags.exclude_from];
-    if files.into_iter().flatten().filter(|path| *path == Path::new("-")).count() > 1 {
+    let patterns = files.into_iter().flatten().filter(|path| *path == Path::new("-")).count();
+    if patterns + usize::from(flags.reads_paths_from_input()) > 1 {
         return Err(ConfigError::InputTwice);
     }
     let [mut include, mut exclude] = [pattern_file::read_all(files[0])?, pattern_file::read_all(files[1])?];
     let typed = RunParams::from(flags);
     include.extend(typed.include);
     exclude.extend(typed.exclude);
-    Ok(RunParams { include, exclude, ..typed })
+    let files_from = typed.files_from.map(listed).transpose()?.flatten();
+    Ok(RunParams { include, exclude, files_from, ..typed })
+}
+
+/// Reads the paths of a list; `None` if it has the whole tree.
+fn listed(list: FilesFrom) -> Result<Option<FilesFrom>, PathListError> {
+    let paths = path_list::read(Path::new(&list.file), list.from0)?;
+    Ok(paths.map(|paths| FilesFrom { paths, ..list }))
 }
 
 fn place(trusted: PathBuf, below: Option<RelPath>) -> TreeLocation {

@@ -6,8 +6,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use contract::{
-    Compare, Compression, DeleteLimit, DeleteTiming, Demands, Ownership, Preserve, RunParams, Shard,
-    VolumeId, WriteMode,
+    Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve, RunParams,
+    Shard, VolumeId, WriteMode,
 };
 
 use super::{snapshot::flags::SnapshotCommand, take_flags::TakeFlags};
@@ -408,6 +408,18 @@ pub(super) struct ParamFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) exclude_from: Vec<PathBuf>,
 
+    /// Sync only the paths in this file, with everything below them; - is standard input
+    ///
+    /// Paths are relative to SRC, one on each line; lines that begin with # or ; are comments. The folders above a
+    /// path are made with their metadata, and nothing in them is deleted. A path that SRC does not have has failed, and
+    /// so has one behind a symbolic link.
+    #[arg(long, value_name = "FILE")]
+    files_from: Option<String>,
+
+    /// The paths of --files-from end with a NUL each, as `find -print0` prints them
+    #[arg(short = '0', long, requires = "files_from")]
+    from0: bool,
+
     /// Also leave out matches of the source's .gitignore and .volferryignore files
     ///
     /// Each file counts for its folder and everything below, as in git; in one folder, .volferryignore overrides
@@ -491,6 +503,13 @@ pub(super) struct ParamFlags {
     /// The run's name in its report
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, help_heading = "Output")]
     run: String,
+}
+
+impl ParamFlags {
+    /// Whether the paths of the run are on standard input.
+    pub(super) fn reads_paths_from_input(&self) -> bool {
+        self.files_from.as_deref() == Some("-")
+    }
 }
 
 /// How content crosses, which the sending end decides.
@@ -637,6 +656,11 @@ impl From<ParamFlags> for RunParams {
             min_size: flags.min_size,
             max_size: flags.max_size,
             update: flags.update,
+            files_from: flags.files_from.map(|file| FilesFrom {
+                file,
+                from0: flags.from0,
+                paths: Vec::new(),
+            }),
             one_file_system: flags.one_file_system,
             compare: if flags.checksum { Compare::Content } else { flags.compare },
             preserve: Preserve {
@@ -778,6 +802,7 @@ mod tests {
             (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
             shard in prop::option::of(any_shard()),
             volume in any::<Option<[u8; 16]>>(),
+            list in prop::option::of((".+", any::<bool>())),
             snapshot in prop::option::of(any_snapshot()),
         ) -> RunParams {
             RunParams {
@@ -796,6 +821,7 @@ mod tests {
                 min_size,
                 max_size,
                 update,
+                files_from: list.map(|(file, from0)| FilesFrom { file, from0, paths: Vec::new() }),
                 one_file_system,
                 compare: if content { Compare::Content } else { Compare::Metadata },
                 preserve,
@@ -854,7 +880,7 @@ mod tests {
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
-        const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume force \
+        const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume files_from force from0 \
                               ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs one_file_system ownership shard update verify write";
         for (command, flags) in [

@@ -10,6 +10,7 @@ mod itemize;
 mod keygen;
 mod live;
 mod logging;
+mod path_list;
 mod pattern_file;
 mod rate;
 mod report_file;

@@ -199,6 +199,20 @@ impl Demands {
     }
 }
 
+/// The paths that a run is limited to. Only the source knows them; the sink learns that there is a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FilesFrom {
+    /// The file that has the list; `-` is standard input.
+    #[serde(skip)]
+    pub file: String,
+    /// A NUL ends each path in the file.
+    #[serde(skip)]
+    pub from0: bool,
+    /// The paths, relative to the root of the source. The process that reads the file sets them.
+    #[serde(skip)]
+    pub paths: Vec<Vec<u8>>,
+}
+
 /// Everything that decides what a run does; where it runs and whom it talks to is not in here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunParams {
@@ -238,6 +252,9 @@ pub struct RunParams {
     /// Leave files alone that are newer at the destination.
     #[serde(default)]
     pub update: bool,
+    /// Only these paths take part, with everything below them.
+    #[serde(default)]
+    pub files_from: Option<FilesFrom>,
     /// Leave alone, at both ends, what is on other file systems than the root of the tree.
     #[serde(default)]
     pub one_file_system: bool,
@@ -276,7 +293,7 @@ pub struct RunParams {
 /// A flag that says something of files, folders or metadata, of which a block device has none.
 type OfTrees = (&'static str, fn(&RunParams) -> bool);
 
-const OF_TREES: [OfTrees; 21] = [
+const OF_TREES: [OfTrees; 22] = [
     ("--delete", |params| params.delete),
     ("--delete-anyway", |params| params.delete_anyway),
     ("--delete-limit", |params| params.delete_limit != DeleteLimit::default()),
@@ -287,6 +304,7 @@ const OF_TREES: [OfTrees; 21] = [
     ("--min-size", |params| params.min_size.is_some()),
     ("--max-size", |params| params.max_size.is_some()),
     ("--update", |params| params.update),
+    ("--files-from", |params| params.files_from.is_some()),
     ("--one-file-system", |params| params.one_file_system),
     ("--ownership", |params| params.preserve.ownership != Ownership::Auto),
     ("--no-permissions", |params| !params.preserve.permissions),
@@ -308,7 +326,7 @@ impl RunParams {
 
     /// The flags that these parameters need and that a run of a single file refuses, because they choose among the entries of a folder.
     pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
-        const OF_FOLDERS: [&str; 11] = [
+        const OF_FOLDERS: [&str; 12] = [
             "--delete",
             "--delete-limit",
             "--include",
@@ -316,6 +334,7 @@ impl RunParams {
             "--ignore-files",
             "--min-size",
             "--max-size",
+            "--files-from",
             "--one-file-system",
             "--no-hard-links",
             "--no-specials",
@@ -326,12 +345,13 @@ impl RunParams {
 
     /// The flags that these parameters need and that a run from a snapshot refuses, because it copies all of the snapshot.
     pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
-        const OF_LIVE: [&str; 7] = [
+        const OF_LIVE: [&str; 8] = [
             "--include",
             "--exclude",
             "--ignore-files",
             "--min-size",
             "--max-size",
+            "--files-from",
             "--one-file-system",
             "--shard",
         ];
@@ -355,6 +375,7 @@ impl RunParams {
         flag(self.ignore_files, "--ignore-files");
         flag(self.update, "--update");
         flag(self.one_file_system, "--one-file-system");
+        flag(self.files_from.as_ref().is_some_and(|list| list.from0), "--from0");
         flag(!self.preserve.permissions, "--no-permissions");
         flag(!self.preserve.times, "--no-times");
         flag(!self.preserve.xattrs, "--no-xattrs");
@@ -369,6 +390,9 @@ impl RunParams {
         value(self.delete_limit != defaults.delete_limit, "--delete-limit", &self.delete_limit.0);
         self.include.iter().for_each(|pattern| value(true, "--include", pattern));
         self.exclude.iter().for_each(|pattern| value(true, "--exclude", pattern));
+        if let Some(list) = &self.files_from {
+            value(true, "--files-from", &list.file);
+        }
         if let Some(size) = self.min_size {
             value(true, "--min-size", &size);
         }
@@ -555,6 +579,7 @@ mod tests {
             RunParams { min_size: Some(1), ..RunParams::default() },
             RunParams { max_size: Some(1), ..RunParams::default() },
             RunParams { update: true, ..RunParams::default() },
+            RunParams { files_from: Some(FilesFrom::default()), ..RunParams::default() },
             RunParams { one_file_system: true, ..RunParams::default() },
             preserve(|preserve| preserve.ownership = Ownership::Always),
             preserve(|preserve| preserve.permissions = false),

@@ -31,6 +31,7 @@ use crate::{
     monitor::Monitor,
     owners::Owners,
     path::{OWN_DIR, RelPath},
+    path_list::PathList,
     report::Failures,
     root::{Root, open_child},
     rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules},
@@ -77,6 +78,8 @@ pub struct ScanOptions {
     pub filter: Filter,
     /// The only entry of the root that is scanned, by its name.
     pub only: Option<Box<[u8]>>,
+    /// The only paths that are scanned. A directory above them is incomplete.
+    pub paths: Option<PathList>,
     /// Read ignore files, and exclude their matches.
     pub ignore_files: bool,
     /// List folders of other file systems than the root's as empty, with rules that exclude everything in them.
@@ -119,6 +122,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
             at: At::Open(fd),
             path: RelPath::root(),
             rules: None,
+            paths: options.paths.clone(),
             is_elsewhere: false,
         }),
         device: device_of(&root_stat),
@@ -205,6 +209,8 @@ struct Work {
     path: RelPath,
     /// The rules of the ignore files above it.
     rules: Option<Arc<Rules>>,
+    /// The only paths below it that are scanned.
+    paths: Option<PathList>,
     /// It is on another file system than the root.
     is_elsewhere: bool,
 }
@@ -318,7 +324,7 @@ impl Walk<'_> {
         if work.is_elsewhere && self.options.leave_mounts {
             return self.leave_mount(work, part);
         }
-        let read = open(work).and_then(|fd| names.read(&fd, buffer, self.monitor).map(|()| fd));
+        let read = open(work).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
         let fd = match read {
             Ok(fd) => fd,
             Err(error) => return self.give_up(work, error, part),
@@ -345,6 +351,7 @@ impl Walk<'_> {
         let fd = Arc::new(fd);
         let mut below = subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref());
         elsewhere.iter().for_each(|nth| below[*nth].is_elsewhere = true);
+        work.paths.iter().for_each(|paths| limit(&mut below, paths));
         if !work.is_elsewhere {
             elsewhere.iter().for_each(|nth| part.mounts.add(below[*nth].path.clone()));
         }
@@ -363,6 +370,21 @@ impl Walk<'_> {
         let (rules, leaves_out) = (ALL_STAYS.into(), true);
         part.dirs.push((work.id, Dir { listing, first_child, digest, rules, leaves_out, ..Dir::default() }));
         self.queue.done(std::iter::empty());
+    }
+
+    /// Reads the names of a directory, or takes those that are listed.
+    fn read_names(
+        &self,
+        work: &Work,
+        fd: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+        names: &mut Names,
+    ) -> io::Result<()> {
+        match &work.paths {
+            Some(paths) => names.take(paths.names().map(|(name, _)| name)),
+            None => names.read(fd, buffer, self.monitor)?,
+        }
+        Ok(())
     }
 
     /// Gives an unreadable directory an empty, incomplete listing. After a cancelled scan nobody sees it.
@@ -394,7 +416,9 @@ impl Walk<'_> {
     ) -> Result<Rulebook, (&'static [u8], io::Error)> {
         let mut text = Vec::new();
         if self.options.ignore_files {
-            for name in IGNORE_FILES.into_iter().filter(|name| names.may_contain(name)) {
+            for name in
+                IGNORE_FILES.into_iter().filter(|name| work.paths.is_some() || names.may_contain(name))
+            {
                 read_rules(fd, name, &mut text).map_err(|error| (name, error))?;
             }
         }
@@ -427,12 +451,17 @@ impl Walk<'_> {
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());
         let (mut elsewhere, mut dirs) = (Vec::new(), 0);
+        let mut listed = work.paths.iter().flat_map(PathList::names);
         for name in names.iter() {
             self.monitor.check()?;
+            let below = listed.next().and_then(|(_, below)| below);
             if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
                 continue;
             }
             match self.entry(work, fd, name, rules, attrs, &mut scratch) {
+                Ok(NamedEntry::Entry(entry, ..)) if below.is_some() && entry.kind != Kind::Dir => {
+                    self.miss(work, name, below.as_ref(), Errno::NOTDIR);
+                }
                 Ok(NamedEntry::Entry(entry, identity, beside)) => {
                     if let Some((device, inode)) = identity {
                         let place = EntryPlace { dir: work.id, index: builder.len() };
@@ -455,6 +484,9 @@ impl Walk<'_> {
                 }
                 Ok(NamedEntry::Socket) => part.totals.skipped += 1,
                 Ok(NamedEntry::Excluded) => leaves_out = true,
+                Ok(NamedEntry::Gone) if work.paths.is_some() => {
+                    self.miss(work, name, below.as_ref(), Errno::NOENT);
+                }
                 Ok(NamedEntry::Gone | NamedEntry::Own) => {}
                 Err(error) => {
                     builder.mark_incomplete();
@@ -462,8 +494,20 @@ impl Walk<'_> {
                 }
             }
         }
+        if work.paths.is_some() {
+            builder.mark_incomplete();
+        }
         let (listing, stamps) = (builder.finish()?, stamps.into());
         Ok(DirNames { listing, leaves_out, owners, stamps, elsewhere })
+    }
+
+    /// Reports that listed paths cannot be reached: the entry of this name, or those `below` it.
+    fn miss(&self, work: &Work, name: &CStr, below: Option<&PathList>, error: Errno) {
+        let error = io::Error::from(error);
+        match below {
+            Some(below) => below.paths().iter().for_each(|path| self.failures.add(path, "read", &error)),
+            None => self.report(work, name, &error),
+        }
     }
 
     /// Whether an entry of the root with this name takes part.
@@ -577,6 +621,16 @@ struct Rulebook {
     text: Box<[u8]>,
 }
 
+/// Limits subdirectories, which are in the order of their names, to the listed paths in them.
+fn limit(dirs: &mut [Work], paths: &PathList) {
+    let mut names = paths.names().peekable();
+    for dir in dirs {
+        let Some(name) = dir.path.names().last() else { continue };
+        while names.next_if(|(listed, _)| *listed < name).is_some() {}
+        dir.paths = names.next_if(|(listed, _)| *listed == name).and_then(|(_, below)| below);
+    }
+}
+
 /// Appends the text of an ignore file. Only a regular file counts; a link is not followed, as in git.
 fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -649,7 +703,7 @@ fn subdirectories(
         .filter_map(|(entry, id)| {
             let path = path.join(entry.name).ok()?;
             let at = At::Below(Arc::clone(fd));
-            Some(Work { id, at, path, rules: rules.cloned(), is_elsewhere: false })
+            Some(Work { id, at, path, rules: rules.cloned(), paths: None, is_elsewhere: false })
         })
         .collect()
 }

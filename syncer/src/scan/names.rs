@@ -43,6 +43,18 @@ impl Names {
         self.gather(fd, buffer, SPILL_BYTES, monitor)
     }
 
+    /// Takes these names, which are in order, in place of those of a directory.
+    pub(super) fn take<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>) {
+        self.arena.clear();
+        self.spans.clear();
+        self.runs = None;
+        for name in names {
+            self.spans.push((self.arena.len() as u32, name.len() as u32 + 1));
+            self.arena.extend_from_slice(name);
+            self.arena.push(0);
+        }
+    }
+
     /// Reads names, with about `most` bytes of them in memory.
     fn gather(
         &mut self,

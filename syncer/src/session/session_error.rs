@@ -4,8 +4,8 @@ use contract::ExitCode;
 use thiserror::Error;
 
 use crate::{
-    apply::ApplyError, device::DeviceError, filter::FilterError, monitor::Monitor, root::RootError,
-    snapshot::SnapshotError, transport::TransportError, wire::Refusal,
+    apply::ApplyError, device::DeviceError, filter::FilterError, monitor::Monitor, path::PathError,
+    root::RootError, snapshot::SnapshotError, transport::TransportError, wire::Refusal,
 };
 
 /// Why a run did not get to its end.
@@ -25,6 +25,9 @@ pub enum SessionError {
     /// A pattern cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// A path of a list cannot be one of a tree.
+    #[error("a path of --files-from cannot be used")]
+    FilesFrom(#[from] PathError),
     /// The peer or the way to it.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -122,6 +125,7 @@ impl SessionError {
             Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
             Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
+            Self::FilesFrom(_) => (ExitCode::Usage, "InvalidPath"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),
             Self::SourceBusy { .. } => (ExitCode::Failed, "SourceBusy"),
             Self::Folder(_) => (ExitCode::Failed, "DestinationUnusable"),

@@ -21,6 +21,7 @@ mod disks;
 mod doubt;
 mod exchange;
 mod fidelity;
+mod files_from;
 mod filters;
 mod guards;
 mod hard_links;

@@ -8,6 +8,7 @@ pub mod links;
 pub mod listing;
 pub mod owners;
 pub mod path;
+pub mod path_list;
 pub mod pattern;
 pub mod rules;
 pub mod whereabouts;

@@ -12,7 +12,8 @@ use crate::{
     filter::Filter,
     listing::ListingBuilder,
     monitor::Monitor,
-    path::{OWN_DIR, RelPath},
+    path::{OWN_DIR, PathError, RelPath},
+    path_list::PathList,
     report::Failures,
     root::{Root, RootError, TreeLocation},
     scan::{ScanOptions, scan},
@@ -120,6 +121,11 @@ impl Subject {
         }
     }
 
+    /// Whether the sink's root keeps its own metadata, because the run is of some of its entries.
+    pub(crate) fn keeps_root(&self, params: &RunParams) -> bool {
+        self.is_file() || params.files_from.is_some()
+    }
+
     /// Whether it is one file.
     pub(crate) fn is_file(&self) -> bool {
         self.only.is_some()
@@ -189,6 +195,12 @@ fn renamed(listed: Listed, name: &[u8]) -> Result<Listed, TransportError> {
     Ok(Listed { listing: listing.finish(), ..listed })
 }
 
+/// The list that the scan of a source is limited to.
+fn listed_paths(params: &RunParams, side: Side) -> Result<Option<PathList>, PathError> {
+    let list = params.files_from.as_ref().filter(|_| side == Side::Source);
+    list.map(|list| PathList::parse(&list.paths)).transpose()
+}
+
 /// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a
 /// `doubt` do not count as what they look like.
 pub(crate) fn scan_tree(
@@ -203,6 +215,7 @@ pub(crate) fn scan_tree(
     let options = ScanOptions {
         doubt,
         only: subject.only.clone(),
+        paths: listed_paths(params, side)?,
         filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
         // The sink is told of the source's with its listings.
         ignore_files: params.ignore_files && side == Side::Source,

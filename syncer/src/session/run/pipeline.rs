@@ -24,7 +24,7 @@ pub(crate) fn run<D: SinkEnd>(
     // 2. Scan both trees.
     watch.enter(Phase::Scan);
     let (head, there) = source.scan(run, &mut || sink.scan(run))?;
-    let head = sink.adapt(head, &there);
+    let head = sink.adapt(head, &there, run);
     // 3. Compare the listings of directories that differ.
     watch.enter(Phase::Plan);
     let mut compared = sink.compare(&mut source, &head, &there, run)?;

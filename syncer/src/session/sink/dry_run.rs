@@ -186,8 +186,8 @@ impl SinkEnd for DryTree<'_> {
         }
     }
 
-    fn adapt(&self, head: TreeHead, sink: &Tree) -> TreeHead {
-        if self.subject.is_file() { of_same_root(head, sink) } else { head }
+    fn adapt(&self, head: TreeHead, sink: &Tree, run: &Run<'_>) -> TreeHead {
+        if self.subject.keeps_root(run.params) { of_same_root(head, sink) } else { head }
     }
 
     fn compare(

@@ -114,7 +114,7 @@ pub(crate) trait SinkEnd {
     fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError>;
 
     /// Takes from the head of the source what is none of this end's business.
-    fn adapt(&self, head: TreeHead, _sink: &Tree) -> TreeHead {
+    fn adapt(&self, head: TreeHead, _sink: &Tree, _run: &Run<'_>) -> TreeHead {
         head
     }
 

@@ -107,8 +107,8 @@ impl SinkEnd for TreeSink<'_> {
         Ok(sink)
     }
 
-    fn adapt(&self, head: TreeHead, sink: &Tree) -> TreeHead {
-        if self.subject.is_file() { of_same_root(head, sink) } else { head }
+    fn adapt(&self, head: TreeHead, sink: &Tree, run: &Run<'_>) -> TreeHead {
+        if self.subject.keeps_root(run.params) { of_same_root(head, sink) } else { head }
     }
 
     fn compare(
@@ -169,7 +169,7 @@ impl SinkEnd for TreeSink<'_> {
             count_owners(destination.settings(), head, sink, context.counters);
         }
         let mut executor = Executor::new(context, sink, compared, params);
-        let keeps_root = self.subject.is_file();
+        let keeps_root = self.subject.keeps_root(params);
         if keeps_root {
             executor.leave_root();
         } else if leads {
