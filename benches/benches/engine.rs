@@ -10,7 +10,7 @@ use std::{fs, hint::black_box, path::Path};
 use contract::Preserve;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use syncer::{
-    apply::{Candidate, Destination, Settings},
+    apply::{Candidate, Destination, EntryAt, Settings},
     codec::Reader,
     entry::{Entry, Kind, Meta, Owner, Time},
     hash::digest,
@@ -147,7 +147,9 @@ fn make(destination: &Destination, names: &[String], replaces: bool) {
         let staged = destination.create_file(dir, replaces, 0o644).unwrap();
         staged.write_at(&[7; 1024], 0).unwrap();
         let meta = Meta { mode: 0o644, ..Meta::default() };
-        destination.publish(&staged, dir, name.as_bytes(), &meta, Default::default()).unwrap();
+        destination
+            .publish(&staged, EntryAt::staged(dir, name.as_bytes()), &meta, Default::default())
+            .unwrap();
     }
 }
 

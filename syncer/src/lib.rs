@@ -5,7 +5,9 @@
 
 pub use volferry_core::{
     codec, delta, hash, plan,
-    tree::{self, attrs, entry, filter, links, listing, owners, path, path_list, rules, whereabouts},
+    tree::{
+        self, attrs, entry, filter, links, listing, owners, path, path_list, pattern, rules, whereabouts,
+    },
     wire::{self, buffers},
 };
 

@@ -125,19 +125,20 @@ impl Elsewhere {
 }
 
 impl Root {
-    fn of(fd: OwnedFd) -> Self {
+    /// Makes an open directory a root; it was opened without following a link.
+    pub(crate) fn of_dir(fd: OwnedFd) -> Self {
         Self { fd, elsewhere: Elsewhere::default() }
     }
 
     /// Opens `path` as a root. Symbolic links in `path` itself are followed, because it is the user's own.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self::of(rustix::fs::open(path, flags, Mode::empty())?))
+        Ok(Self::of_dir(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
     /// Opens the same root once more.
     pub fn again(&self) -> io::Result<Self> {
-        Ok(Self::of(self.fd.try_clone()?))
+        Ok(Self::of_dir(self.fd.try_clone()?))
     }
 
     /// Opens the root at `place`, which must exist.
@@ -188,7 +189,7 @@ impl Root {
                 Err(error) => return Err(refused("open", &place.path(), error)),
             }
         }
-        Ok(Self::of(at))
+        Ok(Self::of_dir(at))
     }
 
     /// Opens the folder below this one name by name, so that an error names the obstacle.
@@ -212,7 +213,7 @@ impl Root {
                 false => refused("open", &path, error),
             })?;
         }
-        Ok(Self::of(at))
+        Ok(Self::of_dir(at))
     }
 
     /// Opens the directory at `path` for reading its entries.

@@ -53,6 +53,10 @@ pub(super) enum ConfigError {
         "--snapshot with --shard: a run of several shards cannot take a snapshot, so leave one of them out"
     )]
     ShardedSnapshot,
+    #[error(
+        "--backup-dir with --shard: a run of several shards cannot keep old versions, so leave one of them out"
+    )]
+    ShardedBackup,
     #[error("{0} with --source-snapshot: all of the snapshot is copied, so leave {0} out")]
     NotForSnapshots(&'static str),
     #[error(
@@ -223,7 +227,8 @@ impl Config {
                 check_local(&receive.destination)?;
                 let link = LinkConfig::resolve(receive.link, Side::Sink)?;
                 let destination = place(receive.destination, receive.destination_path);
-                let demands = Demands { snapshot: receive.snapshot.into(), ..receive.demands.into() };
+                let (snapshot, backup_dir) = (receive.snapshot.into(), receive.backup.backup_dir);
+                let demands = Demands { snapshot, backup_dir, ..receive.demands.into() };
                 let once = receive.once;
                 let job = Job::Receive { destination, link, once, demands };
                 Run::resolve(job, receive.output, surroundings)?
@@ -233,7 +238,8 @@ impl Config {
                 check_local(&sync.destination)?;
                 let source = place(sync.source, sync.source_path);
                 let destination = place(sync.destination, sync.destination_path);
-                let demands = Demands { snapshot: sync.snapshot.into(), ..Demands::default() };
+                let (snapshot, backup_dir) = (sync.snapshot.into(), sync.backup.backup_dir);
+                let demands = Demands { snapshot, backup_dir, ..Demands::default() };
                 let source_snapshot = sync.source_snapshot;
                 let params = RunParams { demands, source_snapshot, ..params(sync.params)? };
                 let params = check_params(params)?;
@@ -352,6 +358,9 @@ fn check_params(params: RunParams) -> Result<RunParams, ConfigError> {
     if params.shard.is_some_and(|shard| shard.count > 1) && params.demands.snapshot.is_some() {
         return Err(ConfigError::ShardedSnapshot);
     }
+    if params.shard.is_some_and(|shard| shard.count > 1) && params.demands.backup_dir.is_some() {
+        return Err(ConfigError::ShardedBackup);
+    }
     Ok(params)
 }
 
@@ -426,6 +435,8 @@ mod tests {
         let args = ["sync", "a", "b", "--shard=0/2", "--run=r", "--snapshot"];
         assert!(matches!(resolve(&args, PIPE), Err(ConfigError::ShardedSnapshot)));
         assert!(resolve(&["sync", "a", "b", "--snapshot"], PIPE).is_ok());
+        let args = ["sync", "a", "b", "--shard=0/2", "--run=r", "--backup-dir=old"];
+        assert!(matches!(resolve(&args, PIPE), Err(ConfigError::ShardedBackup)));
     }
 
     #[test]

@@ -249,6 +249,9 @@ pub(super) struct ReceiveFlags {
     pub(super) demands: DemandFlags,
 
     #[command(flatten)]
+    pub(super) backup: BackupFlags,
+
+    #[command(flatten)]
     pub(super) snapshot: TakeFlags,
 
     #[command(flatten)]
@@ -308,10 +311,25 @@ pub(super) struct SyncFlags {
     pub(super) params: ParamFlags,
 
     #[command(flatten)]
+    pub(super) backup: BackupFlags,
+
+    #[command(flatten)]
     pub(super) snapshot: TakeFlags,
 
     #[command(flatten)]
     pub(super) output: OutputFlags,
+}
+
+/// Where old versions go.
+#[derive(Debug, Args)]
+pub(super) struct BackupFlags {
+    /// Keep what a run replaces or deletes in DIR, below its path in DST; a relative DIR is a folder below DST
+    ///
+    /// So a run in the wrong direction can be undone: sync DIR onto DST. Give each run a DIR of its own, since later
+    /// old versions replace earlier ones of the same path. DIR belongs to this user alone (mode 0700). One that is in
+    /// DST is left out of the run. Changes of metadata alone are not kept. Folders that moved are copied and deleted.
+    #[arg(long, value_name = "DIR")]
+    pub(super) backup_dir: Option<PathBuf>,
 }
 
 /// Where the other end is, and who this end is.
@@ -756,7 +774,8 @@ mod tests {
         let line = ["volferry", "receive", "--identity=i", "a"].into_iter().map(String::from);
         match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
             Command::Receive(receive) => {
-                Ok(Demands { snapshot: receive.snapshot.into(), ..receive.demands.into() })
+                let (snapshot, backup_dir) = (receive.snapshot.into(), receive.backup.backup_dir);
+                Ok(Demands { snapshot, backup_dir, ..receive.demands.into() })
             }
             other => panic!("`receive` was read as {other:?}"),
         }
@@ -803,7 +822,7 @@ mod tests {
             shard in prop::option::of(any_shard()),
             volume in any::<Option<[u8; 16]>>(),
             list in prop::option::of((".+", any::<bool>())),
-            snapshot in prop::option::of(any_snapshot()),
+            (snapshot, backup_dir) in (prop::option::of(any_snapshot()), prop::option::of("[ =a-z/-]{1,9}")),
         ) -> RunParams {
             RunParams {
                 run,
@@ -833,7 +852,7 @@ mod tests {
                 expect_volume: volume.map(VolumeId::new),
                 itemize_changes: false,
                 source_snapshot: None,
-                demands: Demands { snapshot, ..Demands::default() },
+                demands: Demands { snapshot, backup_dir: backup_dir.map(PathBuf::from), ..Demands::default() },
             }
         }
     }
@@ -886,8 +905,8 @@ mod tests {
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),
             ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
-            ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, PLACES[1]]),
-            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, "source_snapshot", PLACES[0], PLACES[1]]),
+            ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, "backup_dir", PLACES[1]]),
+            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, "backup_dir", "source_snapshot", PLACES[0], PLACES[1]]),
         ] {
             let mut all = Flags::command();
             all.build();

@@ -57,6 +57,7 @@ fn hint(reason: &str) -> Option<&'static str> {
         "OtherJobsDestination" => "leave the folder out with --exclude; --force overrides this guard",
         "NotEnoughSpace" => "--delete=before makes room first; --force tries all the same",
         "IdentityUnusable" => "`volferry keygen --out DIR` makes the files of both ends",
+        "BackupDirUnusable" => "name a new folder, or one of this user; a relative one is made below DST",
         "DestinationBusy" | "SourceBusy" => "wait until the other run is over, and run again",
         _ => return None,
     })

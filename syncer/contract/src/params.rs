@@ -1,4 +1,4 @@
-use std::{fmt, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use crate::{
     parse_error::{ParseParamError, bad},
@@ -143,6 +143,8 @@ pub struct Demands {
     pub image: bool,
     /// The snapshot to take after each run that succeeds.
     pub snapshot: Option<SnapshotParams>,
+    /// The folder that gets what a run replaces or deletes; a relative path is below the destination.
+    pub backup_dir: Option<PathBuf>,
     /// Show each change before it is made. The process that shows changes sets it, so no flag spells it.
     pub itemize_changes: bool,
 }
@@ -162,6 +164,7 @@ impl Demands {
             image: params.image,
             itemize_changes: false,
             snapshot: params.demands.snapshot.clone(),
+            backup_dir: params.demands.backup_dir.clone(),
         }
     }
 
@@ -183,6 +186,9 @@ impl Demands {
         if let Some(volume) = self.expect_volume {
             value("--expect-volume", &volume);
         }
+        if let Some(dir) = &self.backup_dir {
+            value("--backup-dir", &dir.display());
+        }
         args.extend(self.snapshot.iter().flat_map(SnapshotParams::to_args));
         args
     }
@@ -194,6 +200,7 @@ impl Demands {
             (!self.exclude.is_empty(), "--exclude"),
             (self.expect_volume.is_some(), "--expect-volume"),
             (self.snapshot.is_some(), "--snapshot"),
+            (self.backup_dir.is_some(), "--backup-dir"),
         ];
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, flag)| flag)
     }

@@ -60,6 +60,14 @@ pub enum ApplyError {
         /// The entry's name.
         name: String,
     },
+    /// The folder for what a run replaces or deletes cannot be used.
+    #[error("cannot use {path} as the backup folder")]
+    Backup {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Owners shall be kept, and the process may not set them.
     #[error(
         "owners shall be kept, but this process may not change them: run it as root, or use `--ownership auto`"

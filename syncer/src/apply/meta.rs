@@ -88,21 +88,30 @@ pub(super) fn set_entry(
 ) -> io::Result<()> {
     let held = hold(dir, entry.name)?;
     check_seen(settings, since, held.as_fd(), entry)?;
+    set_held(settings, held.as_fd(), entry, with_attrs)
+}
+
+fn set_held(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>, with_attrs: bool) -> io::Result<()> {
     if settings.owners {
         let (user, group) = ids(entry.meta.owner);
-        rustix::fs::chownat(&held, c"", user, group, AtFlags::EMPTY_PATH)?;
+        rustix::fs::chownat(held, c"", user, group, AtFlags::EMPTY_PATH)?;
     }
     if with_attrs {
-        set_entry_attrs(settings, held.as_fd(), entry)?;
+        set_entry_attrs(settings, held, entry)?;
     }
     // Links have no mode.
     if settings.permissions && !matches!(entry.kind, Kind::Symlink { .. }) {
-        chmod_held(held.as_fd(), Mode::from_raw_mode(settings.mode_of(entry.kind, &entry.meta).into()))?;
+        chmod_held(held, Mode::from_raw_mode(settings.mode_of(entry.kind, &entry.meta).into()))?;
     }
     if settings.times {
-        touch_held(held.as_fd(), &times(entry.meta.mtime))?;
+        touch_held(held, &times(entry.meta.mtime))?;
     }
     Ok(())
+}
+
+/// Sets the metadata of a link, a pipe or a device that this process has just made in a folder of its own.
+pub(super) fn set_made(settings: Settings, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+    set_held(settings, hold(dir, entry.name)?.as_fd(), entry, false)
 }
 
 /// What a file is known by whose metadata is set.
@@ -123,7 +132,8 @@ pub(super) fn is_unseen(settings: Settings, entry: &Entry<'_>, stat: &Stat, open
     grants && changed(stat) >= opened
 }
 
-fn meta_of(stat: &Stat) -> Meta {
+/// The metadata that an entry has.
+pub(super) fn meta_of(stat: &Stat) -> Meta {
     Meta {
         mode: (stat.st_mode & 0o7777) as u16,
         mtime: modified(stat),

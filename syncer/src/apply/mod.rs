@@ -5,6 +5,7 @@
 
 mod apply_error;
 mod attr_writer;
+mod backup_dir;
 mod capability;
 mod clone;
 mod device_writer;
@@ -58,12 +59,13 @@ use crate::{
 
 pub use apply_error::ApplyError;
 pub use attr_writer::visible_attrs;
+pub use backup_dir::{BackupDir, FolderMeta};
 pub use capability::may_change_owners;
 pub use clone::ClonedAt;
 pub use device_writer::Device;
 pub use file_io::{read_exact_at, write_all};
 pub use journal::{JournalEntry, JournalError};
-pub use retire::let_go;
+pub use retire::{EntryAt, let_go};
 pub use settings::Settings;
 pub use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
 pub use staged::Staged;
@@ -73,7 +75,7 @@ pub use state_dir::StateDir;
 use first_error::FirstError;
 use meta::Since;
 use overlay::Overlay;
-use retire::{EntryAt, Retire};
+use retire::Retire;
 use staged_dir::StagedDirCount;
 use staging_names::part_key;
 
@@ -151,7 +153,8 @@ impl Candidate {
             root,
             state,
             settings,
-            retire: Retire,
+            retire: Retire::default(),
+            backup: None,
             owners_not_kept: AtomicU64::new(0),
             attrs_not_kept: Default::default(),
             has_attrs: AtomicBool::new(false),
@@ -170,6 +173,8 @@ pub struct Destination {
     settings: Settings,
     /// Removes old versions of entries.
     retire: Retire,
+    /// The folder that they go to.
+    backup: Option<Arc<BackupDir>>,
     /// The volume's time when it was opened, before it was scanned.
     opened: Time,
     owners_not_kept: AtomicU64,
@@ -182,6 +187,18 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Has old versions of entries kept in the `backup` folder.
+    pub fn keep_old(&mut self, backup: BackupDir) {
+        let backup = Arc::new(backup);
+        self.retire.kept_by = Some(Arc::clone(&backup) as _);
+        self.backup = Some(backup);
+    }
+
+    /// The folder that old versions go to.
+    pub fn backup(&self) -> Option<&BackupDir> {
+        self.backup.as_deref()
+    }
+
     /// What Volferry keeps on the volume.
     pub fn state(&self) -> &StateDir {
         &self.state
@@ -278,18 +295,12 @@ impl Destination {
         staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
     }
 
-    /// Puts the folder at `path`, which has this `inode` number, as `name` into `dir`, and removes what it replaces.
-    pub fn publish_dir(
-        &self,
-        path: &RelPath,
-        inode: u64,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
-    ) -> io::Result<()> {
+    /// Puts the folder at `path`, which has this `inode` number, to its place, and removes what it replaces.
+    pub fn publish_dir(&self, path: &RelPath, inode: u64, to: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
         let (staging, aside) = (self.state.staging(), self.state.folder_name(path));
         self.check_known(meta::hold(staging, aside.as_bytes())?.as_fd(), Some(inode))?;
-        self.retire.put_folder(EntryAt::new(staging, aside.as_bytes()), EntryAt::new(dir, name))
+        self.retire.put_folder(EntryAt::staged(staging, aside.as_bytes()), to)
     }
 
     /// Removes the folder at `path`, which stays in staging, with all that is in it.
@@ -313,8 +324,9 @@ impl Destination {
         let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
         let parent_mode = meta::unlock_dir(out_of.as_fd())?;
         let mode = meta::unlock_dir(moved.as_fd())?;
-        let renamed =
-            self.retire.move_folder(EntryAt::new(out_of.as_fd(), old), EntryAt::new(into.as_fd(), name));
+        let renamed = self
+            .retire
+            .move_folder(EntryAt::staged(out_of.as_fd(), old), EntryAt::staged(into.as_fd(), name));
         meta::lock_dir(out_of.as_fd(), parent_mode)?;
         meta::lock_dir(moved.as_fd(), mode)?;
         renamed?;
@@ -347,23 +359,22 @@ impl Destination {
     }
 
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
-    pub fn make_node(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
+    pub fn make_node(&self, at: EntryAt<'_>, entry: &Entry<'_>) -> io::Result<()> {
         self.state.check()?;
-        node::make(&self.state, &self.retire, dir, entry, |at, staged| self.set_meta(at, staged, None))
+        node::make(&self.state, &self.retire, at, entry, |at, staged| self.set_meta(at, staged, None))
     }
 
-    /// Makes `name` in `dir` a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
+    /// Makes the entry a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
     /// `owner` where owners are kept: another user who can write to its directory could have put a file of theirs in its place.
     pub fn link(
         &self,
         target_dir: BorrowedFd<'_>,
         target: &[u8],
         owner: Option<Owner>,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        at: EntryAt<'_>,
     ) -> io::Result<()> {
         self.state.check()?;
-        let (owner, at) = (owner.filter(|_| self.settings.owners), EntryAt::new(dir, name));
+        let owner = owner.filter(|_| self.settings.owners);
         node::link(&self.state, &self.retire, target_dir, target, owner, at)
     }
 
@@ -464,24 +475,23 @@ impl Destination {
         clone::private_clone(&self.state, from)
     }
 
-    /// Gives a staged file its metadata and makes it visible as `name` in `dir`, in place of what is there.
+    /// Gives a staged file its metadata and makes it visible at its place, instead of what is there.
     pub fn publish(
         &self,
         staged: &Staged,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        at: EntryAt<'_>,
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
         self.state.check()?;
         self.count_not_kept(wanted.owner, attrs);
-        let mode = self.mode_of(staged, dir, name, wanted)?;
+        let mode = self.mode_of(staged, at, wanted)?;
         if let Some(overlay) = staged.below() {
-            return self.rewrite(staged, overlay, dir, name, &Meta { mode, ..*wanted }, attrs);
+            return self.rewrite(staged, overlay, at, &Meta { mode, ..*wanted }, attrs);
         }
         self.set_staged(staged, &Meta { mode, ..*wanted }, attrs)
             .inspect_err(|_| staged.unlink(&self.state))?;
-        staged.publish(&self.state, &self.retire, EntryAt::new(dir, name))
+        staged.publish(&self.state, &self.retire, at)
     }
 
     /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which nothing can be renamed
@@ -490,26 +500,25 @@ impl Destination {
     pub fn publish_copy(
         &self,
         staged: &Staged,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        at: EntryAt<'_>,
         wanted: &Meta,
         attrs: Attrs<'_>,
         monitor: &Monitor,
     ) -> io::Result<()> {
-        let wanted = Meta { mode: self.mode_of(staged, dir, name, wanted)?, ..*wanted };
-        let copy = Staged::create(&self.state, dir, false, wanted.mode)?;
+        let wanted = Meta { mode: self.mode_of(staged, at, wanted)?, ..*wanted };
+        let copy = Staged::create(&self.state, at.dir, false, wanted.mode)?;
         let copied = copy
             .copy_from(staged.fd(), staged.basis_len()?, true, monitor)
             .and_then(|()| self.set_staged(&copy, &wanted, attrs));
         copied.inspect_err(|_| copy.unlink(&self.state))?;
-        copy.publish_beside(&self.state, &self.retire, EntryAt::new(dir, name))
+        copy.publish_beside(&self.state, &self.retire, at)
     }
 
     /// The mode that a staged file gets.
-    fn mode_of(&self, staged: &Staged, dir: BorrowedFd<'_>, name: &[u8], wanted: &Meta) -> io::Result<u16> {
+    fn mode_of(&self, staged: &Staged, at: EntryAt<'_>, wanted: &Meta) -> io::Result<u16> {
         match staged.is_inside() {
             true => Ok(meta::new_file_mode(self.settings, wanted)),
-            false => meta::file_mode(self.settings, dir, name, wanted),
+            false => meta::file_mode(self.settings, at.dir, at.name, wanted),
         }
     }
 
@@ -523,12 +532,12 @@ impl Destination {
         &self,
         staged: &Staged,
         overlay: &Overlay,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        at: EntryAt<'_>,
         wanted: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<()> {
-        let redo = in_place::redo(overlay, staged, dir, name).inspect_err(|_| staged.unlink(&self.state))?;
+        let redo =
+            in_place::redo(overlay, staged, at.dir, at.name).inspect_err(|_| staged.unlink(&self.state))?;
         let redo = JournalEntry {
             mode: wanted.mode,
             owner: self.settings.owners.then_some(wanted.owner),
@@ -536,7 +545,8 @@ impl Destination {
             attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
             ..redo
         };
-        in_place::publish(overlay, &self.state, staged, &redo)
+        let write = || in_place::publish(overlay, &self.state, staged, &redo);
+        self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))
     }
 
     /// The number of the entry of this name in staging.
@@ -544,15 +554,15 @@ impl Destination {
         Ok(rustix::fs::statat(self.state.staging(), aside, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// Makes visible, as `name` in `dir`, what was published under the name `aside` in staging. It has to be the entry of this inode number.
-    pub fn publish_aside(&self, aside: &str, inode: u64, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    /// Makes visible, at its place, what was published under the name `aside` in staging. It has to be the entry of this inode number.
+    pub fn publish_aside(&self, aside: &str, inode: u64, at: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
         if self.inode_of_aside(aside)? != inode {
             return Err(io::Error::other("somebody put another entry in its place in staging"));
         }
-        let aside = EntryAt::new(self.state.staging(), aside.as_bytes());
-        self.retire.rename_over(aside, EntryAt::new(dir, name), false)?;
-        match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
+        let aside = EntryAt::staged(self.state.staging(), aside.as_bytes());
+        self.retire.rename_over(aside, at, false)?;
+        match rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
             true => Ok(()),
             false => Err(io::Error::other("somebody put another entry in its place")),
         }
@@ -593,15 +603,15 @@ impl Destination {
     }
 
     /// Removes one entry that is not a directory.
-    pub fn remove_file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    pub fn remove_file(&self, at: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
-        self.retire.remove_file(EntryAt::new(dir, name))
+        self.retire.remove_file(at)
     }
 
     /// Removes an empty directory.
-    pub fn remove_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    pub fn remove_dir(&self, at: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
-        self.retire.remove_dir(EntryAt::new(dir, name))
+        self.retire.remove_dir(at)
     }
 
     /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large files are kept.
@@ -610,9 +620,9 @@ impl Destination {
     }
 }
 
-/// Opens a directory in `dir` to work in.
-pub fn open_dir_in(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-    open_child(dir, name, OFlags::PATH)
+/// Opens a directory to work in.
+pub fn open_dir_in(at: EntryAt<'_>) -> io::Result<OwnedFd> {
+    open_child(at.dir, at.name, OFlags::PATH)
 }
 
 #[cfg(test)]
@@ -693,10 +703,10 @@ mod tests {
         let inode = destination.inode_of_aside("aside").unwrap();
         put(&staging.join("theirs"));
         fs::rename(staging.join("theirs"), staging.join("aside")).unwrap();
-        destination.publish_aside("aside", inode, root, b"name").unwrap_err();
+        destination.publish_aside("aside", inode, EntryAt::staged(root, b"name")).unwrap_err();
         assert!(!dir.path().join("name").exists());
         let inode = destination.inode_of_aside("aside").unwrap();
-        destination.publish_aside("aside", inode, root, b"name").unwrap();
+        destination.publish_aside("aside", inode, EntryAt::staged(root, b"name")).unwrap();
         assert!(dir.path().join("name").exists());
     }
 }

@@ -18,24 +18,23 @@ use super::{
 };
 use crate::entry::{Entry, Kind, Owner};
 
-/// Makes `entry` under another name, has `set_meta` give it its metadata, and renames it to its own, so that nobody sees
-/// it without its metadata.
+/// Makes `entry` under another name, has `set_meta` give it its metadata, and renames it to its `place`, so that nobody
+/// sees it without its metadata.
 pub(super) fn make(
     state: &StateDir,
     retire: &Retire,
-    dir: BorrowedFd<'_>,
+    place: EntryAt<'_>,
     entry: &Entry<'_>,
     set_meta: impl Fn(BorrowedFd<'_>, &Entry<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let make = |at: BorrowedFd<'_>, first: &str| {
         create(at, first.as_bytes(), &entry.kind)?;
         let staged = Entry { name: first.as_bytes(), ..*entry };
-        let made = EntryAt::new(at, first.as_bytes());
-        let published = set_meta(at, &staged)
-            .and_then(|()| retire.rename_over(made, EntryAt::new(dir, entry.name), false));
+        let made = EntryAt::staged(at, first.as_bytes());
+        let published = set_meta(at, &staged).and_then(|()| retire.rename_over(made, place, false));
         published.inspect_err(|_| drop(made.unlink()))
     };
-    state.beside_or_in_staging(dir, make)
+    state.beside_or_in_staging(place.dir, make)
 }
 
 /// Makes the entry one more name of `target` in `target_dir`, in place of what is there.
@@ -57,7 +56,7 @@ pub(super) fn link(
         result => return Ok(result?),
     }
     state.beside_or_in_staging(link.dir, |at, first| {
-        let made = EntryAt::new(at, first.as_bytes());
+        let made = EntryAt::staged(at, first.as_bytes());
         link_held(held.as_fd(), made.dir, made.name)?;
         let renamed = retire.rename_over(made, link, false);
         // A rename of one name of a file to another one of the same file does nothing, and says that it went well.
@@ -66,7 +65,7 @@ pub(super) fn link(
     })
 }
 
-fn create(dir: BorrowedFd<'_>, name: &[u8], kind: &Kind<'_>) -> io::Result<()> {
+pub(super) fn create(dir: BorrowedFd<'_>, name: &[u8], kind: &Kind<'_>) -> io::Result<()> {
     let private = Mode::RUSR | Mode::WUSR;
     let node = |file_type, rdev| rustix::fs::mknodat(dir, name, file_type, private, rdev);
     match *kind {

@@ -94,6 +94,19 @@ impl Private {
         }
     }
 
+    /// Opens the folder `name` in any folder, and makes it where it is missing. It has to be the `user`'s; its `path` is
+    /// for messages.
+    pub(super) fn adopt(parent: BorrowedFd<'_>, name: &[u8], path: &Path, user: u32) -> io::Result<Self> {
+        let (fd, stat) = open_or_make(parent, name, path)?;
+        if stat.st_uid != user {
+            return Err(io::Error::other(format!(
+                "it {}, and this run works as user {user}: name a folder of that user, or a new one",
+                belongs(&stat)
+            )));
+        }
+        Self::keep(fd, &stat, path.into(), user)
+    }
+
     /// Opens the folder `name` in this one, and makes it where it is missing.
     pub(super) fn folder(&self, name: &[u8]) -> io::Result<Self> {
         let path = self.path.join(String::from_utf8_lossy(name).as_ref());

@@ -2,8 +2,10 @@
 //! entry comes through [`Retire`].
 
 use std::{
+    fmt::Debug,
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 use rustix::{
@@ -11,23 +13,41 @@ use rustix::{
     io::Errno,
 };
 
+use super::private::Identity;
+use crate::{monitor::Monitor, path::RelPath};
+
 /// An entry by its name in an open directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EntryAt<'a> {
-    pub dir: BorrowedFd<'a>,
-    pub name: &'a [u8],
+pub struct EntryAt<'a> {
+    pub(super) dir: BorrowedFd<'a>,
+    pub(super) name: &'a [u8],
+    /// The directory's path in the destination, and what tells to stop copying; `None` in staging, which has no old
+    /// versions.
+    place: Option<(&'a RelPath, &'a Monitor)>,
 }
 
 impl<'a> EntryAt<'a> {
-    pub(super) fn new(dir: BorrowedFd<'a>, name: &'a [u8]) -> Self {
-        Self { dir, name }
+    /// Names an entry of the destination's directory at `path`, which is open as `dir`.
+    pub fn new(dir: BorrowedFd<'a>, path: &'a RelPath, name: &'a [u8], monitor: &'a Monitor) -> Self {
+        Self { dir, name, place: Some((path, monitor)) }
     }
 
-    fn rename(self, to: Self) -> Result<(), Errno> {
+    /// Names an entry of a directory that only this run uses.
+    pub fn staged(dir: BorrowedFd<'a>, name: &'a [u8]) -> Self {
+        Self { dir, name, place: None }
+    }
+
+    /// The entry's path, for messages; one that is longer than a path can be goes by its directory.
+    pub fn path(&self) -> RelPath {
+        let dir = self.place.map(|(path, _)| path.clone()).unwrap_or_default();
+        dir.join(self.name).unwrap_or(dir)
+    }
+
+    pub(super) fn rename(self, to: EntryAt<'_>) -> Result<(), Errno> {
         rustix::fs::renameat(self.dir, self.name, to.dir, to.name)
     }
 
-    fn rename_with(self, to: Self, flags: RenameFlags) -> Result<(), Errno> {
+    fn rename_with(self, to: EntryAt<'_>, flags: RenameFlags) -> Result<(), Errno> {
         rustix::fs::renameat_with(self.dir, self.name, to.dir, to.name, flags)
     }
 
@@ -37,16 +57,58 @@ impl<'a> EntryAt<'a> {
     }
 }
 
-/// The one exit for old versions of entries.
+/// Keeps old versions of the destination's entries.
+pub(super) trait OldVersions: Debug + Send + Sync {
+    /// Gives an entry that is about to go, and is no folder, a name where it is kept; `path` is its directory's. `None` if
+    /// there is no entry.
+    fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>>;
+
+    /// Copies a file that is about to be written in place, durably.
+    fn save_copy(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<()>;
+
+    /// Keeps an empty folder that is about to go.
+    fn save_folder(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<()>;
+}
+
+/// An old version that has a name where it is kept.
+#[derive(Debug)]
+pub(super) struct SavedEntry {
+    pub folder: OwnedFd,
+    pub name: Box<[u8]>,
+    pub identity: Identity,
+    /// It has lost its own name.
+    pub was_moved: bool,
+}
+
+impl SavedEntry {
+    /// Takes it out again, because the entry at `at` stays after all: two names of one file would change together.
+    fn undo(&self, at: EntryAt<'_>) {
+        let saved = EntryAt::staged(self.folder.as_fd(), &self.name);
+        let there = rustix::fs::statat(saved.dir, saved.name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|stat| Identity::of(&stat) == self.identity) {
+            let undone = match self.was_moved {
+                true => saved.rename(at).map_err(io::Error::from),
+                false => saved.unlink(),
+            };
+            if let Err(error) = undone {
+                tracing::warn!(%error, "an entry that stays is also in the backup folder");
+            }
+        }
+    }
+}
+
+/// The one exit for old versions of entries, which are kept if anything keeps them.
 #[derive(Debug, Default)]
-pub(super) struct Retire;
+pub(super) struct Retire {
+    pub kept_by: Option<Arc<dyn OldVersions>>,
+}
 
 impl Retire {
     /// Renames an entry that is not a folder over the one at `to`, if there is one. What is renamed `is_large` if freeing
     /// the old version may take long, which happens in the background then.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
-        from.rename(to)?;
+        self.saving(to, || Ok(from.rename(to)?))?;
         if let Some(replaced) = replaced {
             let_go(replaced);
         }
@@ -56,7 +118,7 @@ impl Retire {
     /// Puts the folder `from` at `to`, and removes the entry there, which is no folder. Both names are exchanged, if the
     /// file system can, so that `to` is never missing.
     pub(super) fn put_folder(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
-        match from.rename_with(to, RenameFlags::EXCHANGE) {
+        self.saving(to, || match from.rename_with(to, RenameFlags::EXCHANGE) {
             Ok(()) => from.unlink().inspect_err(|_| {
                 let _ = from.rename_with(to, RenameFlags::EXCHANGE);
             }),
@@ -66,7 +128,7 @@ impl Retire {
                 Ok(from.rename(to)?)
             }
             Err(error) => Err(error.into()),
-        }
+        })
     }
 
     /// Moves a folder to a name that nothing has.
@@ -80,12 +142,30 @@ impl Retire {
 
     /// Removes an entry that is not a folder; one that is gone already is as good.
     pub(super) fn remove_file(&self, at: EntryAt<'_>) -> io::Result<()> {
-        at.unlink()
+        self.saving(at, || at.unlink())
     }
 
     /// Removes an empty folder; one that is gone already is as good.
     pub(super) fn remove_dir(&self, at: EntryAt<'_>) -> io::Result<()> {
+        if let Some((keeper, (path, _))) = self.kept_by.as_ref().zip(at.place) {
+            keeper.save_folder(at, path)?;
+        }
         gone_is_fine(rustix::fs::unlinkat(at.dir, at.name, AtFlags::REMOVEDIR))
+    }
+
+    /// Lets `write` change a file in place.
+    pub(super) fn rewrite(&self, at: EntryAt<'_>, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if let Some((keeper, (path, monitor))) = self.kept_by.as_ref().zip(at.place) {
+            keeper.save_copy(at, path, monitor)?;
+        }
+        write()
+    }
+
+    /// Takes the entry from its place, when it has its name in the backup folder, if there is one.
+    fn saving(&self, at: EntryAt<'_>, take: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let Some((keeper, (path, monitor))) = self.kept_by.as_ref().zip(at.place) else { return take() };
+        let saved = keeper.save(at, path, monitor)?;
+        take().inspect_err(|_| saved.iter().for_each(|saved| saved.undo(at)))
     }
 }
 

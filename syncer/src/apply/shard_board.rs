@@ -283,7 +283,7 @@ impl ShardBoard {
             bytes.extend(shard.to_le_bytes());
         }
         // A new file: somebody may hold the old one open from when others could write to the folder.
-        EntryAt::new(self.table.dir.as_fd(), DEAL).unlink()?;
+        EntryAt::staged(self.table.dir.as_fd(), DEAL).unlink()?;
         let file = open_file(&self.table.dir, DEAL)?;
         file_io::write_all(file.as_fd(), &bytes, 0)
     }

@@ -337,7 +337,7 @@ impl Staged {
             return Err(Errno::XDEV.into());
         }
         let first = state.name_beside();
-        let first = EntryAt::new(at.dir, first.as_bytes());
+        let first = EntryAt::staged(at.dir, first.as_bytes());
         self.link(first)?;
         retire.rename_over(first, at, false).inspect_err(|_| drop(first.unlink()))?;
         self.check_published(at)
@@ -348,11 +348,11 @@ impl Staged {
             Some(name) => name.to_owned(),
             None => {
                 let name = state.fresh_name();
-                self.link(EntryAt::new(state.staging(), name.as_bytes()))?;
+                self.link(EntryAt::staged(state.staging(), name.as_bytes()))?;
                 name
             }
         };
-        retire.rename_over(EntryAt::new(state.staging(), staged.as_bytes()), at, self.is_large())?;
+        retire.rename_over(EntryAt::staged(state.staging(), staged.as_bytes()), at, self.is_large())?;
         self.check_published(at)
     }
 

@@ -183,13 +183,13 @@ mod tests {
             let staged = Staged::inside(&hidden, name, 0o640).unwrap();
             staged.write_at(name, 0).unwrap();
             if completed {
-                staged.publish(&state, &Retire, EntryAt::new(hidden.fd(), name)).unwrap();
+                staged.publish(&state, &Retire::default(), EntryAt::staged(hidden.fd(), name)).unwrap();
             }
         }
         let given_up = Staged::inside(&hidden, b"d", 0o640).unwrap();
         given_up.unlink(&state);
         let again = Staged::inside(&hidden, b"d", 0o640).unwrap();
-        again.publish(&state, &Retire, EntryAt::new(hidden.fd(), b"d")).unwrap();
+        again.publish(&state, &Retire::default(), EntryAt::staged(hidden.fd(), b"d")).unwrap();
         drop((given_up, again));
         hidden.show(&state, &count).unwrap();
         let mut names: Vec<_> =

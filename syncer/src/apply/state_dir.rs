@@ -618,8 +618,8 @@ mod tests {
         named(&new).unwrap();
         // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to rename.
         let root = Root::open(place.dir.path()).unwrap();
-        let at = EntryAt::new(root.as_fd(), b"file");
-        assert!(late.publish(&old, &Retire, at).is_err());
+        let at = EntryAt::staged(root.as_fd(), b"file");
+        assert!(late.publish(&old, &Retire::default(), at).is_err());
         assert!(!place.dir.path().join("file").exists());
         // A run may go by what it has seen on the volume for so long.
         std::thread::sleep(LOOK_EVERY);

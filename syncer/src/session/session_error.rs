@@ -22,6 +22,19 @@ pub enum SessionError {
         "a run of several shards cannot take a snapshot: leave out --snapshot at this end, or --shard at the other"
     )]
     ShardedSnapshot,
+    /// A run of several shards was to keep old versions.
+    #[error(
+        "a run of several shards cannot keep old versions: leave out --backup-dir at this end, or --shard at the other"
+    )]
+    ShardedBackup,
+    /// A folder that cannot be the one for old versions.
+    #[error("--backup-dir {path} cannot be used: {why}")]
+    BackupPlace {
+        /// As it was typed.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A pattern cannot be read.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -121,9 +134,12 @@ impl SessionError {
             Self::Apply(ApplyError::TakenOver { .. }) => (ExitCode::Partial, "DestinationTakenOver"),
             Self::Apply(ApplyError::Owners) => (ExitCode::Failed, "OwnershipNotPermitted"),
             Self::Apply(ApplyError::Journal { .. }) => (ExitCode::Failed, "JournalUnusable"),
+            Self::Apply(ApplyError::Backup { .. }) => (ExitCode::Failed, "BackupDirUnusable"),
             Self::Apply(_) => (ExitCode::Failed, "DestinationUnusable"),
             Self::Snapshot(_) => (ExitCode::Failed, "SnapshotUnusable"),
             Self::ShardedSnapshot => (ExitCode::Usage, "ShardedSnapshot"),
+            Self::ShardedBackup => (ExitCode::Usage, "ShardedBackup"),
+            Self::BackupPlace { .. } => (ExitCode::Usage, "BackupDirUnusable"),
             Self::Filter(_) => (ExitCode::Usage, "InvalidPattern"),
             Self::FilesFrom(_) => (ExitCode::Usage, "InvalidPath"),
             Self::Source(_) | Self::Scan { .. } => (ExitCode::Failed, "TreeUnreadable"),

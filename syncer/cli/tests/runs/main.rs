@@ -9,6 +9,7 @@
 mod common;
 
 mod attributes;
+mod backup_dir;
 mod busy_source;
 mod changing_source;
 mod connections;

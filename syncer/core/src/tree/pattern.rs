@@ -8,6 +8,16 @@ const MAX_BYTES: usize = 4096;
 /// Tries from which on failures are remembered, so that no pattern takes more than its length times that of the text.
 const FEW_TRIES: usize = 256;
 
+/// Adds a name to a pattern, so that it stands for itself.
+pub fn escape(name: &str, pattern: &mut String) {
+    for c in name.chars() {
+        if matches!(c, '\\' | '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | ' ') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+}
+
 /// A pattern of a line of gitignore syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {

@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        apply::{Candidate, Destination, Settings},
+        apply::{Candidate, Destination, EntryAt, Settings},
         path::RelPath,
     };
 
@@ -160,7 +160,7 @@ mod tests {
             prop_assert!(old != new || same == new_len as u64);
             let root = destination.dir(&RelPath::root()).unwrap();
             let meta = crate::entry::Meta::default();
-            destination.publish(&staged, root.as_fd(), b"file", &meta, Default::default()).unwrap();
+            destination.publish(&staged, EntryAt::staged(root.as_fd(), b"file"), &meta, Default::default()).unwrap();
             prop_assert!(fs::read(&file).unwrap() == new);
             prop_assert_eq!(fs::read_dir(dir.path().join(".volferry/journal")).unwrap().count(), 0);
             prop_assert_eq!(fs::read_dir(dir.path().join(".volferry/staging")).unwrap().count(), 0);

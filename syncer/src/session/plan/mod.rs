@@ -1,5 +1,6 @@
 //! What a run is to do, from both trees, and whether it may.
 
+pub(crate) mod backup_place;
 pub(crate) mod basis_search;
 pub(crate) mod compare;
 pub(crate) mod contents;

@@ -42,13 +42,14 @@ pub(crate) fn sizes(params: &RunParams) -> SizeLimits {
     SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
 }
 
-/// Whether a directory may be moved as it is: where something may be left out of a run, it might be in there; and metadata has to tell
-/// that its files have not changed.
+/// Whether a directory may be moved as it is. It may not where something in it may be left out of the run, where metadata
+/// does not tell that its files have not changed, and where a backup folder gets what goes, below its old path.
 pub(crate) fn may_move(params: &RunParams) -> bool {
     let mut patterns = [&params.include, &params.exclude, &params.demands.exclude].into_iter();
     let has_patterns = patterns.any(|patterns| !patterns.is_empty());
     let leaves_out = has_patterns || params.ignore_files || sizes(params) != SizeLimits::default();
-    !leaves_out && !params.one_file_system && content(params) == Content::Trusted
+    let keeps_old = params.demands.backup_dir.is_some();
+    !leaves_out && !params.one_file_system && !keeps_old && content(params) == Content::Trusted
 }
 
 /// What the owner of the destination lets no source write.

@@ -11,6 +11,7 @@ use crate::{
     session::{
         local::local_source::{LocalDevice, LocalSource},
         plan::{
+            backup_place::sparing,
             kinds,
             subject::{Subject, last_name},
         },
@@ -33,6 +34,7 @@ pub(crate) fn run(
 ) -> Result<Report, SessionError> {
     if let Some(which) = &params.source_snapshot {
         refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to))?;
+        let params = &sparing(to, params)?;
         return from_snapshot(from, to, which, params, watch);
     }
     let found = kinds::look(from, "--source-path", params.image)?;
@@ -51,6 +53,7 @@ pub(crate) fn run(
     let root = Root::enter(&source.place).map_err(SessionError::Source)?;
     refuse_overlap(&source, &sink)?;
     let mut lock = SourceLock::hold(&root, &source.place)?;
+    let params = &sparing(&sink.place, params)?;
     let run = Run::new(params, watch.monitor());
     let settings = Settings::resolve(&params.preserve)?;
     let source = LocalSource::new((from, &source, &root), &sink, &run);

@@ -9,7 +9,7 @@ use crate::{
     report::Stopwatch,
     root::TreeLocation,
     session::{
-        plan::{kinds, subject::Subject},
+        plan::{backup_place::sparing, kinds, subject::Subject},
         run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
         sink::{remote_source::RemoteSource, traits::Run},
@@ -32,21 +32,26 @@ pub(crate) fn run(
     watch.enter(Phase::Scan);
     let version = env!("CARGO_PKG_VERSION").into();
     control.send(&Message::Welcome(Welcome { version, dry_run: demands.dry_run }))?;
-    let hello = demanded(expect_hello(control)?, demands);
+    let mut hello = demanded(expect_hello(control)?, demands);
     name.clone_from(&hello.params.run);
     peer.use_connections(hello.params.connections);
+    let subject = match hello.device {
+        Some(_) => Subject::of_tree(place),
+        None => Subject::of_destination(place, hello.file.as_deref())?,
+    };
+    if hello.device.is_none() {
+        hello.params = sparing(&subject.place, &hello.params)?;
+    }
     let run = Run::new(&hello.params, watch.monitor());
     if let Some(len) = hello.device {
         check_device(place, len, &run)?;
-        let source =
-            RemoteSource::of_device(peer, &Subject::of_tree(place), device::totals(len), bytes_on_wire);
+        let source = RemoteSource::of_device(peer, &subject, device::totals(len), bytes_on_wire);
         return onto_device(source, (place, len), &run, watch);
     }
     let found = kinds::look(place, "--destination-path", demands.image)?;
     if hello.file.is_none() {
         kinds::refuse_tree(place, found, "the source")?;
     }
-    let subject = Subject::of_destination(place, hello.file.as_deref())?;
     subject.find_folder(place)?;
     refuse_overlap(&hello, place)?;
     let mut settings = Settings::resolve(&hello.params.preserve)?;

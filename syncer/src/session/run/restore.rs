@@ -5,6 +5,7 @@ use contract::{Phase, Report, RunParams};
 use crate::{
     apply::Settings,
     path::RelPath,
+    pattern::escape,
     report::Stopwatch,
     root::{Root, TreeLocation},
     session::{
@@ -30,12 +31,7 @@ pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
         })?;
         patterns.push(format!("{at}/*"));
         at.push('/');
-        name.chars().for_each(|c| {
-            if matches!(c, '\\' | '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | ' ') {
-                at.push('\\');
-            }
-            at.push(c);
-        });
+        escape(name, &mut at);
         patterns.push(format!("!{at}"));
     }
     Ok(patterns)

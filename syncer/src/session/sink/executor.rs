@@ -11,7 +11,7 @@ use contract::{DeleteTiming, RunParams, plural};
 use rustix::io::Errno;
 
 use crate::{
-    apply::open_dir_in,
+    apply::{EntryAt, FolderMeta, open_dir_in},
     attrs::{Attrs, AttrsBuf},
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
@@ -242,8 +242,8 @@ impl<'a> Executor<'a> {
         let FolderOver { dir, dir_inode, path, inode } = folder;
         let destination = self.context.destination;
         let (_, name) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-        let dir = destination.known_dir(dir, Some(*dir_inode))?;
-        destination.publish_dir(path, *inode, dir.as_fd(), name)
+        let fd = destination.known_dir(dir, Some(*dir_inode))?;
+        destination.publish_dir(path, *inode, self.entry_at(fd.as_fd(), dir, name))
     }
 
     /// Leaves to other processes what is in the planned directories that are false in `share`, and the directories themselves.
@@ -329,10 +329,11 @@ impl<'a> Executor<'a> {
                     let Some(aside) = &link.aside else {
                         let to = to.open(destination.root(), &link.dir.path)?;
                         destination.check_known(to, Some(link.dir.inode))?;
-                        return destination.link(from, target, owner, to, &link.name);
+                        let at = EntryAt::new(to, &link.dir.path, &link.name, self.context.monitor);
+                        return destination.link(from, target, owner, at);
                     };
                     let staging = destination.state().staging();
-                    destination.link(from, target, owner, staging, aside.name.as_bytes())?;
+                    destination.link(from, target, owner, EntryAt::staged(staging, aside.name.as_bytes()))?;
                     aside.has_arrived(destination.inode_of_aside(&aside.name)?);
                     Ok(())
                 });
@@ -460,11 +461,12 @@ impl<'a> Executor<'a> {
         if step == (Step::Replace { was_dir: true })
             && let Some(folder) = self.sink_child(dir, entry.name)
         {
-            self.empty_folder(fd.as_fd(), entry.name, folder, &path_in(&dir.path, entry.name))?;
+            self.empty_folder(self.entry_at(fd.as_fd(), &dir.path, entry.name), folder)?;
         }
         let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         let owner = leaders.owner(&from, target);
-        destination.link(destination.dir(&from)?.as_fd(), target, owner, fd.as_fd(), entry.name)
+        let at = self.entry_at(fd.as_fd(), &dir.path, entry.name);
+        destination.link(destination.dir(&from)?.as_fd(), target, owner, at)
     }
 
     /// Puts one entry in the place of a folder. A folder that deletes are kept back in stays, unless it is empty.
@@ -478,8 +480,9 @@ impl<'a> Executor<'a> {
         let path = path_in(&dir.path, name);
         let destination = self.context.destination;
         let replaced = destination.known_dir(&dir.path, Some(dir.inode)).and_then(|fd| {
-            self.empty_folder(fd.as_fd(), name, *folder, &path)?;
-            destination.publish_aside(&aside.name, *inode, fd.as_fd(), name)
+            let at = self.entry_at(fd.as_fd(), &dir.path, name);
+            self.empty_folder(at, *folder)?;
+            destination.publish_aside(&aside.name, *inode, at)
         });
         match replaced {
             Ok(()) => self.context.counters.count(true),
@@ -518,6 +521,7 @@ impl<'a> Executor<'a> {
                 Err(error) => self.context.failures.add(&path, "set metadata", &error),
             }
         }
+        notes.extend(self.finish_backup());
         notes.extend(self.owner_change.note());
         if self.staying > 0 {
             let (one, many) = ("folder stays", "folders stay");
@@ -536,6 +540,26 @@ impl<'a> Executor<'a> {
         notes.extend(self.context.destination.not_kept());
         self.context.destination.still_held()?;
         Ok(notes)
+    }
+
+    /// Gives the folders of the backup folder the metadata that the scan found. Returns a note for the report.
+    fn finish_backup(&self) -> Option<String> {
+        let destination = self.context.destination;
+        let error = destination.backup()?.finish(|dir, names| self.folders_before(dir, names)).err()?;
+        Some(format!("folders in the backup folder did not get their metadata: {error}"))
+    }
+
+    /// The metadata that the folders of these `names`, in order, had in the directory `dir` of the destination.
+    fn folders_before(&self, dir: &RelPath, names: &[&[u8]]) -> Vec<Option<FolderMeta>> {
+        let found = self.sink.find(dir).filter(|_| self.context.destination.settings().permissions);
+        let listing = found.map(|id| &self.sink.dirs[id as usize].listing);
+        let mut folders = listing.into_iter().flatten().filter(|entry| entry.kind == Kind::Dir).peekable();
+        let before = |name: &&[u8]| {
+            while folders.next_if(|folder| folder.name < *name).is_some() {}
+            let folder = folders.next_if(|folder| folder.name == *name)?;
+            Some((folder.meta, folder.attrs.into()))
+        };
+        names.iter().map(before).collect()
     }
 
     /// Does what can be done at once in one directory, and has the content of files fetched that need it.
@@ -705,9 +729,8 @@ impl<'a> Executor<'a> {
     /// Makes a symbolic link, a pipe or a device that replaces a folder.
     fn make_aside(&self, dir: &PlannedDir, entry: &Entry<'_>, aside: &Aside) {
         let destination = self.context.destination;
-        let made = destination
-            .make_node(destination.state().staging(), &Entry { name: aside.name.as_bytes(), ..*entry })
-            .and_then(|()| destination.inode_of_aside(&aside.name));
+        let at = EntryAt::staged(destination.state().staging(), aside.name.as_bytes());
+        let made = destination.make_node(at, entry).and_then(|()| destination.inode_of_aside(&aside.name));
         match made {
             Ok(inode) => aside.has_arrived(inode),
             Err(error) => self.context.failures.add(&path_in(&dir.path, entry.name), "make node", &error),
@@ -729,7 +752,7 @@ impl<'a> Executor<'a> {
                 let (inode, attrs) = (Some(inode), Some(entry.attrs.into()));
                 self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
             }),
-            _ => self.context.destination.make_node(fd, entry),
+            _ => self.context.destination.make_node(self.entry_at(fd, &dir.path, entry.name), entry),
         };
         match done {
             // It is counted when it comes to its place.
@@ -768,11 +791,18 @@ impl<'a> Executor<'a> {
     }
 
     /// Removes a folder that something else replaces, with what is in it.
-    fn empty_folder(&self, fd: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
+    fn empty_folder(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
         match self.params.delete {
-            true => self.delete_dir(fd, name, id, path),
-            false => self.context.destination.remove_dir(fd, name),
+            true => self.delete_dir(at, id),
+            false => self.context.destination.remove_dir(at),
         }
+    }
+
+    fn entry_at<'e>(&self, dir: BorrowedFd<'e>, path: &'e RelPath, name: &'e [u8]) -> EntryAt<'e>
+    where
+        'a: 'e,
+    {
+        EntryAt::new(dir, path, name, self.context.monitor)
     }
 
     /// The number of the sink's directory of this name.
@@ -795,17 +825,17 @@ impl<'a> Executor<'a> {
                 if self.check().is_err() {
                     return;
                 }
-                self.delete_entry(fd.as_fd(), &entry, child, &path_in(&dir.path, entry.name));
+                self.delete_entry(self.entry_at(fd.as_fd(), &dir.path, entry.name), &entry, child);
             }
             child += u32::from(entry.kind == Kind::Dir);
         }
     }
 
-    fn delete_entry(&self, fd: BorrowedFd<'_>, entry: &Entry<'_>, child: DirId, path: &RelPath) {
+    fn delete_entry(&self, at: EntryAt<'_>, entry: &Entry<'_>, child: DirId) {
         let destination = self.context.destination;
         let deleted = match entry.kind {
-            Kind::Dir => self.delete_dir(fd, entry.name, child, path),
-            _ => destination.remove_file(fd, entry.name),
+            Kind::Dir => self.delete_dir(at, child),
+            _ => destination.remove_file(at),
         };
         match deleted {
             Ok(()) => {
@@ -814,20 +844,20 @@ impl<'a> Executor<'a> {
             Err(_) if self.context.monitor.cancelled() => {}
             // What is left in it is excluded from the run, or came after the scan: not the run's to delete.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                tracing::info!(%path, "kept: it holds entries that are not part of the run");
+                tracing::info!(path = %at.path(), "kept: it holds entries that are not part of the run");
             }
-            Err(error) => self.context.failures.add(path, "delete", &error),
+            Err(error) => self.context.failures.add(&at.path(), "delete", &error),
         }
     }
 
     /// Deletes a directory with what the scan found in it. One that holds anything else stays, with its mode.
-    fn delete_dir(&self, dir: BorrowedFd<'_>, name: &[u8], id: DirId, path: &RelPath) -> io::Result<()> {
+    fn delete_dir(&self, at: EntryAt<'_>, id: DirId) -> io::Result<()> {
         let destination = self.context.destination;
-        let fd = open_dir_in(dir, name)?;
+        let fd = open_dir_in(at)?;
         destination.check_known(fd.as_fd(), Some(self.sink.dirs[id as usize].inode))?;
         let mode = destination.unlock_dir(fd.as_fd())?;
-        self.delete_below(fd.as_fd(), id, path);
-        let removed = destination.remove_dir(dir, name);
+        self.delete_below(fd.as_fd(), id, &at.path());
+        let removed = destination.remove_dir(at);
         if removed.is_err() {
             destination.lock_dir(fd.as_fd(), mode)?;
         }
@@ -842,7 +872,7 @@ impl<'a> Executor<'a> {
                 if self.check().is_err() {
                     return;
                 }
-                self.delete_entry(dir, &entry, child, &path_in(path, entry.name));
+                self.delete_entry(self.entry_at(dir, path, entry.name), &entry, child);
             }
             child += u32::from(entry.kind == Kind::Dir);
         }

@@ -5,7 +5,10 @@ use contract::{RunParams, WriteMode};
 use crate::{
     apply::{Candidate, Destination, Settings},
     root::TreeLocation,
-    session::{plan::guard, session_error::SessionError},
+    session::{
+        plan::{backup_place, guard},
+        session_error::SessionError,
+    },
     transport::TransportError,
 };
 
@@ -32,8 +35,14 @@ pub(crate) fn open_destination(
     if shard.is_some() && params.demands.snapshot.is_some() {
         return Err(SessionError::ShardedSnapshot);
     }
+    if shard.is_some() && params.demands.backup_dir.is_some() {
+        return Err(SessionError::ShardedBackup);
+    }
     let shard = shard.map(|shard| (params.run.as_str(), shard));
-    let destination = candidate.take(settings, shard)?;
+    let mut destination = candidate.take(settings, shard)?;
+    if let Some(backup) = backup_place::open(place, params)? {
+        destination.keep_old(backup);
+    }
     notes.extend_from_slice(destination.notes());
     Ok((destination, notes))
 }

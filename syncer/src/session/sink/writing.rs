@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    apply::{Destination, Device, Staged},
+    apply::{Destination, Device, EntryAt, Staged},
     attrs::Attrs,
     device::DevicePart,
     entry::Meta,
@@ -133,16 +133,19 @@ impl<'a> Writing<'a> {
             WriteTarget::Tree(tree) => {
                 match (&need.aside, need.dir.hidden(tree)) {
                     (Some(aside), _) => {
-                        let staging = tree.state().staging();
-                        tree.publish(staged, staging, aside.name.as_bytes(), meta, attrs)?;
+                        let at = EntryAt::staged(tree.state().staging(), aside.name.as_bytes());
+                        tree.publish(staged, at, meta, attrs)?;
                         aside.has_arrived(staged.inode()?);
                     }
-                    (None, Some(hidden)) => tree.publish(staged, hidden.fd(), &need.name, meta, attrs)?,
+                    (None, Some(hidden)) => {
+                        tree.publish(staged, EntryAt::staged(hidden.fd(), &need.name), meta, attrs)?;
+                    }
                     (None, None) => {
-                        let (dir, name) = (open(tree, need, dir)?, &need.name);
-                        match tree.publish(staged, dir, name, meta, attrs) {
+                        let dir = open(tree, need, dir)?;
+                        let at = EntryAt::new(dir, &need.dir.path, &need.name, self.monitor);
+                        match tree.publish(staged, at, meta, attrs) {
                             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                                tree.publish_copy(staged, dir, name, meta, attrs, self.monitor)?;
+                                tree.publish_copy(staged, at, meta, attrs, self.monitor)?;
                             }
                             published => published?,
                         }
