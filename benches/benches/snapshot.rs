@@ -22,9 +22,10 @@ use syncer::{
     snapshot::{
         EngineChoice, Roots, Snapshot, SnapshotId, Store, collect, create,
         publish::Labels,
+        scrub::{ReadPace, StoreShare},
         select,
         store::Writer,
-        verify::{StoreShare, verify},
+        verify::verify,
     },
 };
 use tempfile::TempDir;
@@ -178,10 +179,15 @@ fn collections(criterion: &mut Criterion) {
 fn checks(criterion: &mut Criterion) {
     let (_dir, path) = volume(10, 1 << 10);
     take(&path, "first");
+    let monitor = Monitor::default();
     criterion.bench_function("verify/with payload", |bencher| {
         bencher.iter(|| {
             let (store, roots) = open(&path);
-            assert!(!verify(&store, &roots, StoreShare::default()).unwrap().is_damaged());
+            assert!(
+                !verify(&store, &roots, StoreShare::default(), &ReadPace::new(None, &monitor))
+                    .unwrap()
+                    .is_damaged()
+            );
         });
     });
 }

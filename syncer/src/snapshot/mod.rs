@@ -24,6 +24,7 @@ pub mod publish;
 pub mod retain;
 mod retention;
 pub mod roots;
+pub mod scrub;
 mod seen;
 pub mod select;
 mod snapshot_error;

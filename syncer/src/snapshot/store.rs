@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 
 use super::{
     audit::{self, Event},
-    content::{ContentRef, Home, id_of_file},
+    content::{ContentRef, Home, VisitData, id_of_visited},
     folder::{self, Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder},
     id::SnapshotId,
     roots::{MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
@@ -228,6 +228,18 @@ impl Store {
     ///
     /// # Errors If it cannot be read, has another length, or does not have its hash.
     pub fn check(&self, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
+        self.check_visited(content, len, &|_, _| Ok(()))
+    }
+
+    /// Does the same, and passes each piece that is read to `visit`.
+    ///
+    /// # Errors As [`Self::check`], and any error of `visit`.
+    pub(super) fn check_visited(
+        &self,
+        content: &ContentRef,
+        len: u64,
+        visit: &VisitData<'_>,
+    ) -> Result<(), SnapshotError> {
         let open = self.content(content)?;
         let failed = io_error("read", self.name_of(content));
         let end = rustix::fs::fstat(&open.file).map(|stat| stat.st_size as u64);
@@ -235,7 +247,7 @@ impl Store {
             true => end == len,
             false => open.start.checked_add(len).is_some_and(|last| last <= end),
         });
-        match fits && id_of_file(open.slice(), len).map_err(failed)? == content.id {
+        match fits && id_of_visited(open.slice(), len, visit).map_err(failed)? == content.id {
             true => Ok(()),
             false => Err(SnapshotError::Hash(self.name_of(content))),
         }

@@ -21,6 +21,7 @@ use super::{
     id::SnapshotId,
     publish::files_of,
     roots::Roots,
+    scrub::{ReadPace, StoreShare},
     snapshot_error::{SnapshotError, chain, io_error},
     store::{Store, Writer},
     store_files::{PACKS, make_dir, own_name},
@@ -35,28 +36,6 @@ const MAX_NAMED: usize = 20;
 
 /// Contents that all cores check together.
 const BATCH: usize = 4096;
-
-/// The nth of several parts of a store, counted from 1. All parts together cover everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreShare {
-    /// The number of the part.
-    pub nth: u64,
-    /// The number of parts.
-    pub of: u64,
-}
-
-impl Default for StoreShare {
-    fn default() -> Self {
-        Self { nth: 1, of: 1 }
-    }
-}
-
-impl StoreShare {
-    fn has(self, id: &ContentId) -> bool {
-        let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-        word % self.of.max(1) == self.nth.saturating_sub(1)
-    }
-}
 
 /// A damaged object.
 #[derive(Debug)]
@@ -102,20 +81,27 @@ impl Verified {
     }
 }
 
-/// Checks every directory, and the contents of one part, of all snapshots. Changes nothing.
+/// Checks every directory, and the contents of one part, of all snapshots, at this pace. Changes nothing.
 ///
-/// # Errors If the audit log cannot be read. Damage of an object is in the result.
-pub fn verify(store: &Store, roots: &Roots, part: StoreShare) -> Result<Verified, SnapshotError> {
+/// # Errors If the audit log cannot be read, or the pace's monitor is told to stop. Damage of an object is in the result.
+pub fn verify(
+    store: &Store,
+    roots: &Roots,
+    part: StoreShare,
+    pace: &ReadPace<'_>,
+) -> Result<Verified, SnapshotError> {
     let log = store.audit()?;
     let mut verified = Verified {
         damaged_records: roots.damages() as u64,
         audit_broken_at: log.broken,
         ..Verified::default()
     };
-    let mut checks = ContentsToCheck { store, part, seen: HashSet::new(), batch: Vec::new() };
+    let mut checks = ContentsToCheck { store, part, pace, seen: HashSet::new(), batch: Vec::new() };
+    let stopped = || io_error("check", store.path());
     walk(store, roots.snapshots.iter(), &mut |visited, folder| {
         verified.objects += 1;
         verified.bytes += u64::from(visited.folder.place.len);
+        pace.spend(u64::from(visited.folder.place.len)).map_err(stopped())?;
         match folder {
             Ok(folder) => {
                 let files = files_of(folder).filter_map(|(entry, content, _)| match entry.kind {
@@ -129,11 +115,11 @@ pub fn verify(store: &Store, roots: &Roots, part: StoreShare) -> Result<Verified
             }
         }
         if checks.batch.len() >= BATCH {
-            checks.run(&mut verified);
+            checks.run(&mut verified).map_err(stopped())?;
         }
         Ok(())
     })?;
-    checks.run(&mut verified);
+    checks.run(&mut verified).map_err(stopped())?;
     name_files(store, roots, &mut verified.damaged)?;
     Ok(verified)
 }
@@ -152,6 +138,7 @@ impl Damage {
 struct ContentsToCheck<'a> {
     store: &'a Store,
     part: StoreShare,
+    pace: &'a ReadPace<'a>,
     seen: HashSet<(u64, u64, [u8; 8])>,
     batch: Vec<(ContentRef, u64)>,
 }
@@ -169,12 +156,17 @@ impl ContentsToCheck<'_> {
         }
     }
 
-    fn run(&mut self, verified: &mut Verified) {
+    fn run(&mut self, verified: &mut Verified) -> io::Result<()> {
         let (next, bytes, damaged) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
         let work = || {
             while let Some((content, len)) = self.batch.get(next.fetch_add(1, Relaxed)) {
                 bytes.fetch_add(*len, Relaxed);
-                if let Err(error) = self.store.check(content, *len) {
+                let checked =
+                    self.store.check_visited(content, *len, &|piece, _| self.pace.spend(piece.len() as u64));
+                if self.pace.go_on().is_err() {
+                    return;
+                }
+                if let Err(error) = checked {
                     let damage =
                         Damage::new(Damaged::Content(*content, *len), self.store.name_of(content), &error);
                     damaged.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
@@ -189,6 +181,7 @@ impl ContentsToCheck<'_> {
         verified.bytes += bytes.into_inner();
         verified.damaged.append(&mut damaged.into_inner().unwrap_or_else(PoisonError::into_inner));
         self.batch.clear();
+        self.pace.go_on()
     }
 }
 

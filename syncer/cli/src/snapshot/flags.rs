@@ -7,7 +7,7 @@ use contract::Compare;
 
 use syncer::{
     path::{PathError, RelPath},
-    snapshot::{EngineChoice, verify::StoreShare},
+    snapshot::{EngineChoice, scrub::StoreShare},
 };
 
 /// What is to be done with the snapshots of a volume.
@@ -321,6 +321,14 @@ pub(crate) struct VerifyFlags {
     #[arg(long, value_name = "N/M", value_parser = part)]
     pub(crate) part: Option<StoreShare>,
 
+    /// Read the contents of the next of M parts: M calls read all. A call that is cut off leaves its part to the next
+    #[arg(long, value_name = "M", conflicts_with = "part", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) in_turn: Option<u64>,
+
+    /// Read at most so many bytes a second, such as 100Mi [default: no limit]
+    #[arg(long, visible_alias = "bwlimit", value_name = "BYTES", value_parser = contract::parse_bytes)]
+    pub(crate) bandwidth_limit: Option<u64>,
+
     /// Only check, and put nothing right
     #[arg(long)]
     pub(crate) no_heal: bool,
@@ -371,9 +379,5 @@ fn path_in_snapshot(text: &str) -> Result<RelPath, PathError> {
 }
 
 fn part(text: &str) -> Result<StoreShare, String> {
-    let numbers = text.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
-    match numbers {
-        Some((nth, of)) if nth >= 1 && nth <= of => Ok(StoreShare { nth, of }),
-        _ => Err("write it as N/M, N from 1 to M".into()),
-    }
+    StoreShare::parse(text).ok_or_else(|| "write it as N/M, N from 1 to M".into())
 }

@@ -11,6 +11,7 @@ use syncer::{
         audit::Event,
         browse::{Change, Node, Version, What},
         retain::{Period, Reason, Until, Verdict},
+        scrub::StoreShare,
         verify::Verified,
     },
 };
@@ -334,6 +335,8 @@ impl From<&Verdict> for VerdictJson {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VerifyJson {
+    /// The part of the contents that was read, as `N/M`; `1/1` for all.
+    pub part: String,
     /// Objects that were checked.
     pub objects: u64,
     /// Bytes that were read.
@@ -374,8 +377,8 @@ pub(super) struct DamagedFileJson {
     pub path: String,
 }
 
-impl From<&Verified> for VerifyJson {
-    fn from(verified: &Verified) -> Self {
+impl VerifyJson {
+    pub(super) fn new(part: StoreShare, verified: &Verified) -> Self {
         let damaged = verified.damaged.iter().map(|damage| DamageJson {
             object: damage.object.clone(),
             error: damage.error.clone(),
@@ -388,6 +391,7 @@ impl From<&Verified> for VerifyJson {
             healed_from: damage.healed_from.clone(),
         });
         Self {
+            part: part.to_string(),
             objects: verified.objects,
             bytes: verified.bytes,
             damaged: damaged.collect(),

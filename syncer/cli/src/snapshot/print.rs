@@ -18,6 +18,7 @@ use syncer::{
         browse::{Change, Node, Version, What},
         collect::Plan,
         retain::{Period, Reason, Until, Verdict},
+        scrub::StoreShare,
         verify::Verified,
     },
 };
@@ -172,7 +173,7 @@ pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: b
 }
 
 /// What is damaged, which files need it, and what was put right.
-pub(super) fn verified(verified: &Verified) -> String {
+pub(super) fn verified(part: StoreShare, verified: &Verified) -> String {
     let mut text = String::new();
     for damage in &verified.damaged {
         let _ = writeln!(text, "damaged: {}: {}", damage.object, damage.error);
@@ -195,7 +196,8 @@ pub(super) fn verified(verified: &Verified) -> String {
     }
     let _ = writeln!(
         text,
-        "{} objects, {} checked; {} damaged",
+        "{}{} objects, {} checked; {} damaged",
+        if part.of > 1 { format!("part {part}: ") } else { String::new() },
         count(verified.objects),
         bytes(verified.bytes),
         verified.damaged.len()

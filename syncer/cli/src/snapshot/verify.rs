@@ -3,11 +3,13 @@
 use contract::ExitCode;
 
 use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
+use crate::human::chain;
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,
     snapshot::{
         SnapshotError, create,
+        scrub::{ReadPace, StoreShare},
         store::Writer,
         verify::{Verified, heal, verify},
     },
@@ -16,13 +18,22 @@ use syncer::{
 /// Checks, heals and names what is damaged.
 pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
-    let mut verified = verify(&opened.store, &opened.roots, flags.part.unwrap_or_default())?;
+    let (turn, part) = match flags.in_turn {
+        Some(of) => (true, StoreShare::in_turn(&opened.store, of)?),
+        None => (false, flags.part.unwrap_or_default()),
+    };
+    let monitor = Monitor::default();
+    let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
+    let mut verified = verify(&opened.store, &opened.roots, part, &pace)?;
+    if let Some(error) = turn.then(|| part.note(&opened.store)).and_then(Result::err) {
+        print::complain(&format!("note: the next check reads part {part} again: {}\n", chain(&error)));
+    }
     if !verified.damaged.is_empty() && !flags.no_heal {
         put_right(flags, &mut verified)?;
     }
     match flags.volume.json {
-        true => say_json(&VerifyJson::from(&verified)),
-        false => say(&print::verified(&verified)),
+        true => say_json(&VerifyJson::new(part, &verified)),
+        false => say(&print::verified(part, &verified)),
     }
     Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })
 }

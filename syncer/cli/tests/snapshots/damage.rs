@@ -169,3 +169,34 @@ fn a_restore_keeps_the_state_before_in_a_pinned_snapshot() {
         (2, &true.into(), &"before-restore".into())
     );
 }
+
+/// The parts of several calls are all of the store, whatever happens in between.
+#[test]
+fn calls_in_turn_read_all_parts_and_one_that_was_cut_off_is_done_again() {
+    let volume = Volume::new();
+    for nth in 0..40_u8 {
+        std::fs::write(volume.path().join(format!("f{nth}")), vec![nth; 70_000]).unwrap();
+    }
+    volume.create(&[]);
+    let all = volume.run("verify", &["--json"]).json()["bytes"].as_u64().unwrap();
+    let folder = all - 40 * 70_000;
+    let turn = |more: &[&str]| volume.run("verify", &[&["--in-turn", "4", "--json"], more].concat());
+    let mut read = 0;
+    for nth in [1, 2, 3, 4] {
+        let said = turn(&[]).json();
+        assert_eq!(said["part"], format!("{nth}/4"));
+        read += said["bytes"].as_u64().unwrap() - folder;
+    }
+    assert_eq!(read, 40 * 70_000);
+    assert_eq!(turn(&[]).json()["part"], "1/4", "from the start again");
+    let mut slow = volume.command("verify", &["--in-turn", "4", "--bandwidth-limit", "1k"]);
+    let mut slow = slow.stdout(std::process::Stdio::null()).spawn().unwrap();
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    assert_eq!(turn(&[]).json()["part"], "2/4");
+    assert_eq!(volume.run("verify", &["--in-turn", "3", "--json"]).json()["part"], "1/3", "other parts");
+    std::fs::write(volume.store("checked"), "9/3\n").unwrap();
+    assert_eq!(volume.run("verify", &["--in-turn", "3", "--json"]).json()["part"], "1/3", "a damaged file");
+    let said = volume.run("verify", &["--in-turn", "0"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+}
