@@ -12,6 +12,7 @@ mod crash;
 mod damage;
 mod formats;
 mod full;
+mod many;
 mod model;
 mod roundtrip;
 mod source;
