@@ -158,16 +158,21 @@ impl<T: Ord> MarkSet<T> {
 impl Plan {
     fn find_packs(&mut self, store: &Store, live: &Live) -> io::Result<()> {
         for name in names(store.dir(), PACKS)? {
-            let path = format!("{PACKS}/{name}");
-            let stat = rustix::fs::statat(store.dir(), &path, AtFlags::SYMLINK_NOFOLLOW)?;
-            let marks = name.parse::<SnapshotId>().ok().and_then(|id| live.packs.get(&id.0));
-            match marks {
-                None => {
-                    self.bytes += stat.st_blocks as u64 * 512;
-                    self.packs.push(name);
-                }
-                Some(marks) => self.find_holes(store, &name, stat.st_size as u64, &marks.marks)?,
-            }
+            let id = name.parse::<SnapshotId>().ok();
+            let marks = id.and_then(|id| live.packs.get(&id.0));
+            let stat =
+                || rustix::fs::statat(store.dir(), format!("{PACKS}/{name}"), AtFlags::SYMLINK_NOFOLLOW);
+            let Some(marks) = marks else {
+                self.bytes += stat()?.st_blocks as u64 * 512;
+                self.packs.push(name);
+                continue;
+            };
+            // Most packs were read for their directories.
+            let len = match id.and_then(|id| store.len_of_open(id.0)) {
+                Some(len) => len,
+                None => stat()?.st_size as u64,
+            };
+            self.find_holes(store, &name, len, &marks.marks)?;
         }
         Ok(())
     }

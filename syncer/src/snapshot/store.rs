@@ -9,7 +9,7 @@ use std::{
     io::{self, Read as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -51,7 +51,15 @@ const OPEN_PACKS: usize = 64;
 pub struct Store {
     path: PathBuf,
     dir: OwnedFd,
-    packs: Mutex<HashMap<u64, Arc<OwnedFd>>>,
+    packs: Mutex<OpenPacks>,
+}
+
+/// Packs that were opened. A pack that a snapshot refers to never changes its length.
+#[derive(Debug, Default)]
+struct OpenPacks {
+    files: HashMap<u64, Arc<OwnedFd>>,
+    /// In bytes, also of packs that are no longer open.
+    lens: HashMap<u64, u64>,
 }
 
 /// Content that is open for reading.
@@ -167,8 +175,8 @@ impl Store {
             },
             _ => io_error("read", self.pack_path(pack))(error),
         };
-        let file = self.pack(pack).map_err(io_error("open", self.pack_path(pack)))?;
-        let end = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?.st_size as u64;
+        let file = self.pack(pack).map_err(|error| io_error("open", self.pack_path(pack))(error))?;
+        let end = self.len_of_open(pack).unwrap_or(0);
         if offset.checked_add(len as u64).is_none_or(|last| last > end) {
             return Err(failed(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -178,19 +186,30 @@ impl Store {
     }
 
     fn pack(&self, pack: u64) -> io::Result<Arc<OwnedFd>> {
-        if let Some(open) = self.packs.lock().unwrap_or_else(PoisonError::into_inner).get(&pack) {
+        if let Some(open) = self.packs().files.get(&pack) {
             return Ok(Arc::clone(open));
         }
         let name = SnapshotId(pack).to_string();
         let open =
             self.at_home_or_new(&format!("{PACKS}/{name}"), |new| (new == name).then(|| PACK_NEW.into()))?;
+        let len = rustix::fs::fstat(&open)?.st_size as u64;
         let open = Arc::new(open);
-        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
-        if packs.len() >= OPEN_PACKS {
-            packs.clear();
+        let mut packs = self.packs();
+        if packs.files.len() >= OPEN_PACKS {
+            packs.files.clear();
         }
-        packs.insert(pack, Arc::clone(&open));
+        packs.files.insert(pack, Arc::clone(&open));
+        packs.lens.insert(pack, len);
         Ok(open)
+    }
+
+    fn packs(&self) -> MutexGuard<'_, OpenPacks> {
+        self.packs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the length in bytes of a pack that was read before.
+    pub(super) fn len_of_open(&self, pack: u64) -> Option<u64> {
+        self.packs().lens.get(&pack).copied()
     }
 
     /// Opens content. [`Self::check`] checks whether it is undamaged.
