@@ -10,7 +10,7 @@ use super::{
     create::create_in,
     id::SnapshotId,
     keep::EngineChoice,
-    publish::{Labels, time_of},
+    publish::{Labels, check_tags, time_of},
     retain::{Reason, Retention, Verdict, judge},
     retention::JobRules,
     roots::{Roots, Snapshot},
@@ -61,7 +61,7 @@ fn take_and_drop(
     let failures = Failures::default();
     let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
     let root = destination.root();
-    remember_rules(&mut writer.roots, asked);
+    remember_rules(&mut writer.roots, asked)?;
     let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?;
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
@@ -73,13 +73,15 @@ fn take_and_drop(
 }
 
 /// Writes the rules of this job into the list, which the snapshot is published with.
-fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) {
+fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) -> Result<(), SnapshotError> {
     roots.rules.remove(&asked.job);
     if asked.keep.has_rule() {
         let zone = TimeZone::system().iana_name().unwrap_or_default().into();
-        let rules = JobRules { retention: asked.keep.clone().into(), zone };
-        roots.rules.insert(asked.job.clone(), rules);
+        let retention = Retention::from(asked.keep.clone());
+        check_tags(&retention.tags)?;
+        roots.rules.insert(asked.job.clone(), JobRules { retention, zone });
     }
+    Ok(())
 }
 
 fn labels(asked: &SnapshotParams, run: &str) -> Labels {

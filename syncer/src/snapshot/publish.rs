@@ -73,7 +73,6 @@ impl Labels {
     ///
     /// # Errors [`SnapshotError::Invalid`], which names the label.
     pub fn check(&self) -> Result<(), SnapshotError> {
-        self.tags.iter().try_for_each(|tag| check_tag(tag))?;
         check_tags(&self.tags)?;
         if self.note.len() > MAX_NOTE_BYTES {
             return Err(SnapshotError::Invalid(format!("a note has at most {MAX_NOTE_BYTES} bytes")));
@@ -85,10 +84,12 @@ impl Labels {
     }
 }
 
-fn check_tags(tags: &BTreeSet<String>) -> Result<(), SnapshotError> {
+/// Checks the tags of a snapshot, or of rules, and their number: a list with more cannot be read.
+pub(super) fn check_tags(tags: &BTreeSet<String>) -> Result<(), SnapshotError> {
+    tags.iter().try_for_each(|tag| check_tag(tag))?;
     match tags.len() <= MAX_TAGS {
         true => Ok(()),
-        false => Err(SnapshotError::Invalid(format!("a snapshot has at most {MAX_TAGS} tags"))),
+        false => Err(SnapshotError::Invalid(format!("there are at most {MAX_TAGS} tags"))),
     }
 }
 

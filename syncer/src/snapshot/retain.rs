@@ -142,7 +142,7 @@ pub fn judge(
     now: Time,
     zone: &TimeZone,
 ) -> Result<Vec<Verdict>, EmptyPolicy> {
-    if !policy.has_rule() && policy.max_bytes.is_none() {
+    if policy.is_empty() {
         return Err(EmptyPolicy);
     }
     let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
@@ -157,11 +157,11 @@ pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
     let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     roots.kept().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
     let judged = jobs.into_iter().flat_map(|(job, snapshots)| match roots.rules.get(job) {
-        Some(JobRules { retention, zone: name }) => {
+        Some(JobRules { retention, zone: name }) if !retention.is_empty() => {
             let named = (!name.is_empty()).then(|| TimeZone::get(name).ok()).flatten();
             judge_job(snapshots, retention, now, named.as_ref().unwrap_or(zone))
         }
-        None => snapshots.into_iter().map(|snapshot| without_rules(snapshot, now)).collect(),
+        _ => snapshots.into_iter().map(|snapshot| without_rules(snapshot, now)).collect(),
     });
     in_order_of(&roots.kept().collect::<Vec<_>>(), judged)
 }
@@ -472,7 +472,8 @@ mod tests {
         let mut snapshots = two_a_day(1);
         snapshots[0].job = String::new();
         (snapshots[1].job, snapshots[1].pinned) = ("other".into(), true);
-        let roots = Roots { snapshots, ..Roots::default() };
+        let rules = [("other".to_string(), JobRules::default())].into();
+        let roots = Roots { snapshots, rules, ..Roots::default() };
         let said = reasons(&explain(&roots, NOW, &TimeZone::UTC));
         let only = |rule: &str, until| vec![(rule.to_string(), until)];
         assert_eq!(said, [(0, only("no rule", Until::Prune)), (100, only("pinned", Until::Unpinned))]);

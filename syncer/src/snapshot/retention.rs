@@ -61,6 +61,11 @@ impl Retention {
         ]
     }
 
+    /// Whether it would keep nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_rule() && self.max_bytes.is_none()
+    }
+
     /// Whether there is a rule other than the limit of bytes.
     pub(super) fn has_rule(&self) -> bool {
         self.counts().iter().any(|(_, count)| *count > 0)

@@ -171,6 +171,18 @@ fn the_list_says_why_each_snapshot_is_kept_and_until_when() {
 }
 
 #[test]
+fn rules_with_more_tags_than_the_list_can_have_are_refused_and_the_list_stays_readable() {
+    let pair = Pair::new(Way::Local);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    let tags: Vec<String> = (0..65).map(|nth| format!("--snapshot-keep-tag=t{nth}")).collect();
+    let demands: Vec<&str> = ["--snapshot"].into_iter().chain(tags.iter().map(String::as_str)).collect();
+    let told = snapshot_of(&run(&pair, &[], &demands), ExitCode::Partial);
+    assert!(told.message.contains("at most 64 tags"), "{told:?}");
+    assert_eq!(snapshot_of(&run(&pair, &[], &demands[..65]), ExitCode::Done).count, 1);
+    assert_eq!(list(&pair).len(), 1);
+}
+
+#[test]
 fn a_run_that_is_refused_takes_no_snapshot_and_says_so() {
     for way in [Way::Local, Way::SinkListens] {
         let pair = Pair::new(way);
