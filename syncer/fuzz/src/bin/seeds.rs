@@ -20,6 +20,8 @@ use syncer::{
     listing::{Listing, ListingBuilder},
     hash::{TransferHash, TreeDigest},
     owners::Owners,
+    path::RelPath,
+    tree::dir::Mounts,
     wire::{
         BasisManifest, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, SampleRequest, SourceDone,
         TreeHead, Update, Welcome,
@@ -143,6 +145,7 @@ fn messages() -> Vec<Message> {
         root_attrs: Attrs::default().into(),
         digest: TreeDigest { entries: [1; 16], owners: [2; 16], attrs: [5; 16] },
         totals: Default::default(),
+        mounts: Mounts { count: 2, first: RelPath::parse(b"a/b").expect("a path") },
         owners: Owners::new([(Owner { uid: 0, gid: 0 }, 9), (Owner { uid: 1000, gid: 100 }, 7)], 3),
         last_run: None,
         source: SourceDone::default(),
