@@ -167,7 +167,7 @@ impl Stage {
     pub async fn until_swept(&self, job: &str) -> Result<()> {
         let done = self.until_is(job, "Ready").await?;
         let of_a_run = format!("volferry.dev/syncjob={job},volferry.dev/run");
-        for kind in ["jobs", "services", "secrets"] {
+        for kind in ["jobs"] {
             self.kubectl.run_async(&["wait", "--for=delete", kind, "-l", &of_a_run, "--timeout=30s"]).await?;
         }
         let is_done = |run: &DynamicObject| syncjob::text(run, "/stage") == "Done";

@@ -35,6 +35,9 @@ pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 
+/// Environment variable of the pods that listen: their address.
+pub const ENV_POD_IP: &str = "POD_IP";
+
 /// The name of the syncer's container in its pod.
 pub const CONTAINER: &str = "syncer";
 
@@ -68,11 +71,6 @@ impl TryNames {
         format!("{}-{side}", self.base)
     }
 
-    /// The Secret with one end's identity.
-    pub fn secret(&self, side: Side) -> String {
-        format!("{}-{side}", self.base)
-    }
-
     /// The names that a child with this value of [`LABEL_TRY`] belongs to.
     pub fn from_label(label: &str) -> Self {
         Self { base: label.into() }
@@ -89,19 +87,13 @@ impl TryNames {
     pub fn label(&self) -> String {
         self.base.clone()
     }
-
-    /// The Services in front of the listening end, one for each shard.
-    pub fn services(&self, shards: u32) -> Vec<String> {
-        match shards {
-            0 | 1 => vec![self.base.clone()],
-            _ => (0..shards).map(|shard| format!("{}-{shard}", self.base)).collect(),
-        }
-    }
 }
 
-/// The ServiceAccount, Role and RoleBinding of a job's pods, one of each for the life of the job.
-pub fn access(job: &str, uid: &str) -> String {
-    format!("vf-{}-{}", shorten(&job.replace('.', "-"), MAX_SLUG), hash(&[uid]))
+/// The ServiceAccount, Role and RoleBinding of the pods of a run, one of each.
+pub fn access(job: &str, uid: &str, number: i64) -> String {
+    let number = number.to_string();
+    let slug = shorten(&job.replace('.', "-"), MAX_SLUG - 1 - number.len());
+    format!("vf-{slug}-{number}-{}", hash(&[uid, &number]))
 }
 
 /// A run's name, `<job>-<number>`; a legal label value.
@@ -154,9 +146,7 @@ mod tests {
 
     fn all(job: &str, number: i64, retries: i32) -> Vec<String> {
         let names = TryNames::new(job, UID, number, retries);
-        let mut all = vec![names.job(Side::Source), names.job(Side::Sink), access(job, UID)];
-        all.extend([1, 64].map(|shards| names.services(shards).pop().unwrap()));
-        all
+        vec![names.job(Side::Source), names.job(Side::Sink), names.label(), access(job, UID, number)]
     }
 
     fn is_dns_1035(name: &str) -> bool {
@@ -167,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_legal_for_a_service_and_leaves_room_for_a_pods_suffix() {
+    fn every_name_is_legal_for_any_kind_and_leaves_room_for_a_pods_suffix() {
         let long = "a.b-".repeat(63) + "z";
         for job in ["web", "0.numbers.first", "dots.and-dashes", long.as_str()] {
             for name in all(job, i64::MAX, i32::MAX) {
@@ -198,7 +188,8 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for (uid, number, retries) in [("u", 1, 0), ("u", 1, 1), ("u", 2, 0), ("v", 1, 0)] {
             let names = TryNames::new("web", uid, number, retries);
-            assert!(names.services(3).into_iter().chain(names.services(1)).all(|name| seen.insert(name)));
+            assert!([Side::Source, Side::Sink].iter().all(|side| seen.insert(names.job(*side))));
+            assert!(seen.insert(names.label()));
         }
     }
 
@@ -224,7 +215,8 @@ mod tests {
 
     #[test]
     fn dots_that_become_dashes_do_not_make_two_jobs_one() {
-        assert_ne!(access("a.b", "uid-1"), access("a-b", "uid-2"));
+        assert_ne!(access("a.b", "uid-1", 1), access("a-b", "uid-2", 1));
+        assert_ne!(access("a", "uid", 1), access("a", "uid", 2));
     }
 
     #[test]
@@ -232,6 +224,6 @@ mod tests {
         assert_eq!(run_id("web-assets", 7), "web-assets-7");
         assert_eq!(try_id("web-assets-7", 0), "web-assets-7");
         assert_eq!(try_id("web-assets-7", 2), "web-assets-7.retry2");
-        assert!(TryNames::new("web-assets", UID, 7, 0).services(1)[0].starts_with("vf-web-assets-7-"));
+        assert!(TryNames::new("web-assets", UID, 7, 0).label().starts_with("vf-web-assets-7-"));
     }
 }

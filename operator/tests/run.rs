@@ -22,14 +22,18 @@ spec:
   files: {delete: true}
 ";
 
-/// Both ends note their command lines. `$finish` ends an end with a report.
+/// Both ends note their command lines and what they hear of each other. `$finish` ends an end with a report.
 const PRELUDE: &str = r#"#!/bin/sh
 echo "$@" >> "$NOTES"
 finish() {
   echo "{\"event\":\"finished\",\"run\":\"web-1\",\"result\":\"$1\",\"reason\":\"$2\",\"message\":\"$3\",\"work\":{\"filesScanned\":7}$VOLUME}"
   exit "$4"
 }
-listen() { echo '{"event":"listening","address":"127.0.0.1:4711"}'; }
+meet() {
+  [ "$1" = receive ] && ADDRESS=',"address":"127.0.0.1:4711"'
+  echo "{\"event\":\"contact\",\"fingerprint\":\"$(printf %064d $$)\"$ADDRESS}"
+  read -r peer && echo "$1 heard $peer" >> "$NOTES"
+}
 "#;
 
 struct Stage {
@@ -101,12 +105,21 @@ fn one_process_that_fails_fails_the_run() {
 
 #[test]
 fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_status() {
-    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "from $1" 0"#);
+    let stage = Stage::new(r#"meet "$1"; finish Succeeded "" "from $1" 0"#);
     let output = stage.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let notes = stage.notes();
-    assert!(notes.contains("receive /srv/b --listen=127.0.0.1:0 --once"), "{notes}");
-    assert!(notes.contains("send /srv/a --source-path=/in --connect=127.0.0.1:4711"), "{notes}");
+    assert!(notes.contains("receive /srv/b --once --exchange=web-1"), "{notes}");
+    assert!(notes.contains("send /srv/a --source-path=/in --connect-timeout=30 --exchange=web-1"), "{notes}");
+    let heard = |end: &str| {
+        let line = notes.lines().find_map(|line| line.strip_prefix(&format!("{end} heard "))).unwrap();
+        serde_json::from_str::<Value>(line).unwrap()
+    };
+    assert_eq!(
+        (&heard("send")["address"], &heard("receive")["address"]),
+        (&"127.0.0.1:4711".into(), &Value::Null)
+    );
+    assert_ne!(heard("send")["fingerprint"], heard("receive")["fingerprint"]);
     assert_eq!(notes.matches("--delete --run=web-1").count(), 1, "{notes}");
     assert!(notes.contains("--run=web-1 --delete-limit=50"), "{notes}");
     let status = status(&output);
@@ -118,8 +131,7 @@ fn the_source_dials_where_the_sink_listens_and_the_sinks_report_becomes_the_stat
 #[test]
 fn the_destination_of_a_success_is_remembered_and_expected_where_the_manifest_has_the_status() {
     let volume = "07".repeat(16);
-    let script =
-        format!(r#"[ "$1" = receive ] && listen; VOLUME=',"volume":"{volume}"' finish Succeeded "" "" 0"#);
+    let script = format!(r#"meet "$1"; VOLUME=',"volume":"{volume}"' finish Succeeded "" "" 0"#);
     let stage = Stage::new(&script);
     let first = stage.run();
     assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
@@ -145,9 +157,7 @@ fn the_destination_of_a_success_is_remembered_and_expected_where_the_manifest_ha
 
 #[test]
 fn another_destination_than_the_known_one_is_refused_with_what_to_do() {
-    let stage = Stage::new(
-        r#"[ "$1" = receive ] && listen; finish Failed OtherDestination "not the expected one" 4"#,
-    );
+    let stage = Stage::new(r#"meet "$1"; finish Failed OtherDestination "not the expected one" 4"#);
     let output = stage.run();
     assert_eq!(output.status.code(), Some(4));
     let message = status(&output)["lastRun"]["message"].clone();
@@ -167,9 +177,8 @@ fn a_status_that_cannot_be_read_is_not_passed_over() {
 fn a_dry_run_prints_what_the_source_says_and_no_status() {
     let planned =
         r#"planned() { echo '{"event":"planned","action":"create","kind":"file","path":"a/b","bytes":7}'; }"#;
-    let stage = Stage::new(&format!(
-        r#"{planned}; [ "$1" = receive ] && listen; [ "$1" = send ] && planned; finish Succeeded "" "" 0"#
-    ));
+    let stage =
+        Stage::new(&format!(r#"{planned}; meet "$1"; [ "$1" = send ] && planned; finish Succeeded "" "" 0"#));
     for (flag, line) in [
         ("--dry-run", "web: create file a/b (7 bytes)\n"),
         (
@@ -191,7 +200,7 @@ fn a_dry_run_prints_what_the_source_says_and_no_status() {
 
 #[test]
 fn shards_are_pairs_of_processes_and_their_reports_add_up() {
-    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    let stage = Stage::new(r#"meet "$1"; finish Succeeded "" "" 0"#);
     fs::write(stage.path("job.yaml"), format!("{JOB}  parallelism: 3\n")).unwrap();
     let output = stage.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -205,7 +214,7 @@ fn shards_are_pairs_of_processes_and_their_reports_add_up() {
 #[test]
 fn a_failed_shard_fails_the_run_and_is_named() {
     let stage = Stage::new(
-        r#"[ "$1" = receive ] && listen
+        r#"meet "$1"
            case "$*" in *--shard=1/3*) finish Failed NoSpace "no space left" 1 ;; esac
            finish Failed ShardLost "shard 1/3 ended" 5"#,
     );
@@ -218,16 +227,19 @@ fn a_failed_shard_fails_the_run_and_is_named() {
 
 #[test]
 fn a_dry_run_of_shards_is_one_of_the_whole() {
-    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    let stage = Stage::new(r#"meet "$1"; finish Succeeded "" "" 0"#);
     fs::write(stage.path("job.yaml"), format!("{JOB}  parallelism: 3\n")).unwrap();
     assert_eq!(stage.run_with(&["--dry-run"]).status.code(), Some(0));
     let notes = stage.notes();
-    assert!(notes.lines().count() == 2 && !notes.contains("--shard"), "{notes}");
+    assert!(
+        notes.lines().filter(|line| !line.contains(" heard ")).count() == 2 && !notes.contains("--shard"),
+        "{notes}"
+    );
 }
 
 #[test]
 fn nothing_is_left_in_the_folder_for_temporary_files() {
-    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    let stage = Stage::new(r#"meet "$1"; finish Succeeded "" "" 0"#);
     stage.run();
     let mut names: Vec<_> =
         fs::read_dir(stage.dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
@@ -237,8 +249,7 @@ fn nothing_is_left_in_the_folder_for_temporary_files() {
 
 #[test]
 fn a_guards_refusal_is_the_exit_status_and_the_reason() {
-    let stage =
-        Stage::new(r#"[ "$1" = receive ] && listen; finish Failed SourceEmpty "The source is empty." 4"#);
+    let stage = Stage::new(r#"meet "$1"; finish Failed SourceEmpty "The source is empty." 4"#);
     let output = stage.run();
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(status(&output)["lastRun"]["reason"], "SourceEmpty");
@@ -247,17 +258,18 @@ fn a_guards_refusal_is_the_exit_status_and_the_reason() {
 
 #[test]
 fn a_sink_that_never_listens_ends_the_run_with_its_last_words() {
-    let stage = Stage::new("echo no space left >&2; exit 1");
+    let stage = Stage::new(
+        r#"[ "$1" = receive ] && { echo no space left >&2; exit 1; }; read -r peer || finish Failed PeerLost "no peer" 5"#,
+    );
     let output = stage.run();
     assert_eq!(output.status.code(), Some(1));
-    assert!(!stage.notes().contains("send"));
     let message = status(&output)["lastRun"]["message"].clone();
     assert!(message.as_str().unwrap().contains("no space left"), "{message}");
 }
 
 #[test]
 fn a_run_is_ended_at_its_timeout_and_the_programs_with_it() {
-    let stage = Stage::new(r#"echo $$ >> "$NOTES"; [ "$1" = receive ] && listen; exec sleep 600"#);
+    let stage = Stage::new(r#"echo $$ >> "$NOTES"; meet "$1"; exec sleep 600"#);
     fs::write(stage.path("job.yaml"), format!("{JOB}  limits: {{timeout: 1s}}\n")).unwrap();
     let output = stage.run();
     assert_eq!(output.status.code(), Some(1));
@@ -270,7 +282,7 @@ fn a_run_is_ended_at_its_timeout_and_the_programs_with_it() {
 #[test]
 fn several_jobs_run_one_after_another_and_the_worst_exit_status_counts() {
     let stage = Stage::new(
-        r#"[ "$1" = receive ] && listen; case "$*" in *bad-1*) finish Failed x y 3 ;; *) finish Succeeded "" "" 0 ;; esac"#,
+        r#"meet "$1"; case "$*" in *bad-1*) finish Failed x y 3 ;; *) finish Succeeded "" "" 0 ;; esac"#,
     );
     let bad = JOB.replace("name: web", "name: bad");
     fs::write(stage.path("job.yaml"), format!("{bad}---{JOB}")).unwrap();
@@ -283,7 +295,7 @@ fn several_jobs_run_one_after_another_and_the_worst_exit_status_counts() {
 
 #[test]
 fn a_suspended_job_is_skipped_and_named() {
-    let stage = Stage::new(r#"[ "$1" = receive ] && listen; finish Succeeded "" "" 0"#);
+    let stage = Stage::new(r#"meet "$1"; finish Succeeded "" "" 0"#);
     let suspended = JOB.replace("name: web", "name: idle").replace("spec:", "spec:\n  suspend: true");
     fs::write(stage.path("job.yaml"), format!("{suspended}---{JOB}")).unwrap();
     let output = stage.run();

@@ -1,16 +1,16 @@
 //! The life of a SyncJob's runs, with a kubelet that is played.
 
-use contract::{Phase, Progress, Report, RunResult, Side, Timings, VolumeId, Work};
+use contract::{Fingerprint, Phase, Progress, Report, RunResult, Side, Timings, VolumeId, Work};
 use e2e::{
     cut::Cut,
     report::{bad_report, good_report},
     scripted::Stage,
     syncjob,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     ResourceExt,
-    api::{Api, ListParams, Patch, PatchParams},
+    api::{Api, ListParams, Patch, PatchParams, WatchParams},
 };
 use serde_json::{Value, json};
 
@@ -148,21 +148,23 @@ async fn an_agent_may_read_its_own_run_and_write_its_status_and_do_nothing_else(
     let (params, patch) = (PatchParams::default(), Patch::Merge(json!({"status": {"progress": null}})));
 
     runs.patch_status("web-1", &params, &patch).await.unwrap();
-    runs.get("web-1").await.unwrap();
+    let got = runs.get("web-1").await.unwrap();
+    let only = |name: &str| WatchParams::default().fields(&format!("metadata.name={name}"));
+    drop(runs.watch(&only("web-1"), &got.resource_version().unwrap()).await.unwrap());
     let spec = Patch::Merge(json!({"spec": {"trigger": "x"}}));
     let refused = [
         runs.patch_status("other-1", &params, &patch).await.err(),
         runs.get("other-1").await.err(),
+        runs.watch(&only("other-1"), "0").await.err(),
+        runs.watch(&WatchParams::default(), "0").await.err(),
         runs.patch("web-1", &params, &spec).await.err(),
         runs.list(&ListParams::default()).await.err(),
         jobs.patch_status("web", &params, &patch).await.err(),
         jobs.patch("web", &params, &spec).await.err(),
         jobs.get("web").await.err(),
         jobs.list(&ListParams::default()).await.err(),
-        Api::<k8s_openapi::api::core::v1::Secret>::namespaced(agent.clone(), &stage.namespace)
-            .list(&ListParams::default())
-            .await
-            .err(),
+        Api::<Secret>::namespaced(agent.clone(), &stage.namespace).get("any").await.err(),
+        Api::<Secret>::namespaced(agent.clone(), &stage.namespace).list(&ListParams::default()).await.err(),
         Api::<Pod>::namespaced(agent, &stage.namespace).list(&ListParams::default()).await.err(),
     ];
     for (number, error) in refused.into_iter().enumerate() {
@@ -171,6 +173,32 @@ async fn an_agent_may_read_its_own_run_and_write_its_status_and_do_nothing_else(
             other => panic!("request {number} was not forbidden: {other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_contact_is_written_once_in_each_try_and_late_ones_have_no_effect() {
+    let (stage, _controller) = Stage::with_controller("contacts").await.unwrap();
+    stage.sync("web", json!({"limits": {"retries": 1}})).await.unwrap();
+    let contact =
+        |key: &str| json!({"fingerprint": Fingerprint::of(key.as_bytes()), "address": "10.1.2.3:8900"});
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let kubelet = &stage.kubelet;
+    let offer = async |pod, key| kubelet.publish(pod, "/contacts/sink", &contact(key)).await;
+    offer(&sink, "first").await.unwrap();
+    offer(&sink, "first").await.unwrap();
+    let refused = format!("{:?}", offer(&source, "another").await.unwrap_err());
+    assert!(refused.contains("the contact of an end is written once in a try"), "{refused}");
+    let short = json!({"fingerprint": "00"});
+    stage.kubelet.publish(&source, "/contacts/source", &short).await.unwrap_err();
+
+    end_both(&stage, (&source, &sink), 5, &bad_report("web-1", "PeerLost", "gone")).await.unwrap();
+    let (_, again) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let run = stage.runs.get("web-1").await.unwrap();
+    assert_eq!(syncjob::status(&run, "/contacts"), &json!({}), "contacts of pods that are gone");
+    offer(&sink, "late").await.unwrap_err();
+    offer(&again, "second").await.unwrap();
+    let run = stage.runs.get("web-1").await.unwrap();
+    assert_eq!(syncjob::status(&run, "/contacts/sink"), &contact("second"));
 }
 
 #[tokio::test]

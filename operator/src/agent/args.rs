@@ -1,12 +1,16 @@
 //! How the agent is called, and what of its command line is one shard's alone.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::Args;
 use contract::{Shard, Side};
 use thiserror::Error;
 
-use crate::launch::{self, process::ProcessError};
+use crate::{launch, names};
 
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]
@@ -32,9 +36,12 @@ pub struct AgentArgs {
     /// Which of them this is. Kubernetes gives the pods of an Indexed Job their numbers this way.
     #[arg(long, env = "JOB_COMPLETION_INDEX", default_value_t = 0)]
     pub index: u32,
-    /// The addresses of the sinks of all shards, for a source to dial its own. Absent: the command has it.
-    #[arg(long = "sink", value_name = "IP:PORT")]
-    pub sinks: Vec<String>,
+    /// The UDP port to listen at, of an end that does.
+    #[arg(long, value_name = "PORT", requires = "pod_ip")]
+    pub listen_port: Option<u16>,
+    /// The pod's address, to listen at.
+    #[arg(long, env = names::ENV_POD_IP)]
+    pub pod_ip: Option<IpAddr>,
     /// Where `volferry` leaves its report.
     #[arg(long)]
     pub report: PathBuf,
@@ -52,38 +59,27 @@ impl AgentArgs {
         (self.shards > 1).then_some(Shard { index: self.index, count: self.shards })
     }
 
-    /// Returns the arguments of `volferry` that are this shard's alone. `volferry receive` has none: its source tells it
-    /// the shard.
-    pub(super) fn shard_args(&self) -> Result<Vec<OsString>, AgentError> {
-        let Some(shard) = self.shard() else { return Ok(Vec::new()) };
+    /// Returns the arguments of `volferry` that are this pod's alone: where it listens, and which shard it has. `volferry receive`
+    /// hears the shard from its source.
+    pub(super) fn own_args(&self) -> Result<Vec<OsString>, NoSuchShard> {
+        let address = self.pod_ip.zip(self.listen_port).map(SocketAddr::from);
+        let mut args: Vec<OsString> =
+            address.map(|address| launch::listen_arg(address).into()).into_iter().collect();
+        let Some(shard) = self.shard() else { return Ok(args) };
         if !shard.is_valid() {
-            return Err(AgentError::NoSuchShard(shard));
+            return Err(NoSuchShard(shard));
         }
-        if self.command.get(1).is_some_and(|subcommand| subcommand == "receive") {
-            return Ok(Vec::new());
-        }
-        let mut args = vec![OsString::from(format!("--shard={shard}"))];
-        if !self.sinks.is_empty() {
-            let sink = self.sinks.get(shard.index as usize).ok_or(AgentError::NoSuchShard(shard))?;
-            args.push(launch::connect_arg(sink).into());
+        if self.command.get(1).is_none_or(|subcommand| subcommand != "receive") {
+            args.push(format!("--shard={shard}").into());
         }
         Ok(args)
     }
 }
 
-/// Why the agent could not do its part.
+/// The pod's number is not one of the run's.
 #[derive(Debug, Error)]
-pub enum AgentError {
-    /// The process does not start, or is lost.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// Signals cannot be received.
-    #[error("cannot listen for signals")]
-    Signals(#[source] std::io::Error),
-    /// The pod's number is not one of the run's.
-    #[error("the run has no shard {0}: see --shards, --sink and JOB_COMPLETION_INDEX")]
-    NoSuchShard(Shard),
-}
+#[error("the run has no shard {0}: see --shards and JOB_COMPLETION_INDEX")]
+pub struct NoSuchShard(Shard);
 
 fn parse_side(text: &str) -> Result<Side, String> {
     match text {

@@ -5,17 +5,19 @@
 //! wait for the API server is bounded; the process's exit status is that of `volferry`.
 
 mod args;
+mod error;
+mod meeting;
 mod publish;
 mod termination;
 
 use std::{ffi::OsString, fs};
 
-use contract::{Event, ExitCode, Progress, Report, RunResult};
+use contract::{Event, ExitCode, Phase, Progress, Report, RunResult};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub use self::args::{AgentArgs, AgentError};
-use self::publish::Publisher;
+pub use self::{args::AgentArgs, error::AgentError};
+use self::{meeting::Meeting, publish::Publisher};
 use crate::{
     launch::process::{Exit, Syncer},
     signals::Stops,
@@ -31,7 +33,11 @@ pub async fn run(args: &AgentArgs) -> i32 {
     let publisher = Publisher::connect(args).await;
     let (exit, report) = match supervise(args, &publisher).await {
         Ok(Ended { exit, report }) => (exit.code(), report.unwrap_or_else(|| made_up(args, &exit))),
-        Err(error) => (ExitCode::Failed as i32, failed(args, telemetry::chain(&error))),
+        Err(error) => {
+            let reason = matches!(error, AgentError::Meeting(_)).then(|| "PeerNotMet".to_string());
+            let report = failed(args, telemetry::chain(&error));
+            (ExitCode::Failed as i32, Report { reason: reason.or(report.reason), ..report })
+        }
     };
     // First what cannot fail to arrive, then what may have to wait.
     termination::write(&args.termination_log, &report);
@@ -49,23 +55,31 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     let mut stops = Stops::new().map_err(AgentError::Signals)?;
     let (program, rest) =
         args.command.split_first().map_or((OsString::new(), &[][..]), |(p, rest)| (p.clone(), rest));
-    let rest = rest.iter().cloned().chain(args.shard_args()?);
+    let rest = rest.iter().cloned().chain(args.own_args()?);
     let mut syncer = Syncer::start(program.into(), rest)?;
     let (progress, latest) = watch::channel(Progress::default());
     let mut report = None;
     let publishing = publisher.progress(latest);
     tokio::pin!(publishing);
+    let mut meeting = Meeting::default();
     loop {
         tokio::select! {
             event = syncer.next_event() => match event {
-                Some(Event::Progress(now)) => drop(progress.send(now)),
+                Some(Event::Progress(now)) => {
+                    if now.phase != Phase::Connect {
+                        meeting.end();
+                    }
+                    let _ = progress.send(now);
+                }
+                Some(Event::Contact(own)) => meeting = Meeting::begin(publisher, own),
                 // No pod is started for a dry run.
-                Some(Event::Planned(_) | Event::Contact(_)) => {}
+                Some(Event::Planned(_)) => {}
                 Some(Event::Finished(it)) => report = Some(*it),
                 Some(Event::Listening { address }) => tracing::info!(address, "listening"),
                 None => break,
             },
             () = &mut publishing => {}
+            met = meeting.next() => syncer.introduce(&met?).await,
             () = stops.next() => syncer.terminate(),
         }
     }
@@ -132,7 +146,8 @@ mod tests {
             side: Side::Sink,
             shards: 1,
             index: 0,
-            sinks: Vec::new(),
+            listen_port: None,
+            pod_ip: None,
             report: dir.join("report.json"),
             termination_log: dir.join("termination-log"),
             command: ["/bin/sh", "-c", script].map(OsString::from).into(),
@@ -181,30 +196,31 @@ mod tests {
         assert!(report.message.contains("spec.pods.resources.limits.memory"), "{}", report.message);
     }
 
-    #[tokio::test]
-    async fn a_shard_is_told_which_it_is_and_whom_to_dial() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut args = args(dir.path(), "echo \"$0\" \"$@\" >&2; exit 1");
+    #[test]
+    fn a_pod_is_told_where_it_listens_and_which_shard_it_has() {
+        let mut args = args(std::path::Path::new("/"), "");
+        let own = |args: &AgentArgs| args.own_args().map(|own| own.join(&OsString::from(" ")));
+        args.command = ["volferry", "send"].map(OsString::from).into();
+        assert_eq!(own(&args).unwrap(), "");
         (args.shards, args.index) = (3, 2);
-        let (_, report) = ended(&args).await;
-        assert!(report.message.ends_with("--shard=2/3"), "{}", report.message);
-        args.sinks = ["10.0.0.1:8900", "10.0.0.2:8900", "10.0.0.3:8900"].map(Into::into).into();
-        let (_, report) = ended(&args).await;
-        assert!(report.message.ends_with("--shard=2/3 --connect=10.0.0.3:8900"), "{}", report.message);
-        args.sinks.pop();
-        assert!(args.shard_args().is_err());
+        assert_eq!(own(&args).unwrap(), "--shard=2/3");
+        args.command = ["volferry", "receive"].map(OsString::from).into();
+        for (ip, listen) in [("10.1.2.3", "--listen=10.1.2.3:8900"), ("fd00::7", "--listen=[fd00::7]:8900")] {
+            (args.listen_port, args.pod_ip) = (Some(8900), Some(ip.parse().unwrap()));
+            assert_eq!(own(&args).unwrap(), listen);
+        }
         args.index = 3;
-        assert!(args.shard_args().is_err());
+        assert!(args.own_args().is_err());
     }
 
-    #[test]
-    fn a_receiving_shard_learns_from_its_source_which_it_is() {
-        let mut args = args(std::path::Path::new("/"), "");
-        args.shards = 2;
-        for (subcommand, expected) in [("receive", 0), ("send", 1), ("sync", 1)] {
-            args.command = ["volferry", subcommand].map(OsString::from).into();
-            assert_eq!(args.shard_args().unwrap().len(), expected, "{subcommand}");
-        }
+    #[tokio::test]
+    async fn an_end_that_cannot_meet_its_peer_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let contact = contract::Contact { fingerprint: contract::Fingerprint::of(b"key"), address: None };
+        let line = serde_json::to_string(&Event::Contact(contact)).unwrap();
+        let args = args(dir.path(), &format!("echo '{line}'; read peer"));
+        let error = supervise(&args, &Publisher::offline()).await.err().unwrap();
+        assert!(telemetry::chain(&error).contains("no API server to learn of the peer from"), "{error}");
     }
 
     #[tokio::test]

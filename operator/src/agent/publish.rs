@@ -1,4 +1,4 @@
-//! Writing a run's progress and report into the SyncRun's status.
+//! Writes a run's progress and report into the SyncRun's status.
 //!
 //! The pod's role allows to read its own SyncRun and to patch the status of that. A patch tests the SyncRun's UID and
 //! the try's name, so that one of an earlier try, or of a SyncRun that was deleted, has no effect.
@@ -31,20 +31,20 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Between two patches of the progress by one of very many shards.
 const LONGEST_PERIOD: Duration = Duration::from_secs(10);
 /// How long one request may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// For how long the report is offered to an API server that is out of reach. The termination message has it
 /// too.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Writes to the status of one SyncRun, if there is an API server to write to.
 pub(super) struct Publisher {
-    api: Option<Api<SyncRun>>,
-    name: String,
-    uid: String,
-    run: String,
-    side: Side,
-    shard: Option<Shard>,
-    params: PatchParams,
+    pub(super) api: Option<Api<SyncRun>>,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) run: String,
+    pub(super) side: Side,
+    pub(super) shard: Option<Shard>,
+    pub(super) params: PatchParams,
 }
 
 impl Publisher {
@@ -143,7 +143,7 @@ impl Publisher {
     }
 
     /// Returns the status as it is then. It is written only while this SyncRun has this try.
-    async fn patch(&self, written: &[Written]) -> Result<Option<SyncRunStatus>, PublishError> {
+    pub(super) async fn patch(&self, written: &[Written]) -> Result<Option<SyncRunStatus>, PublishError> {
         let Some(api) = &self.api else { return Ok(None) };
         let tests = [("/metadata/uid", &self.uid), ("/status/try", &self.run)]
             .map(|(path, value)| json!({"op": "test", "path": path, "value": value}));
@@ -173,7 +173,7 @@ impl Publisher {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum PublishError {
+pub(super) enum PublishError {
     #[error("the API server does not answer")]
     Timeout,
     #[error("the patch cannot be rendered")]
@@ -187,7 +187,7 @@ type Written = (String, Value);
 
 impl PublishError {
     /// The SyncRun is gone, is another one by now, or has another try.
-    fn is_final(&self) -> bool {
+    pub(super) fn is_final(&self) -> bool {
         let Self::Api(kube::Error::Api(status)) = self else { return false };
         [404, 409, 422].contains(&status.code)
     }

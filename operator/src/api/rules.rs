@@ -317,6 +317,12 @@ pub(super) fn spec() -> [Rule; 2] {
     ]
 }
 
+/// The rule of the contacts of a run's ends: a pod cannot put another key or address in the place of one that is there.
+pub(super) fn contacts() -> [Rule; 1] {
+    let is_same = "oldSelf.all(end, !(end in self) || self[end] == oldSelf[end])";
+    [rule(is_same, "the contact of an end is written once in a try, and cannot be changed")]
+}
+
 /// What a SyncRun says stays as it is. Of one that a person made the operator fills in the rest, once.
 pub(super) fn run() -> [Rule; 1] {
     [rule(

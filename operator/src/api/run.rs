@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+
+use contract::Contact;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{CustomResource, Resource as _};
@@ -7,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     rules,
     spec::{SyncJob, SyncJobSpec},
-    status::{Reports, Run, RunCause, RunFolder, RunProgress, Stage, Summary},
+    status::{MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunProgress, Stage, Summary},
 };
 
 /// One run of a SyncJob: what was asked for at its start. Nothing in here changes afterwards.
@@ -95,7 +98,7 @@ pub struct SyncJobReference {
     pub generation: Option<i64>,
 }
 
-/// What has become of a SyncRun. `progress`, `summary` and `ends` are written by the run's pods, and nothing is decided by
+/// What has become of a SyncRun. `contacts`, `progress`, `summary` and `ends` are written by the run's pods, and nothing is decided by
 /// them but how the run's own try ended; all else is the operator's.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -114,6 +117,11 @@ pub struct SyncRunStatus {
     /// The number of tries that failed.
     #[serde(default)]
     pub retries: i32,
+    /// How the ends of the try under way know and find each other: `source` and `sink`, or with the shard's number
+    /// `source-0`, `sink-0` and so on. Each pod writes its own once, and believes its peer's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 2 * MAX_PARALLELISM, "x-kubernetes-validations" = rules::contacts()))]
+    pub contacts: Option<BTreeMap<String, Contact>>,
     /// How far the try under way is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<RunProgress>,

@@ -1,18 +1,10 @@
-//! The fourth step: bring into the cluster what was built, by server-side apply under one field manager; but for
-//! Secrets, which are made and never changed.
-//!
-//! The order is what makes a kill harmless at any point. The Services come first, because by their label
-//! everything else of a try is found again. The Secrets are written only while there is no Job, and both
-//! before the first Job: so whoever sees a Job knows that its keys are a pair. A Job that is there is left as
-//! it is.
+//! The fourth step: brings into the cluster what was built, by server-side apply under one field manager. The account and its
+//! rights come before the first Job, whose pods need them. A Job that is there is left as it is.
 
-use std::{fmt::Debug, net::IpAddr};
+use std::fmt::Debug;
 
-use contract::{IdentityError, Side};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{PersistentVolumeClaim, Secret, Service},
-};
+use contract::Side;
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -20,10 +12,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use super::{
-    build::{self, Groundwork},
-    cleanup::{self, CleanupError},
-};
+use super::build;
 use crate::{
     api::conditions::reason,
     fault::Fault,
@@ -55,15 +44,6 @@ pub enum ApplyError {
         #[source]
         source: kube::Error,
     },
-    /// The Service has no address that a pod could dial.
-    #[error("Service {0} was given no cluster IP")]
-    NoAddress(String),
-    /// There are no keys to be had.
-    #[error("cannot make the run's keys")]
-    Keys(#[from] IdentityError),
-    /// Keys of a launch that was cut short cannot be removed.
-    #[error(transparent)]
-    Stale(#[from] CleanupError),
 }
 
 /// What the API server has against an object.
@@ -91,7 +71,8 @@ impl Refusal {
 impl ApplyError {
     /// What the API server has against an object, if that is why it was not made.
     pub fn refusal(&self) -> Option<Refusal> {
-        let Self::Apply { kind, name, source: kube::Error::Api(answer) } = self else { return None };
+        let Self::Apply { kind, name, source } = self;
+        let kube::Error::Api(answer) = source else { return None };
         let words = sentence(&clipped(&answer.message, MAX_WORDS_BYTES));
         let refused = format!("The API server refuses the {kind} {name}: {words}");
         if kind == "PersistentVolumeClaim" {
@@ -127,17 +108,14 @@ pub async fn create_claim(client: &Client, claim: &PersistentVolumeClaim) -> Res
 pub async fn launch(client: &Client, of: &Try<'_>, children: &Children) -> Result<(), ApplyError> {
     let there = |side| children.job_of(of.names, side).is_some();
     let (has_source, has_sink) = (there(Side::Source), there(Side::Sink));
-    let sinks = groundwork(client, build::groundwork(of)).await?;
+    groundwork(client, of).await?;
     if of.run.local {
         if !has_sink {
             apply(client, &build::both_ends(of)).await?;
         }
         return Ok(());
     }
-    if !has_source && !has_sink {
-        secrets(client, of).await?;
-    }
-    let ends = build::ends(of, &sinks);
+    let ends = build::ends(of);
     if !has_sink {
         apply(client, &ends.sink).await?;
     }
@@ -147,33 +125,13 @@ pub async fn launch(client: &Client, of: &Try<'_>, children: &Children) -> Resul
     Ok(())
 }
 
-/// Returns the addresses of the Services.
-async fn groundwork(client: &Client, built: Groundwork) -> Result<Vec<IpAddr>, ApplyError> {
-    let mut sinks = Vec::with_capacity(built.services.len());
-    for service in &built.services {
-        sinks.push(address_of(&apply(client, service).await?)?);
-    }
+async fn groundwork(client: &Client, of: &Try<'_>) -> Result<(), ApplyError> {
+    let built = build::groundwork(of);
     if let Some(account) = &built.service_account {
         apply(client, account).await?;
     }
     apply(client, &built.role).await?;
     apply(client, &built.role_binding).await?;
-    Ok(sinks)
-}
-
-fn address_of(service: &Service) -> Result<IpAddr, ApplyError> {
-    let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_ref()?.parse().ok());
-    address.ok_or_else(|| ApplyError::NoAddress(service.name_any()))
-}
-
-/// Writes a fresh pair. What a launch that was cut short has left of another pair is of no use to anybody.
-async fn secrets(client: &Client, of: &Try<'_>) -> Result<(), ApplyError> {
-    for side in [Side::Source, Side::Sink] {
-        cleanup::delete::<Secret>(client, &of.job.namespace, &of.names.secret(side)).await?;
-    }
-    for secret in build::secrets(of)? {
-        create(client, &secret).await?;
-    }
     Ok(())
 }
 
@@ -253,6 +211,5 @@ mod tests {
         for code in [401, 404, 409, 429, 500, 503] {
             assert_eq!(answered(code, "m").refusal(), None, "{code}");
         }
-        assert_eq!(ApplyError::NoAddress("s".into()).refusal(), None);
     }
 }

@@ -1,16 +1,10 @@
-//! Removing what is left of tries that are over, and of a job that is being deleted.
-//!
-//! The order makes it safe to be killed anywhere: a try's Secrets, which the operator may not list, are
-//! removed before its Services, by whose label they are found again.
+//! Removes what is left of tries that are over, and of a job that is being deleted.
 
 use std::sync::Arc;
 
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{Pod, Secret},
-};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Preconditions, PropagationPolicy},
@@ -80,16 +74,6 @@ pub async fn sweep(
                 delete_this(client, namespace, pod).await?;
             }
         }
-        // Whoever labels a Service does not choose which Secrets are deleted: names of a try of this job prove themselves.
-        if of.is_of(&owner.name, &owner.uid) {
-            for side in [Side::Source, Side::Sink] {
-                delete::<Secret>(client, namespace, &of.secret(side)).await?;
-            }
-        }
-        for service in children.services.iter().filter(|service| is_of(*service, of) && owner.owns(*service))
-        {
-            delete_this(client, namespace, service).await?;
-        }
     }
     Ok(())
 }
@@ -99,10 +83,6 @@ pub async fn sweep(
 pub struct Owner {
     /// The SyncJob's namespace.
     pub namespace: String,
-    /// The SyncJob's name.
-    pub name: String,
-    /// The SyncJob's UID.
-    pub uid: String,
     /// The UIDs of its SyncRuns.
     pub runs: Vec<String>,
 }
@@ -117,7 +97,7 @@ fn is_of(child: &impl kube::ResourceExt, of: &TryNames) -> bool {
     child.labels().get(names::LABEL_TRY) == Some(&of.label())
 }
 
-/// Removes the Job and the pods of one end of a try, whose keys and address stay for the ones that follow.
+/// Removes the Job and the pods of one end of a try, which is made again later.
 pub async fn dismiss(
     client: &Client,
     owner: &Owner,
@@ -185,20 +165,11 @@ pub async fn remove_all(
     let active = job.status.as_ref().and_then(|status| status.active_run.as_ref()?.uid.clone());
     let owner = Owner {
         namespace: job.namespace().unwrap_or_default(),
-        name: job.name_any(),
-        uid: job.uid().unwrap_or_default(),
         runs: runs.iter().filter_map(|run| run.uid()).chain(active).collect(),
     };
-    let mut tries = children.leftovers(None, &owner.name, &owner.uid);
-    tries.extend(active_try(job));
+    let tries = children.leftovers(None, &job.name_any(), &job.uid().unwrap_or_default());
     sweep(client, &owner, &children, &tries).await?;
     Ok(removal(&children, job, now))
-}
-
-/// The try under way, which may have Secrets though nothing that could be listed betrays them.
-fn active_try(job: &SyncJob) -> Option<TryNames> {
-    let run = job.status.as_ref()?.active_run.as_ref()?;
-    Some(TryNames::new(&job.name_any(), &job.uid()?, run.number, run.past_tries()))
 }
 
 fn removal(children: &Children, job: &SyncJob, now: Timestamp) -> Removal {
@@ -209,7 +180,7 @@ fn removal(children: &Children, job: &SyncJob, now: Timestamp) -> Removal {
     if now.duration_since(deleted) < PATIENCE { Removal::Waiting } else { Removal::GivenUp }
 }
 
-/// Deletes this very object, and no other that has come to have its name.
+/// Deletes this very object, and no other that has come to have its name. One that is gone is fine.
 async fn delete_this<K>(client: &Client, namespace: &str, object: &K) -> Result<(), CleanupError>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -218,43 +189,16 @@ where
         + std::fmt::Debug,
 {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), ..Preconditions::default() };
-    delete_if::<K>(client, namespace, &object.name_any(), Some(preconditions)).await
-}
-
-/// Deletes an object. One that is not there is fine.
-pub(super) async fn delete<K>(client: &Client, namespace: &str, name: &str) -> Result<(), CleanupError>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
-    delete_if::<K>(client, namespace, name, None).await
-}
-
-async fn delete_if<K>(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    preconditions: Option<Preconditions>,
-) -> Result<(), CleanupError>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
-        preconditions,
+        preconditions: Some(preconditions),
         ..DeleteParams::default()
     };
-    match Api::<K>::namespaced(client.clone(), namespace).delete(name, &params).await {
+    let name = object.name_any();
+    match Api::<K>::namespaced(client.clone(), namespace).delete(&name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-        Err(source) => {
-            Err(CleanupError::Delete { kind: K::kind(&()).into_owned(), name: name.into(), source })
-        }
+        Err(source) => Err(CleanupError::Delete { kind: K::kind(&()).into_owned(), name, source }),
     }
 }
 
@@ -302,17 +246,5 @@ mod tests {
         {
             assert!(overdue.contains(words), "{overdue}");
         }
-    }
-
-    #[test]
-    fn secrets_of_a_try_that_has_nothing_else_yet_are_found_by_the_status() {
-        let job: SyncJob = serde_json::from_value(json!({
-            "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
-            "metadata": {"name": "web", "uid": "u"},
-            "spec": {"source": {}, "destination": {}},
-            "status": {"activeRun": {"id": "web-3", "number": 3, "retries": 1, "generation": 1}},
-        }))
-        .unwrap();
-        assert_eq!(active_try(&job), Some(TryNames::new("web", "u", 3, 1)));
     }
 }

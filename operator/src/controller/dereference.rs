@@ -6,7 +6,7 @@ use contract::Side;
 use futures::{future::try_join_all, try_join};
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Namespace, PersistentVolumeClaim, Pod, Service},
+    core::v1::{Namespace, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams, runtime::reflector::Store};
@@ -221,14 +221,11 @@ pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
     let label = names::label_value(&job.name_any());
     let of_job =
         ListParams::default().labels(&format!("{}={label},{}", names::LABEL_SYNCJOB, names::LABEL_TRY));
-    let (jobs, pods, services) =
-        (api::<Job>(client, job), api::<Pod>(client, job), api::<Service>(client, job));
-    let (jobs, pods, services) = try_join!(
-        async { jobs.list(&of_job).await.map_err(reading("Jobs")) },
-        async { pods.list(&of_job).await.map_err(reading("pods")) },
-        async { services.list(&of_job).await.map_err(reading("Services")) },
-    )?;
-    Ok(Children { jobs: jobs.items, pods: pods.items, services: services.items })
+    let (jobs, pods) = (api::<Job>(client, job), api::<Pod>(client, job));
+    let (jobs, pods) = try_join!(async { jobs.list(&of_job).await.map_err(reading("Jobs")) }, async {
+        pods.list(&of_job).await.map_err(reading("pods"))
+    },)?;
+    Ok(Children { jobs: jobs.items, pods: pods.items })
 }
 
 async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {

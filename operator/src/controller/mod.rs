@@ -224,7 +224,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     write_status(context, job, &old, &new).await?;
     tell(context, job, &old, &new).await;
     let is_settled = settle_runs(context, &view, &new, now).await?;
-    // No watch tells when the last Service or Secret is gone.
+    // No watch tells when the last Role is empty.
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
     let again = again.map(|again| until(again, now)).into_iter().chain(soon).min();
     Ok(again.map_or_else(Action::await_change, Action::requeue))
@@ -258,8 +258,9 @@ async fn tell_run(
         return Ok(());
     }
     let old = kept.status.clone().unwrap_or_default();
-    let new =
+    let mut new =
         model::record::under_way(&old, run, step.stage(run.stage), step.obstacle(), generation(kept), now);
+    view.absent_ends(step).for_each(|side| model::record::forget_contacts(&mut new, side));
     record::write(&context.client, kept, &new).await
 }
 

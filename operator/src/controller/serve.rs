@@ -266,7 +266,7 @@ fn syncruns(
         .predicate_filter(interest_in_run, Default::default())
 }
 
-/// A hash of all of a SyncRun but its progress, which its pods write every second.
+/// A hash of all of a SyncRun but what its pods write for each other, and their progress, which they write every second.
 fn interest_in_run(run: &SyncRun) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -276,6 +276,7 @@ fn interest_in_run(run: &SyncRun) -> Option<u64> {
     let mut status = run.status.clone().unwrap_or_default();
     status.progress = None;
     status.summary = None;
+    status.contacts = None;
     serde_json::to_string(&status).ok()?.hash(&mut hasher);
     Some(hasher.finish())
 }
@@ -416,6 +417,7 @@ mod tests {
         };
         assert_eq!(plain, changed(|status| status.progress = Some(Default::default())));
         assert_eq!(plain, changed(|status| status.summary = Some(Default::default())));
+        assert_eq!(plain, changed(|status| status.contacts = Some(Default::default())));
         assert_ne!(plain, changed(|status| status.ends = Some(Default::default())));
         assert_ne!(plain, changed(|status| status.stage = Some(Stage::Running)));
     }

@@ -15,6 +15,7 @@ use crate::{
         children::Seen,
         claims::{self, Blocked},
         creation, destination,
+        observe::EndState,
         pairs::Pair,
         place::Place,
         spec_hash,
@@ -97,12 +98,7 @@ impl<'a> View<'a> {
     fn owner(&self) -> Owner {
         let runs = self.found.runs.iter().filter_map(|run| run.uid());
         let active = self.found.run.as_ref().and_then(ResourceExt::uid);
-        Owner {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            runs: runs.chain(active).collect(),
-        }
+        Owner { namespace: self.namespace.clone(), runs: runs.chain(active).collect() }
     }
 
     /// Removes children of tries that are over, and of the one that a step withdraws.
@@ -115,6 +111,15 @@ impl<'a> View<'a> {
             cleanup::dismiss(client, &self.owner(), &self.found.children, names, *side).await?;
         }
         cleanup::sweep(client, &self.owner(), &self.found.children, &tries).await
+    }
+
+    /// The ends of the run under way that have no pods, or will have none after this step.
+    pub(super) fn absent_ends(&self, step: &Step) -> impl Iterator<Item = Side> {
+        let pairs = self.pairs();
+        let dismissed = if let Step::Dismiss(side, _) = step { Some(*side) } else { None };
+        [Side::Source, Side::Sink].into_iter().filter(move |side| {
+            dismissed == Some(*side) || pairs.iter().all(|pair| *pair.end(*side) == EndState::Absent)
+        })
     }
 
     /// What the plan is made from.

@@ -10,12 +10,13 @@ mod pair;
 
 use std::{
     io::{self, Write as _},
+    net::Ipv4Addr,
     os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use contract::{ExitCode, IdentityPair, RunParams, Shard, Side};
+use contract::{ExitCode, RunParams, Shard, Side};
 use futures::{TryStreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::{sync::watch, time::Instant};
@@ -26,7 +27,7 @@ use self::{
     manifest::Manifest,
     pair::{GRACE, Pair},
 };
-use super::{Dial, End, Folder, local_args, sink_args, source_args};
+use super::{End, Folder, listen_arg, local_args, sink_args, source_args};
 use crate::{
     api::{KnownDestination, SyncJobStatus},
     model::{
@@ -178,8 +179,8 @@ async fn try_once(
             let ending = pair.run_as_one(program, args).await?;
             return Ok((index, (ending.clone(), ending)));
         }
-        let (sink, source) = command_lines(scratch, folders, RunParams { shard, ..params.clone() });
-        Ok::<_, LocalError>((index, pair.run(program, sink, source).await?))
+        let (source, sink) = command_lines(scratch, folders, &RunParams { shard, ..params.clone() });
+        Ok::<_, LocalError>((index, pair.run(program, source, sink).await?))
     };
     let mut running: FuturesUnordered<_> = (0..shards).map(pair).collect();
     let mut over = Vec::with_capacity(count);
@@ -193,21 +194,14 @@ async fn try_once(
     Ok(in_time(outcome::of_shards(over, count), job.timeout, deadline))
 }
 
-/// The arguments of a sink, and of the source that dials it.
-fn command_lines(
-    scratch: &Scratch,
-    folders: &Folders,
-    params: RunParams,
-) -> (Vec<String>, impl FnOnce(String) -> Vec<String>) {
+/// The arguments of a source and of its sink.
+fn command_lines(scratch: &Scratch, folders: &Folders, params: &RunParams) -> (Vec<String>, Vec<String>) {
     let index = params.shard.map_or(0, |shard| shard.index);
-    let sink = scratch.end(Side::Sink, index, &folders.destination);
-    let sink = quiet(sink_args(&sink, "127.0.0.1:0", &params));
-    let end = scratch.end(Side::Source, index, &folders.source);
-    let source = move |address| {
-        let dial = Dial { address: Some(address), timeout_s: DIAL_TIMEOUT_S };
-        quiet(source_args(&end, &dial, &params))
-    };
-    (sink, source)
+    let end = |side, folder| scratch.end(side, index, folder, &params.run);
+    let source = source_args(&end(Side::Source, &folders.source), DIAL_TIMEOUT_S, params);
+    let mut sink = sink_args(&end(Side::Sink, &folders.destination), params);
+    sink.push(listen_arg((Ipv4Addr::LOCALHOST, 0).into()));
+    (quiet(source), quiet(sink))
 }
 
 /// Silences an end about runs that went well, because this process sums them up.
@@ -224,7 +218,7 @@ fn in_time(outcome: Outcome, timeout: Duration, deadline: Instant) -> Outcome {
     }
 }
 
-/// A folder for keys and reports that goes when the run is over.
+/// A folder for reports that goes when the run is over.
 struct Scratch {
     dir: PathBuf,
 }
@@ -237,14 +231,11 @@ impl Scratch {
         std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
             .create(&dir)
             .map_err(LocalError::Scratch)?;
-        let scratch = Self { dir };
-        IdentityPair::generate_for_new_job()?.write(&scratch.dir)?;
-        Ok(scratch)
+        Ok(Self { dir })
     }
 
-    fn end(&self, side: Side, shard: u32, folder: &Folder) -> End {
-        let identity = self.path(&side.to_string());
-        End { folder: folder.clone(), identity, report: self.report(side, shard) }
+    fn end(&self, side: Side, shard: u32, folder: &Folder, run: &str) -> End {
+        End { folder: folder.clone(), job: run.into(), report: self.report(side, shard) }
     }
 
     fn report(&self, side: Side, shard: u32) -> String {
@@ -259,7 +250,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            tracing::warn!(%error, dir = %self.dir.display(), "the run's keys are not removed");
+            tracing::warn!(%error, dir = %self.dir.display(), "the run's reports are not removed");
         }
     }
 }
@@ -313,7 +304,6 @@ mod tests {
         let scratch = Scratch::new("web-1").unwrap();
         let dir = scratch.dir.clone();
         assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(dir.join("source").exists() && dir.join("sink").exists());
         drop(scratch);
         assert!(!dir.exists());
     }

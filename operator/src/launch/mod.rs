@@ -7,6 +7,8 @@
 pub mod local;
 pub mod process;
 
+use std::net::SocketAddr;
+
 use contract::{DeleteLimit, Demands, RunParams, SnapshotParams};
 
 /// A folder of a volume, as a process sees it.
@@ -23,38 +25,26 @@ pub struct Folder {
 pub struct End {
     /// Where its files are.
     pub folder: Folder,
-    /// The file with the end's identity.
-    pub identity: String,
+    /// The job that both ends have to be of, for the keys that they make in memory.
+    pub job: String,
     /// Where the report goes.
     pub report: String,
 }
 
-/// Where the dialling end finds the listening one, and for how long it tries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dial {
-    /// `ip:port`; `None`: whoever starts the process knows it, and adds `--connect`.
-    pub address: Option<String>,
-    /// Seconds.
-    pub timeout_s: u64,
+/// The command line of the end that has the files. It dials the address that it is told, for `timeout_s` seconds.
+pub fn source_args(end: &End, timeout_s: u64, params: &RunParams) -> Vec<String> {
+    end_args("send", "--source-path", end, vec![format!("--connect-timeout={timeout_s}")], asked(params))
 }
 
-/// The command line of the end that has the files; it dials.
-pub fn source_args(end: &End, dial: &Dial, params: &RunParams) -> Vec<String> {
-    let mut own: Vec<String> = dial.address.iter().map(|address| connect_arg(address)).collect();
-    own.push(format!("--connect-timeout={}", dial.timeout_s));
-    end_args("send", "--source-path", end, own, asked(params))
+/// The command line of the end that receives them, without the address to listen at ([`listen_arg`]). It demands what the job
+/// says, so that a hostile source cannot ask for more.
+pub fn sink_args(end: &End, params: &RunParams) -> Vec<String> {
+    end_args("receive", "--destination-path", end, vec!["--once".into()], Demands::of(params).to_args())
 }
 
-/// What makes an end dial `ip:port`.
-pub fn connect_arg(address: &str) -> String {
-    format!("--connect={address}")
-}
-
-/// The command line of the end that receives them; it listens at `ip:port`. It demands what the job says, so that a hostile source
-/// cannot ask for more.
-pub fn sink_args(end: &End, listen: &str, params: &RunParams) -> Vec<String> {
-    let own = vec![format!("--listen={listen}"), "--once".into()];
-    end_args("receive", "--destination-path", end, own, Demands::of(params).to_args())
+/// What makes an end listen at an address; port 0 takes a free one.
+pub fn listen_arg(address: SocketAddr) -> String {
+    format!("--listen={address}")
 }
 
 /// The command line of the process that is both ends. Nothing is said of a network, and there is nobody to show a key to.
@@ -88,7 +78,7 @@ fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, asked: Vec<S
         args.push(format!("{path}={below}"));
     }
     args.extend(own);
-    args.push(format!("--identity={}", end.identity));
+    args.push(format!("--exchange={}", end.job));
     args.push(format!("--report={}", end.report));
     args.push("--progress=json".into());
     args.extend(asked);
@@ -100,7 +90,7 @@ mod tests {
     use super::*;
 
     fn end() -> End {
-        End { folder: folder("/"), identity: "/id".into(), report: "/r".into() }
+        End { folder: folder("/"), job: "j".into(), report: "/r".into() }
     }
 
     fn folder(path: &str) -> Folder {
@@ -110,10 +100,9 @@ mod tests {
     #[test]
     fn a_folder_is_told_apart_from_its_volume() {
         let end = End { folder: folder("/a b"), ..end() };
-        let dial = Dial { address: Some("h:1".into()), timeout_s: 1 };
-        let source = source_args(&end, &dial, &RunParams::default());
+        let source = source_args(&end, 1, &RunParams::default());
         assert_eq!(source[..3], ["send", "/volume", "--source-path=/a b"]);
-        let sink = sink_args(&end, "0.0.0.0:1", &RunParams::default());
+        let sink = sink_args(&end, &RunParams::default());
         assert_eq!(sink[..3], ["receive", "/volume", "--destination-path=/a b"]);
     }
 
@@ -138,25 +127,22 @@ mod tests {
         let params =
             RunParams { demands: Demands { snapshot, ..Demands::default() }, ..RunParams::default() };
         let flag = |args: Vec<String>| args.iter().any(|arg| arg == "--snapshot");
-        let dial = Dial { address: None, timeout_s: 1 };
-        assert!(!flag(source_args(&end(), &dial, &params)));
-        assert!(flag(sink_args(&end(), "0.0.0.0:1", &params)));
+        assert!(!flag(source_args(&end(), 1, &params)));
+        assert!(flag(sink_args(&end(), &params)));
         assert!(flag(local_args(&folder("/"), &folder("/b"), "/r", &params)));
     }
 
     #[test]
-    fn the_source_dials_and_the_sink_listens_for_one_run() {
+    fn both_ends_make_their_keys_and_are_told_of_each_other() {
         let params = RunParams { run: "web-1".into(), delete: true, ..RunParams::default() };
-        let dial = Dial { address: Some("10.0.0.7:8900".into()), timeout_s: 60 };
         assert_eq!(
-            source_args(&end(), &dial, &params).join(" "),
-            "send /volume --connect=10.0.0.7:8900 --connect-timeout=60 --identity=/id --report=/r \
-             --progress=json --delete --run=web-1"
+            source_args(&end(), 60, &params).join(" "),
+            "send /volume --connect-timeout=60 --exchange=j --report=/r --progress=json --delete --run=web-1"
         );
         assert_eq!(
-            sink_args(&end(), "0.0.0.0:8900", &params).join(" "),
-            "receive /volume --listen=0.0.0.0:8900 --once --identity=/id --report=/r --progress=json \
-             --run=web-1 --delete-limit=50"
+            sink_args(&end(), &params).join(" "),
+            "receive /volume --once --exchange=j --report=/r --progress=json --run=web-1 --delete-limit=50"
         );
+        assert_eq!(listen_arg(([127, 0, 0, 1], 0).into()), "--listen=127.0.0.1:0");
     }
 }

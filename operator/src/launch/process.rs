@@ -9,12 +9,12 @@ use std::{
     process::{ExitStatus, Stdio},
 };
 
-use contract::Event;
+use contract::{Contact, Event};
 use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
-    process::{Child, Command},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader},
+    process::{Child, ChildStdin, Command},
     sync::mpsc,
     task::JoinHandle,
 };
@@ -44,6 +44,7 @@ pub enum ProcessError {
 #[derive(Debug)]
 pub struct Syncer {
     child: Child,
+    stdin: Option<ChildStdin>,
     events: mpsc::Receiver<Event>,
     stderr: JoinHandle<VecDeque<String>>,
 }
@@ -70,7 +71,7 @@ impl Syncer {
     pub fn start(program: PathBuf, args: impl IntoIterator<Item = OsString>) -> Result<Self, ProcessError> {
         let mut child = Command::new(&program)
             .args(args)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -81,13 +82,28 @@ impl Syncer {
             tokio::spawn(read_events(stdout, sender));
         }
         let stderr = tokio::spawn(pass_on(child.stderr.take()));
-        Ok(Self { child, events, stderr })
+        let stdin = child.stdin.take();
+        Ok(Self { child, stdin, events, stderr })
     }
 
     /// The next event; `None` once the process has closed its standard output. Nothing is lost when the
     /// future is dropped.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
+    }
+
+    /// Tells the process of its peer. One that has ended hears nothing, and its end says more than an error here would.
+    pub async fn introduce(&mut self, peer: &Contact) {
+        let Some(mut stdin) = self.stdin.take() else { return };
+        let line = serde_json::to_string(peer).unwrap_or_default() + "\n";
+        if let Err(error) = stdin.write_all(line.as_bytes()).await {
+            tracing::warn!(%error, "the syncer cannot be told of its peer");
+        }
+    }
+
+    /// Tells a process that waits for its peer's contact that there will be none.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
     }
 
     /// Asks the process to stop (SIGTERM). A process that has been waited for is left alone.
@@ -210,6 +226,18 @@ mod tests {
         syncer.terminate();
         assert_eq!(syncer.next_event().await, Some(Event::Listening { address: "bye".into() }));
         assert_eq!(syncer.wait().await.unwrap().code(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_process_hears_of_its_peer_or_that_there_is_none() {
+        let contact = Contact { fingerprint: contract::Fingerprint::of(b"key"), address: Some("h:1".into()) };
+        let mut syncer = shell("read line; echo \"heard $line\" >&2");
+        syncer.introduce(&contact).await;
+        let said = format!("heard {}", serde_json::to_string(&contact).unwrap());
+        assert_eq!(syncer.wait().await.unwrap().tail, [said]);
+        let mut syncer = shell("read line || exit 7");
+        syncer.hang_up();
+        assert_eq!(syncer.wait().await.unwrap().code(), 7);
     }
 
     #[tokio::test]

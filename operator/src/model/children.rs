@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::Side;
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Pod, Service},
-};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 
 use super::{
@@ -27,8 +24,6 @@ pub struct Children {
     pub jobs: Vec<Job>,
     /// The pods.
     pub pods: Vec<Pod>,
-    /// The Services.
-    pub services: Vec<Service>,
 }
 
 /// The UID of an object whose warnings say why an end does not start.
@@ -43,9 +38,7 @@ impl Children {
     /// The names of the tries that these children belong to, apart from `current`, of the job with that name and UID. A pod
     /// counts whatever its label is, since it may write to the volume.
     pub fn leftovers(&self, current: Option<&TryNames>, job: &str, uid: &str) -> Vec<TryNames> {
-        let made =
-            self.jobs.iter().map(ResourceExt::labels).chain(self.services.iter().map(ResourceExt::labels));
-        let made = tries(made).filter(|names| names.is_of(job, uid));
+        let made = tries(self.jobs.iter().map(ResourceExt::labels)).filter(|names| names.is_of(job, uid));
         let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
         let mut others: Vec<TryNames> = others.filter(|names| Some(names) != current).collect();
         others.sort_unstable();
@@ -196,11 +189,7 @@ mod tests {
 
     #[test]
     fn children_of_the_try_under_way_are_no_leftovers() {
-        let children = Children {
-            jobs: vec![job(&names(2), 4, "i")],
-            pods: vec![labelled(&names(2))],
-            services: vec![labelled(&names(2))],
-        };
+        let children = Children { jobs: vec![job(&names(2), 4, "i")], pods: vec![labelled(&names(2))] };
         assert_eq!(children.leftovers(Some(&names(2)), "web", "u"), []);
         assert_eq!(children.leftovers(None, "web", "u"), [names(2)]);
     }
@@ -209,8 +198,7 @@ mod tests {
     fn any_kind_of_child_betrays_an_earlier_try() {
         let by_job = Children { jobs: vec![job(&names(1), 4, "i")], ..Children::default() };
         let by_pod = Children { pods: vec![labelled(&names(1))], ..Children::default() };
-        let by_service = Children { services: vec![labelled(&names(1))], ..Children::default() };
-        for children in [by_job, by_pod, by_service] {
+        for children in [by_job, by_pod] {
             assert_eq!(children.leftovers(Some(&names(2)), "web", "u"), [names(1)]);
         }
     }

@@ -1,5 +1,6 @@
 //! A run as an object: what its SyncRun says, and whether the one that is there is the run's. Pure.
 
+use contract::Side;
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
@@ -110,6 +111,7 @@ pub fn under_way(
         new.ends = Some(no_ends(run));
         new.progress = Some(no_progress(run, &try_id));
         new.summary = None;
+        new.contacts = Some(Default::default());
         new.try_id = Some(try_id);
     }
     new.stage = Some(stage);
@@ -120,6 +122,19 @@ pub fn under_way(
     let cause = Cause { reason, message, generation };
     conditions::reconciling(&mut new.conditions, cause, now);
     new
+}
+
+/// Removes the contacts of an end's pods, which are gone or on their way out: those that follow have other keys.
+pub fn forget_contacts(status: &mut SyncRunStatus, side: Side) {
+    let own = |end: &str| {
+        end.strip_prefix(&side.to_string()).is_some_and(|rest| !rest.starts_with(char::is_alphabetic))
+    };
+    status.contacts.iter_mut().for_each(|contacts| contacts.retain(|end, _| !own(end)));
+}
+
+/// What the contact of an end is called, or of one shard of it.
+pub fn contact_key(side: Side, shard: Option<u32>) -> String {
+    shard.map_or_else(|| side.to_string(), |shard| format!("{side}-{shard}"))
 }
 
 /// A place for what each end reports: what is not there cannot be added to.

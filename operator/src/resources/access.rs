@@ -12,7 +12,7 @@ use crate::{api::SyncRun, names};
 /// The pods' ServiceAccount; `None` where the spec names one.
 pub fn service_account(of: &Try<'_>) -> Option<ServiceAccount> {
     of.job.pods.service_account_name.is_none().then(|| ServiceAccount {
-        metadata: of.job_metadata(own_name(of)),
+        metadata: of.run_metadata(own_name(of)),
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     })
@@ -23,24 +23,25 @@ pub fn service_account_name(of: &Try<'_>) -> String {
     of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of))
 }
 
-/// `get` on the SyncRun of this run and `patch` on its status, by name. The next run takes the rights on this one away.
+/// `get` and `watch` on the SyncRun of this run, by which an end hears of its peer, and `patch` on its status, all by name.
 pub fn role(of: &Try<'_>) -> Role {
-    let rule = |resource: String, verb: &str| PolicyRule {
+    let rule = |resource: String, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![SyncRun::group(&()).into_owned()]),
         resources: Some(vec![resource]),
         resource_names: Some(vec![of.run.id.clone()]),
-        verbs: vec![verb.into()],
+        verbs: verbs.iter().map(ToString::to_string).collect(),
         ..PolicyRule::default()
     };
     let plural = SyncRun::plural(&());
-    let rules = vec![rule(plural.to_string(), "get"), rule(format!("{plural}/status"), "patch")];
-    Role { metadata: of.job_metadata(own_name(of)), rules: Some(rules) }
+    let rules =
+        vec![rule(plural.to_string(), &["get", "watch"]), rule(format!("{plural}/status"), &["patch"])];
+    Role { metadata: of.run_metadata(own_name(of)), rules: Some(rules) }
 }
 
 /// Gives the role to the pods' ServiceAccount.
 pub fn role_binding(of: &Try<'_>) -> RoleBinding {
     RoleBinding {
-        metadata: of.job_metadata(own_name(of)),
+        metadata: of.run_metadata(own_name(of)),
         role_ref: RoleRef {
             api_group: "rbac.authorization.k8s.io".into(),
             kind: "Role".into(),
@@ -56,5 +57,5 @@ pub fn role_binding(of: &Try<'_>) -> RoleBinding {
 }
 
 fn own_name(of: &Try<'_>) -> String {
-    names::access(&of.job.name, of.uid)
+    names::access(&of.job.name, of.uid, of.run.number)
 }

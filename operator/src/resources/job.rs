@@ -1,26 +1,23 @@
 //! The Jobs that run the two ends.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
+use std::collections::BTreeMap;
 
 use contract::Side;
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            Affinity, Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodSpec,
-            PodTemplateSpec, ResourceRequirements, SecretVolumeSource, Toleration, Volume, VolumeDevice,
-            VolumeMount,
+            Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
+            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
+            Volume, VolumeDevice, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 
-use super::{Try, access, secret, service::PORT};
+use super::{Try, access};
 use crate::{
-    launch::{self, Dial, End, Folder},
+    launch::{self, End, Folder},
     model::{
         placement::{self, Placement},
         security,
@@ -41,39 +38,27 @@ const DESTINATION_DEVICE: &str = "/dev/volferry-destination";
 const DATA: &str = "data";
 /// That of the source, in a pod that has the destination's as well.
 const SOURCE_DATA: &str = "source";
-const IDENTITY_DIR: &str = "/identity";
 const SCRATCH_DIR: &str = "/run/volferry";
 /// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: 80 million entries of 50 bytes.
 const TMP_DIR: &str = "/tmp";
 const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
+/// The UDP port that sinks listen at.
+pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging and to report when it is told to stop.
 const GRACE_S: i64 = 60;
 
-/// The Job of the end that has the files; it dials the Services at `sinks`, each shard its own.
-pub fn source_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
-    let addresses: Vec<String> = sinks.iter().map(|ip| SocketAddr::new(*ip, PORT).to_string()).collect();
-    let dial = Dial {
-        address: addresses.first().filter(|_| addresses.len() == 1).cloned(),
-        // The sink's pod may start much later, or be stuck until a person helps: only the run's own end ends
-        // the wait.
-        timeout_s: of.job.timeout.as_secs(),
-    };
-    let agent_args = match addresses.len() {
-        0 | 1 => Vec::new(),
-        _ => addresses.iter().map(|address| format!("--sink={address}")).collect(),
-    };
-    job(of, Side::Source, agent_args, launch::source_args(&end(of.job, Side::Source), &dial, &params(of)))
+/// The Job of the end that has the files. It dials the sink for as long as the run may take: the sink's pod may start much
+/// later, or be stuck until a person helps.
+pub fn source_job(of: &Try<'_>) -> Job {
+    let timeout_s = of.job.timeout.as_secs();
+    job(of, Side::Source, Vec::new(), launch::source_args(&end(of, Side::Source), timeout_s, &params(of)))
 }
 
-/// The Job of the end that receives them; it listens on all addresses of the family of the Services'.
-pub fn sink_job(of: &Try<'_>, sinks: &[IpAddr]) -> Job {
-    let any: IpAddr = match sinks.first() {
-        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
-        Some(IpAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
-    };
-    let listen = SocketAddr::new(any, PORT).to_string();
-    job(of, Side::Sink, Vec::new(), launch::sink_args(&end(of.job, Side::Sink), &listen, &params(of)))
+/// The Job of the end that receives them. It listens at its pod's address, which only the agent knows.
+pub fn sink_job(of: &Try<'_>) -> Job {
+    let agent_args = vec![format!("--listen-port={PORT}")];
+    job(of, Side::Sink, agent_args, launch::sink_args(&end(of, Side::Sink), &params(of)))
 }
 
 /// The Job of the one pod that has both volumes. It goes by the sink's name, as it writes to the destination.
@@ -82,9 +67,9 @@ pub fn local_job(of: &Try<'_>) -> Job {
     job(of, Side::Sink, Vec::new(), launch::local_args(&source, &destination, REPORT, &params(of)))
 }
 
-fn end(job: &ValidatedSyncJob, side: Side) -> End {
-    let identity = format!("{IDENTITY_DIR}/{}", secret::FILE);
-    End { folder: folder(job, side), identity, report: REPORT.into() }
+fn end(of: &Try<'_>, side: Side) -> End {
+    let job = format!("{}/{}", of.run_uid, names::try_id(&of.run.id, of.run.past_tries()));
+    End { folder: folder(of.job, side), job, report: REPORT.into() }
 }
 
 fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {
@@ -189,6 +174,7 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
             image_pull_policy: of.settings.image.pull_policy.clone(),
             command: Some(vec![OPERATOR.into()]),
             args: Some(args.iter().map(|arg| verbatim(arg)).collect()),
+            env: (!of.run.local && side == Side::Sink).then(|| vec![pod_ip()]),
             resources: Some(pods.resources.clone().unwrap_or_else(modest_resources)),
             security_context: Some(security::container(root, side)),
             volume_mounts: Some(mounts(of, side)),
@@ -259,6 +245,13 @@ fn verbatim(arg: &str) -> String {
     arg.replace('$', "$$")
 }
 
+/// Tells the agent the address of its pod.
+fn pod_ip() -> EnvVar {
+    let field = ObjectFieldSelector { field_path: "status.podIP".into(), ..ObjectFieldSelector::default() };
+    let value_from = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
+    EnvVar { name: names::ENV_POD_IP.into(), value_from: Some(value_from), ..EnvVar::default() }
+}
+
 /// What is asked for where the spec asks for nothing: enough to be scheduled fairly, no limit.
 fn modest_resources() -> ResourceRequirements {
     let requests = [("cpu", "100m"), ("memory", "64Mi")];
@@ -300,22 +293,12 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
     };
     let folders = sides(of, side).into_iter().filter(|side| !of.job.volume(*side).is_block);
     let data = folders.map(|side| mount(data_name(of, side), data_path(of.job, side), side == Side::Source));
-    let identity = (!of.run.local).then(|| mount("identity", IDENTITY_DIR, true));
-    data.chain(identity).chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
+    data.chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
 }
 
 fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
     let data = sides(of, side).into_iter().filter(others).map(|side| data_volume(of, side));
-    let identity = Volume {
-        name: "identity".into(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(of.names.secret(side)),
-            default_mode: Some(0o440),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
     let empty = |name: &str, size_limit: &str| Volume {
         name: name.into(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -325,7 +308,7 @@ fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
         ..Volume::default()
     };
     let own = [empty("scratch", "16Mi"), empty("tmp", TMP_SIZE)];
-    data.chain((!of.run.local).then_some(identity)).chain(own).collect()
+    data.chain(own).collect()
 }
 
 fn data_volume(of: &Try<'_>, side: Side) -> Volume {

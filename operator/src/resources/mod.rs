@@ -3,17 +3,14 @@
 
 pub mod access;
 pub mod job;
-pub mod secret;
-pub mod service;
 
 use std::collections::BTreeMap;
 
 use contract::VolumeId;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::{
-    api::{ActiveRun, SyncJob, SyncRun},
+    api::{ActiveRun, SyncRun},
     model::{placement::Placements, validate::ValidatedSyncJob},
     names::{self, TryNames},
     telemetry::LogFormat,
@@ -63,22 +60,21 @@ pub struct Try<'a> {
 impl Try<'_> {
     /// Metadata of a child of this try.
     fn metadata(&self, name: String) -> ObjectMeta {
-        let mut metadata = self.job_metadata(name);
-        let labels = metadata.labels.get_or_insert_default();
-        labels.insert(names::LABEL_RUN.into(), self.run.id.clone());
-        labels.insert(names::LABEL_TRY.into(), self.names.label());
-        metadata.owner_references = Some(vec![SyncRun::owner(&self.run.id, self.run_uid)]);
+        let mut metadata = self.run_metadata(name);
+        metadata.labels.get_or_insert_default().insert(names::LABEL_TRY.into(), self.names.label());
         metadata
     }
 
-    /// Metadata of a child that outlives the try.
-    fn job_metadata(&self, name: String) -> ObjectMeta {
+    /// Metadata of a child that all tries of the run share.
+    fn run_metadata(&self, name: String) -> ObjectMeta {
+        let mut labels = job_labels(&self.job.name);
+        labels.insert(names::LABEL_RUN.into(), self.run.id.clone());
         ObjectMeta {
             name: Some(name),
             namespace: Some(self.job.namespace.clone()),
-            labels: Some(job_labels(&self.job.name)),
+            labels: Some(labels),
             annotations: Some([(names::ANNOTATION_SYNCJOB.into(), self.job.name.clone())].into()),
-            owner_references: Some(vec![owner(&self.job.name, self.uid)]),
+            owner_references: Some(vec![SyncRun::owner(&self.run.id, self.run_uid)]),
             ..ObjectMeta::default()
         }
     }
@@ -96,19 +92,6 @@ fn job_labels(job: &str) -> BTreeMap<String, String> {
     ]
     .map(|(key, value)| (key.to_string(), value))
     .into()
-}
-
-/// Deleting the job is not held up by the child (`blockOwnerDeletion`), because the finalizer sees to the
-/// order.
-fn owner(name: &str, uid: &str) -> OwnerReference {
-    OwnerReference {
-        api_version: SyncJob::api_version(&()).into_owned(),
-        kind: SyncJob::kind(&()).into_owned(),
-        name: name.into(),
-        uid: uid.into(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
 }
 
 #[cfg(test)]

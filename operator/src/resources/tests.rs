@@ -1,6 +1,6 @@
-use std::{net::IpAddr, path::Path};
+use std::path::Path;
 
-use contract::{IdentityPair, Side, VolumeId};
+use contract::VolumeId;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -57,11 +57,7 @@ fn with_try<T>(job: &ValidatedSyncJob, privileged: bool, look: impl FnOnce(&Try<
 }
 
 fn ends(job: &ValidatedSyncJob, privileged: bool) -> build::Ends {
-    with_try(job, privileged, |of| build::ends(of, &sinks()))
-}
-
-fn sinks() -> [IpAddr; 1] {
-    ["10.96.0.7".parse().unwrap()]
+    with_try(job, privileged, build::ends)
 }
 
 fn pod(job: &k8s_openapi::api::batch::v1::Job) -> &k8s_openapi::api::core::v1::PodSpec {
@@ -90,7 +86,6 @@ fn a_run_of_the_least_spec_is_as_recorded() {
     let ground = with_try(&job, false, build::groundwork);
     let ends = ends(&job, false);
     let objects = [
-        value(&ground.services[0]),
         value(&ground.service_account),
         value(&ground.role),
         value(&ground.role_binding),
@@ -121,25 +116,20 @@ fn a_run_with_every_pod_setting_in_a_privileged_namespace_is_as_recorded() {
 }
 
 #[test]
-fn every_child_is_owned_by_its_run_and_what_outlives_that_by_the_job() {
+fn every_child_is_owned_by_its_run() {
     let job = job(json!({}));
     let ground = with_try(&job, false, build::groundwork);
-    let secrets = with_try(&job, false, build::secrets).unwrap();
     let ends = ends(&job, false);
     let metadata = [
-        &ground.services[0].metadata,
         &ground.service_account.as_ref().unwrap().metadata,
         &ground.role.metadata,
         &ground.role_binding.metadata,
-        &secrets[0].metadata,
-        &secrets[1].metadata,
         &ends.sink.metadata,
         &ends.source.metadata,
     ];
-    for (at, metadata) in metadata.into_iter().enumerate() {
+    for metadata in metadata {
         let owner = &metadata.owner_references.as_ref().unwrap()[0];
-        let expected = if (1..4).contains(&at) { ("SyncJob", UID) } else { ("SyncRun", RUN_UID) };
-        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), expected);
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("SyncRun", RUN_UID));
         assert_eq!(owner.controller, Some(true));
         let labels = metadata.labels.as_ref().unwrap();
         assert_eq!(labels[names::LABEL_SYNCJOB], "web-assets");
@@ -149,14 +139,18 @@ fn every_child_is_owned_by_its_run_and_what_outlives_that_by_the_job() {
 }
 
 #[test]
-fn each_secret_holds_one_end_of_one_pair_and_cannot_be_changed() {
+fn keys_are_made_in_the_pods_for_each_try_and_nothing_is_mounted_for_them() {
     let job = job(json!({}));
-    let pair = IdentityPair::generate("job").unwrap();
-    let secret = with_try(&job, false, |of| secret::secret(of, Side::Source, &pair.source));
-    let text = String::from_utf8(secret.data.unwrap()[secret::FILE].0.clone()).unwrap();
-    let identity: contract::Identity = text.parse().unwrap();
-    assert_eq!((identity.side(), identity.peer()), (Side::Source, pair.source.peer()));
-    assert_eq!(secret.immutable, Some(true));
+    let ends = ends(&job, false);
+    let exchange = |end| {
+        let args = pod(end).containers[0].args.clone().unwrap();
+        args.iter().find(|arg| arg.starts_with("--exchange=")).unwrap().clone()
+    };
+    assert_eq!(exchange(&ends.sink), format!("--exchange={RUN_UID}/web-assets-7"));
+    assert_eq!(exchange(&ends.source), exchange(&ends.sink));
+    for end in [&ends.sink, &ends.source] {
+        assert!(pod(end).volumes.iter().flatten().all(|volume| volume.secret.is_none()));
+    }
 }
 
 #[test]
@@ -178,7 +172,7 @@ fn a_retry_reports_under_a_name_of_its_own_and_has_children_of_its_own() {
         placements: &placements,
         expect_volume: None,
     };
-    let retry = build::ends(&of, &sinks());
+    let retry = build::ends(&of);
     assert_ne!(first.sink.metadata.name, retry.sink.metadata.name);
     let args = pod(&retry.sink).containers[0].args.as_ref().unwrap();
     assert!(args.contains(&"--run=web-assets-7.retry1".to_string()), "{args:?}");
@@ -190,21 +184,12 @@ fn both_ends_are_told_which_destination_is_expected() {
     let volume = VolumeId::new([7; 16]);
     let ends = with_try(&job, false, |of| {
         let of = Try { expect_volume: Some(volume), ..*of };
-        build::ends(&of, &sinks())
+        build::ends(&of)
     });
     for end in [&ends.source, &ends.sink] {
         let args = pod(end).containers[0].args.as_ref().unwrap();
         assert!(args.contains(&format!("--expect-volume={volume}")), "{args:?}");
     }
-}
-
-#[test]
-fn an_ipv6_cluster_is_listened_in_and_dialled_by_ipv6() {
-    let job = job(json!({}));
-    let ends = with_try(&job, false, |of| build::ends(of, &["fd00::7".parse().unwrap()]));
-    let args = |end| pod(end).containers[0].args.as_ref().unwrap().join(" ");
-    assert!(args(&ends.source).contains("--connect=[fd00::7]:8900"));
-    assert!(args(&ends.sink).contains("--listen=[::]:8900"));
 }
 
 #[test]
@@ -225,7 +210,7 @@ fn json_logs_are_asked_of_the_agent_and_of_the_syncer() {
         placements: &placements,
         expect_volume: None,
     };
-    let ends = build::ends(&of, &sinks());
+    let ends = build::ends(&of);
     let args = pod(&ends.sink).containers[0].args.as_ref().unwrap();
     assert_eq!(args.iter().filter(|arg| *arg == "--log-format=json").count(), 2);
     assert_eq!(args[0], "--log-format=json");
@@ -259,7 +244,7 @@ fn a_pod_goes_where_its_volume_is_in_use() {
         placements: &placements,
         expect_volume: None,
     };
-    let ends = build::ends(&of, &sinks());
+    let ends = build::ends(&of);
     let keys = |end| -> Vec<_> {
         pod(end).tolerations.iter().flatten().filter_map(|it| it.key.as_deref()).collect()
     };
@@ -269,18 +254,12 @@ fn a_pod_goes_where_its_volume_is_in_use() {
 }
 
 #[test]
-fn shards_are_the_pods_of_indexed_jobs_and_each_source_has_a_service_to_its_sink() {
+fn shards_are_the_pods_of_indexed_jobs() {
     let job = job(json!({"parallelism": 3}));
     let run = run_of(3);
-    let ips = ["10.96.0.7", "10.96.0.8", "10.96.0.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
     let placements = Placements { sink_on_one_node: true, ..Placements::default() };
-    let (ground, ends) = with_try(&job, false, |of| {
-        let of = Try { run: &run, placements: &placements, ..*of };
-        (build::groundwork(&of), build::ends(&of, &ips))
-    });
-    let mut objects: Vec<Value> = ground.services.iter().map(value).collect();
-    objects.extend([value(&ends.sink), value(&ends.source)]);
-    assert_golden("shards", &objects);
+    let ends = with_try(&job, false, |of| build::ends(&Try { run: &run, placements: &placements, ..*of }));
+    assert_golden("shards", &[value(&ends.sink), value(&ends.source)]);
 }
 
 /// The keys of the labels by which the pods of a Job are followed.
@@ -307,7 +286,7 @@ fn pods_of_any_jobs_that_use_a_volume_of_one_node_go_where_the_first_is_unless_i
     let of_jobs = |placements: &Placements| {
         let other = json!({"destination": {"persistentVolumeClaim": {"claimName": "other"}}});
         [json!({}), other]
-            .map(|more| with_try(&job(more), false, |of| build::ends(&Try { placements, ..*of }, &sinks())))
+            .map(|more| with_try(&job(more), false, |of| build::ends(&Try { placements, ..*of })))
     };
     let [one, other] = of_jobs(&ONE_NODE);
     for ends in [&one, &other] {
@@ -328,7 +307,7 @@ fn both_ends_of_one_claim_for_one_node_go_to_one_node() {
     let one = |path: &str| json!({"persistentVolumeClaim": {"claimName": "one"}, "path": path});
     let job =
         job(json!({"source": one("/a"), "destination": one("/b"), "transfer": {"placement": "Network"}}));
-    let ends = with_try(&job, false, |of| build::ends(&Try { placements: &ONE_NODE, ..*of }, &sinks()));
+    let ends = with_try(&job, false, |of| build::ends(&Try { placements: &ONE_NODE, ..*of }));
     assert_eq!(follows(&ends.source), [names::claim_label("one")]);
     assert_eq!(follows(&ends.sink), follows(&ends.source));
 }
@@ -382,13 +361,12 @@ fn local(job: &ValidatedSyncJob, placements: &Placements) -> k8s_openapi::api::b
     let run = ActiveRun { local: true, ..run() };
     with_try(job, false, |of| {
         let of = Try { run: &run, placements, ..*of };
-        assert_eq!(build::groundwork(&of).services, []);
         build::both_ends(&of)
     })
 }
 
 #[test]
-fn a_pod_with_both_volumes_has_neither_a_key_nor_a_service() {
+fn a_pod_with_both_volumes_has_no_key_and_nobody_to_meet() {
     let job = job(json!({"transfer": {"compression": "Zstd"}}));
     assert_golden("local", &[value(&local(&job, &Placements::default()))]);
 }

@@ -6,7 +6,7 @@ use super::situation::Situation;
 use crate::{
     model::{pairs::Stand, status},
     names::LABEL_SIDE,
-    resources::service::PORT,
+    resources::job::PORT,
 };
 
 /// What held up a run that took too long, as a sentence after another; empty if nothing is known.

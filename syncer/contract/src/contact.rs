@@ -9,7 +9,7 @@ use crate::parse_error::{ParseParamError, bad};
 /// SHA-256 of an end's public key (the 32 bytes of an Ed25519 key); 64 hex digits in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{64}$", "maxLength" = 64))]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
@@ -71,7 +71,6 @@ impl From<Fingerprint> for String {
 #[serde(rename_all = "camelCase")]
 pub struct Contact {
     /// The fingerprint of the end's key.
-    #[schemars(length(equal = 64))]
     pub fingerprint: Fingerprint,
     /// `ip:port` of an end that listens; absent for one that dials.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use contract::{Event, Report, Side};
+use contract::{Contact, Event, Report, Side};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -27,6 +27,8 @@ pub(super) struct Pair<'a> {
     until: watch::Receiver<Instant>,
     is_late: bool,
     reports: [Option<Report>; 2],
+    /// How each end is known to the other, the source's first, until both have been told.
+    contacts: [Option<Contact>; 2],
 }
 
 impl<'a> Pair<'a> {
@@ -36,24 +38,28 @@ impl<'a> Pair<'a> {
         until: watch::Receiver<Instant>,
     ) -> Result<Self, LocalError> {
         let stops = Stops::new().map_err(LocalError::Signals)?;
-        Ok(Self { shard, screen, stops, until, is_late: false, reports: [None, None] })
+        Ok(Self {
+            shard,
+            screen,
+            stops,
+            until,
+            is_late: false,
+            reports: [None, None],
+            contacts: [None, None],
+        })
     }
 
-    /// Starts the sink and, with the address that it listens at, the source, and follows both until they have ended.
-    /// Returns their endings, the source's first.
+    /// Starts both ends, tells each of the other, and follows them until they have ended. Returns their endings, the source's
+    /// first.
     pub(super) async fn run(
-        mut self,
+        self,
         program: &Path,
+        source_args: Vec<String>,
         sink_args: Vec<String>,
-        source_args: impl FnOnce(String) -> Vec<String>,
     ) -> Result<(Ending, Ending), LocalError> {
         let start = |args: Vec<String>| Syncer::start(program.into(), args.into_iter().map(Into::into));
-        let mut sink = start(sink_args)?;
-        let Some(address) = self.await_address(&mut sink).await else {
-            return Ok((Ending::default(), self.ending(Side::Sink, sink).await?));
-        };
-        let source = start(source_args(address))?;
-        self.both(source, sink).await
+        let sink = start(sink_args)?;
+        self.both(start(source_args)?, sink).await
     }
 
     /// Starts the one process that is both ends, and follows it until it has ended.
@@ -83,20 +89,6 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The address that the sink listens at; `None` if it ends without one.
-    async fn await_address(&mut self, sink: &mut Syncer) -> Option<String> {
-        loop {
-            tokio::select! {
-                event = sink.next_event() => match event? {
-                    Event::Listening { address } => return Some(address),
-                    Event::Finished(report) => self.reports[1] = Some(*report),
-                    Event::Contact(_) | Event::Progress(_) | Event::Planned(_) => {}
-                },
-                () = self.told_to_stop() => sink.terminate(),
-            }
-        }
-    }
-
     /// Follows both ends until both have ended.
     async fn both(mut self, mut source: Syncer, mut sink: Syncer) -> Result<(Ending, Ending), LocalError> {
         let (mut source_open, mut sink_open) = (true, true);
@@ -109,7 +101,15 @@ impl<'a> Pair<'a> {
                     sink.terminate();
                 }
             }
+            if let [Some(of_source), Some(of_sink)] = &self.contacts {
+                source.introduce(of_sink).await;
+                sink.introduce(of_source).await;
+                self.contacts = [None, None];
+            }
         }
+        // One that has heard of no peer when the other ends would wait for ever.
+        source.hang_up();
+        sink.hang_up();
         let source = self.ending(Side::Source, source).await?;
         let sink = self.ending(Side::Sink, sink).await?;
         Ok((source, sink))
@@ -122,8 +122,11 @@ impl<'a> Pair<'a> {
                 self.screen.progress(self.shard, progress);
             }
             Some(Event::Finished(report)) => self.reports[usize::from(side == Side::Sink)] = Some(*report),
+            Some(Event::Contact(contact)) => {
+                self.contacts[usize::from(side == Side::Sink)] = Some(contact);
+            }
             Some(Event::Planned(action)) if side == Side::Source => self.screen.planned(&action),
-            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. } | Event::Contact(_)) => {}
+            Some(Event::Progress(_) | Event::Planned(_) | Event::Listening { .. }) => {}
             None => return false,
         }
         true
