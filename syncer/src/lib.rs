@@ -16,6 +16,7 @@ pub mod cores;
 pub mod device;
 pub mod locate;
 pub mod monitor;
+pub mod pace;
 pub mod report;
 pub mod root;
 pub mod scan;

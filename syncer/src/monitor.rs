@@ -4,18 +4,20 @@ use std::{
     fmt, io,
     net::SocketAddr,
     sync::{
-        Condvar, Mutex, PoisonError,
+        Condvar, Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicU8, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use contract::{Phase, PlannedAction, Progress};
 use rustix::io::Errno;
 use tokio::sync::watch;
+
+use crate::pace::Pace;
 
 const PHASES: [Phase; 8] = [
     Phase::Connect,
@@ -49,6 +51,8 @@ pub struct Monitor {
     /// The same for threads that [`pause`](Self::pause), which `stops` wakes.
     stopped: Mutex<bool>,
     stops: Condvar,
+    /// The limit on what local copies move.
+    pace: OnceLock<Pace>,
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
     #[cfg(test)]
@@ -92,6 +96,7 @@ impl Monitor {
             cancel: watch::Sender::new(false),
             stopped: Mutex::new(false),
             stops: Condvar::new(),
+            pace: OnceLock::new(),
             on_listening: Box::new(on_listening),
             on_planned: Box::new(|_| {}),
             #[cfg(test)]
@@ -194,6 +199,28 @@ impl Monitor {
         match self.cancelled() {
             true => Err(Errno::CANCELED.into()),
             false => Ok(()),
+        }
+    }
+
+    /// Limits what local copies move from now on, in bytes per second. Only the first limit counts.
+    pub fn limit_copies(&self, bytes_per_second: u64) {
+        let _ = self.pace.set(Pace::new(bytes_per_second, 1.0));
+    }
+
+    /// Returns how many bytes a local copy may move between two calls of [`may_copy`](Self::may_copy).
+    pub fn copy_bytes(&self) -> u64 {
+        self.pace.get().map_or(MAX_UNCHECKED_BYTES, |pace| pace.piece_bytes() as u64)
+    }
+
+    /// Waits until a local copy may move `bytes` more, at most [`copy_bytes`](Self::copy_bytes).
+    ///
+    /// # Errors `ECANCELED` if the engine was asked to stop.
+    pub fn may_copy(&self, bytes: u64) -> io::Result<()> {
+        self.check()?;
+        let Some(pace) = self.pace.get() else { return Ok(()) };
+        match pace.reserve(Instant::now(), bytes as usize) {
+            Duration::ZERO => Ok(()),
+            wait => self.pause(wait),
         }
     }
 

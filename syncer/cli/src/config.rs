@@ -66,7 +66,7 @@ pub(super) enum ConfigError {
     ReportFolder { path: PathBuf, folder: PathBuf },
     #[error(
         "{} names another machine, and SRC and DST are folders of this one\nhint: run `volferry receive` on the machine \
-         that gets the copy, and `volferry send` on the one that has the files", .0.display()
+         that gets the copy, and `volferry send` on the one that has the files; write ./ before the name of a folder with a colon", .0.display()
     )]
     OtherMachine(PathBuf),
     #[error(
@@ -198,10 +198,11 @@ impl Surroundings {
 fn check_local(path: &Path) -> Result<(), ConfigError> {
     let text = path.to_string_lossy();
     let is_remote = match text.split_once(':') {
-        Some((host, rest)) => !host.contains('/') && (rest.starts_with('/') || host.contains('@')),
+        Some((host, _)) => !host.is_empty() && !host.contains('/'),
         None => false,
     };
-    match is_remote && !path.exists() {
+    let is_there = path.exists() || path.parent().is_some_and(Path::exists);
+    match is_remote && !is_there {
         true => Err(ConfigError::OtherMachine(path.into())),
         false => Ok(()),
     }

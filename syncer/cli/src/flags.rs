@@ -514,6 +514,18 @@ pub(super) struct ParamFlags {
     #[arg(long, help_heading = "Attributes")]
     no_specials: bool,
 
+    /// Bytes per second on the wire, such as 100Mi or 2G; with `sync`, bytes copied [default: no limit]
+    ///
+    /// Files whose blocks are shared with SRC (reflinks) are not copied, and so not limited.
+    #[arg(
+        long,
+        visible_alias = "bwlimit",
+        value_name = "BYTES",
+        value_parser = contract::parse_bytes,
+        help_heading = "Transfer"
+    )]
+    bandwidth_limit: Option<u64>,
+
     /// Sync one of several shards of a tree, counted from 0; start all at once, with the same --run
     #[arg(long, value_name = "I/N", help_heading = "Transfer")]
     shard: Option<Shard>,
@@ -538,10 +550,6 @@ pub(super) struct WireFlags {
     #[arg(long, value_name = "auto|none|LEVEL", default_value = "auto")]
     compression: Compression,
 
-    /// Bytes per second on the wire, such as 100Mi or 2G [default: no limit]
-    #[arg(long, visible_alias = "bwlimit", value_name = "BYTES", value_parser = contract::parse_bytes)]
-    bandwidth_limit: Option<u64>,
-
     /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the dialling end, at
     /// most 4
     #[arg(
@@ -556,8 +564,8 @@ pub(super) struct WireFlags {
 impl WireFlags {
     /// Adds to `params` how content crosses.
     pub(super) fn add_to(self, params: RunParams) -> RunParams {
-        let Self { compression, bandwidth_limit, connections } = self;
-        RunParams { compression, bandwidth_limit, connections, ..params }
+        let Self { compression, connections } = self;
+        RunParams { compression, connections, ..params }
     }
 }
 
@@ -692,6 +700,7 @@ impl From<ParamFlags> for RunParams {
                 specials: !flags.no_specials,
             },
             write: flags.write,
+            bandwidth_limit: flags.bandwidth_limit,
             shard: flags.shard,
             expect_volume: flags.expect_volume,
             ..Self::default()
@@ -894,12 +903,12 @@ mod tests {
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
         const OUTPUT: &str = "help itemize_changes log_format progress quiet report run verbose";
         const LINK: &str = "connect connect_timeout exchange identity listen";
-        const WIRE: &str = "bandwidth_limit compression connections";
+        const WIRE: &str = "compression connections";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
-        const PARAMS: &str = "checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume files_from force from0 \
+        const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume files_from force from0 \
                               ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs one_file_system ownership shard update verify write";
         for (command, flags) in [

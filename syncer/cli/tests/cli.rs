@@ -78,8 +78,8 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
             &["send", "a", link[0], link[1], link[2], link[3], "--bandwidth-limit", "0"],
             "leave it out for no limit",
         ),
-        (&["sync", "a", "b", "--bandwidth-limit", "1M"], "`volferry send` takes it"),
-        (&["sync", "a", "b", "--bwlimit", "1M"], "`volferry send` takes it"),
+        (&["sync", "a", "b", "--connections", "2"], "`volferry send` takes it"),
+        (&["sync", "a", "b", "--bwlimit", "0"], "leave it out for no limit"),
         (&["sync", "a", "b", "--no-delete"], "`volferry receive` takes it"),
         (&["sync", "a", "b", "--delete-limit", "10"], "--delete-limit without --delete"),
         (
@@ -336,12 +336,25 @@ fn sync(dir: &TempDir, flags: &[&str]) -> Output {
 
 #[test]
 fn a_folder_of_another_machine_is_told_from_one_of_this() {
-    for [source, destination] in
-        [["web:/srv", "copy"], ["a", "user@web:copy"], ["rsync://web/module", "copy"], ["a", "ssh://web/srv"]]
-    {
+    for [source, destination] in [
+        ["web:/srv", "copy"],
+        ["a", "user@web:copy"],
+        ["rsync://web/module", "copy"],
+        ["a", "ssh://web/srv"],
+        ["a", "web:"],
+        ["web:data", "b"],
+    ] {
         let run = volferry(["sync", source, destination]);
         assert_eq!(exit(&run), ExitCode::Usage, "{}", stderr(&run));
         assert!(stderr(&run).contains("\nhint: "), "{}", stderr(&run));
         assert!(stderr(&run).contains("volferry send") && stderr(&run).contains("volferry receive"));
     }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("a:b")).unwrap();
+    for destination in ["./c:d", "a:b/c"] {
+        let mut sync = std::process::Command::new(env!("CARGO_BIN_EXE_volferry"));
+        let run = sync.args(["sync", "a:b", destination]).current_dir(dir.path()).output().unwrap();
+        assert!(!stderr(&run).contains("another machine"), "{}", stderr(&run));
+    }
+    assert!(dir.path().join("c:d").is_dir());
 }

@@ -75,7 +75,7 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monito
             if start >= len {
                 return Ok(());
             }
-            monitor.check()?;
+            monitor.may_copy((len - start).min(PART_BYTES as u64))?;
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
             Slice::all_of(from).read_exact_at(part, start)?;
             let alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,9 +196,10 @@ fn in_kernel(
 ) -> io::Result<u64> {
     let mut done = 0;
     while start + done < end {
-        monitor.map_or(Ok(()), Monitor::check)?;
         let (mut from_at, mut to_at) = (start + done, at + done);
-        let left = (end - from_at).min(MAX_UNCHECKED_BYTES) as usize;
+        let most = monitor.map_or(MAX_UNCHECKED_BYTES, Monitor::copy_bytes);
+        let left = (end - from_at).min(most) as usize;
+        monitor.map_or(Ok(()), |monitor| monitor.may_copy(left as u64))?;
         match rustix::fs::copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), left) {
             Ok(0) => break,
             Ok(copied) => done += copied as u64,
@@ -224,7 +225,8 @@ fn through_memory_at(
     let mut buffer = Vec::with_capacity(len.min(BUFFER_BYTES));
     let mut done = 0;
     while range.start + done < range.end {
-        monitor.map_or(Ok(()), Monitor::check)?;
+        let left = (range.end - range.start - done).min(BUFFER_BYTES as u64);
+        monitor.map_or(Ok(()), |monitor| monitor.may_copy(left))?;
         buffer.clear();
         match rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), range.start + done) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

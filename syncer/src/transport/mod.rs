@@ -7,7 +7,6 @@ mod congestion;
 mod listing_frames;
 #[cfg(test)]
 pub mod memory;
-mod pace;
 pub mod quic;
 mod tls;
 

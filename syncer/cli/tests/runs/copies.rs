@@ -245,3 +245,23 @@ fn beyond_the_limit(source: &Path) -> String {
     mkdirat(&at, &*beyond, Mode::RWXU).unwrap();
     beyond
 }
+
+/// A clock decides when a limited run may copy, so it cannot take less time than its bytes do at the limit.
+#[test]
+fn a_local_run_keeps_to_the_bandwidth_limit() {
+    const LIMIT: u64 = 1_000_000;
+    let pair = Pair::new(Way::Local);
+    let mut rng = Rng::new(5);
+    tree::file(&pair.source.join("large"), &rng.bytes(900_000));
+    (0..20).for_each(|n| tree::file(&pair.source.join(format!("small{n}")), &rng.bytes(5_000)));
+    for limit in ["--bwlimit=1M", "--bandwidth-limit=1000KB"] {
+        let run = pair.run(&[limit]);
+        run.assert_exit(ExitCode::Done);
+        let report = run.report();
+        let least = report.work.bytes_changed * 1000 / LIMIT - 100;
+        assert!(report.timings.transfer >= least, "{} ms, not {least}", report.timings.transfer);
+        pair.assert_copy("at a limit");
+        fs::remove_dir_all(&pair.destination).unwrap();
+        fs::create_dir(&pair.destination).unwrap();
+    }
+}

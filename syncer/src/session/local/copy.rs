@@ -157,7 +157,9 @@ impl Copier<'_> {
         let (holes, monitor) = (zeros != Zeros::Bytes, self.writing.monitor);
         let copied = match source.content() {
             content if content.start == 0 => staged.copy_from(content.fd, source.len(), holes, monitor),
-            content => copy_part(content, source.len(), &staged),
+            content => {
+                monitor.may_copy(source.len()).and_then(|()| copy_part(content, source.len(), &staged))
+            }
         };
         copied.inspect_err(|_| self.writing.unstage(&staged))?;
         Ok(staged)

@@ -49,7 +49,7 @@ pub(crate) fn differences(
         at = range.end;
         let block = block_bytes(len);
         for start in range.clone().step_by(block) {
-            monitor.check()?;
+            monitor.may_copy(range.end.min(start + block as u64) - start)?;
             same += compare.block(start..range.end.min(start + block as u64))?;
         }
     }

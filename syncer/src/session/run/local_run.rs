@@ -32,6 +32,7 @@ pub(crate) fn run(
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
+    params.bandwidth_limit.iter().for_each(|limit| watch.monitor().limit_copies(*limit));
     if let Some(which) = &params.source_snapshot {
         refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to))?;
         let params = &sparing(to, params)?;

@@ -11,7 +11,8 @@ use super::{
     pump::{read_frame, write_paced},
 };
 use crate::{
-    transport::{Frame, TransportError, pace::Pace},
+    pace::Pace,
+    transport::{Frame, TransportError},
     wire::MAX_FRAME_BYTES,
 };
 

@@ -18,7 +18,8 @@ use super::{
 use crate::{
     cores::cores,
     monitor::Monitor,
-    transport::{Asked, Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, Queued, pace::Pace},
+    pace::{Pace, WIRE_OVERHEAD},
+    transport::{Asked, Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, Queued},
 };
 
 /// Frames that wait for each stream, at most.
@@ -48,7 +49,7 @@ impl Link {
         let fault = Fault::of(move || all.close_reason().map(|error| connection_error(&error)));
         let asked = Asked::default();
         let mut pumps = Pumps { connections, fault, tasks: JoinSet::new(), handle: port.runtime.handle() };
-        let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit)));
+        let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit, WIRE_OVERHEAD)));
         let dialled = matches!(role, Role::Dialled(_));
         let control = pumps.control(dialled, pace.clone());
         let (data, senders, receiver) = pumps.data(end.side, pace);

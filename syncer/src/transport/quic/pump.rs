@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     buffers::{self, Returning},
-    transport::{Fault, Queued, TransportError, listing_frames::ListingFrames, pace::Pace},
+    pace::Pace,
+    transport::{Fault, Queued, TransportError, listing_frames::ListingFrames},
     wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header},
 };
 

@@ -1,4 +1,4 @@
-//! Limits the bandwidth: bytes leave in small pieces, each at its time.
+//! Limits the bandwidth: bytes leave, or are copied, in small pieces, each at its time.
 //!
 //! It is the generic cell rate algorithm (ITU-T I.371). A piece of n bytes takes n / rate seconds of a clock that may
 //! lag behind the present by at most the burst, so unused time is not saved up.
@@ -16,30 +16,32 @@ const PIECE: Duration = Duration::from_millis(5);
 const MIN_PIECE_BYTES: usize = 1 << 10;
 const MAX_PIECE_BYTES: usize = 256 << 10;
 
-/// UDP payload for each byte of a stream: packets of 1,200 to 1,452 bytes carry 16 bytes of tag and 15 to 30 of
+/// UDP payload for each byte of a QUIC stream: packets of 1,200 to 1,452 bytes carry 16 bytes of tag and 15 to 30 of
 /// headers.
-const WIRE_OVERHEAD: f64 = 1.03;
+pub const WIRE_OVERHEAD: f64 = 1.03;
 
-/// A limit that all streams of a connection share.
+/// A limit that all streams of a connection share, or all threads that copy files.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     bytes_per_second: f64,
+    /// What each byte counts as.
+    overhead: f64,
     clock: Mutex<Option<Instant>>,
 }
 
 impl Pace {
-    /// Allows at most `bytes_per_second` on the wire; 0 counts as 1.
-    pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1) as f64, clock: Mutex::new(None) }
+    /// Allows at most `bytes_per_second`; 0 counts as 1. Each byte counts as `overhead` bytes.
+    pub fn new(bytes_per_second: u64, overhead: f64) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(1) as f64, overhead, clock: Mutex::new(None) }
     }
 
     /// Returns the size of the pieces that data is cut into.
-    pub(super) fn piece_bytes(&self) -> usize {
+    pub fn piece_bytes(&self) -> usize {
         ((self.bytes_per_second * PIECE.as_secs_f64()) as usize).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES)
     }
 
     /// Waits until `bytes` more may leave.
-    pub(super) async fn wait(&self, bytes: usize) {
+    pub async fn wait(&self, bytes: usize) {
         let now = Instant::now();
         let wait = self.reserve(now, bytes);
         if wait > Duration::ZERO {
@@ -48,8 +50,8 @@ impl Pace {
     }
 
     /// Reserves the time for `bytes`, and returns how long to wait for it from `now`.
-    fn reserve(&self, now: Instant, bytes: usize) -> Duration {
-        let cost = Duration::from_secs_f64(bytes as f64 * WIRE_OVERHEAD / self.bytes_per_second);
+    pub fn reserve(&self, now: Instant, bytes: usize) -> Duration {
+        let cost = Duration::from_secs_f64(bytes as f64 * self.overhead / self.bytes_per_second);
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let start = clock.map_or(now, |clock| clock.max(earliest));
@@ -78,7 +80,7 @@ mod tests {
     #[test]
     fn any_two_seconds_hold_what_the_limit_allows() {
         for rate in [1 << 20, 10 << 20, 100 << 20, 1 << 30] {
-            let pace = Pace::new(rate);
+            let pace = Pace::new(rate, WIRE_OVERHEAD);
             let sent = departures(&pace, Instant::now(), 6, Duration::from_millis(4));
             for begin in (500..4000).step_by(100).map(Duration::from_millis) {
                 let within = |at: Duration| at >= begin && at < begin + Duration::from_secs(2);
@@ -91,7 +93,7 @@ mod tests {
 
     #[test]
     fn time_that_was_not_used_is_not_saved_up() {
-        let pace = Pace::new(1 << 20);
+        let pace = Pace::new(1 << 20, WIRE_OVERHEAD);
         let start = Instant::now();
         pace.reserve(start, 1 << 10);
         let later = start + Duration::from_secs(60);
