@@ -10,20 +10,22 @@ use std::{fs, hint::black_box, path::Path};
 use contract::Preserve;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use syncer::{
-    apply::{Candidate, Destination, EntryAt, Settings},
-    codec::Reader,
     entry::{Entry, Kind, Meta, Owner, Time},
-    hash::digest,
-    listing::{Listing, ListingBuilder},
+    internals::{
+        Candidate, Destination, EntryAt, ScanOptions, Settings,
+        codec::Reader,
+        hash::digest,
+        listing::{Listing, ListingBuilder},
+        scan,
+        wire::{
+            HEADER_BYTES,
+            data::{Pack, PackBuilder},
+        },
+    },
     monitor::Monitor,
     path::RelPath,
     report::Failures,
     root::{Root, TreeLocation},
-    scan::{ScanOptions, scan},
-    wire::{
-        HEADER_BYTES,
-        data::{Pack, PackBuilder},
-    },
 };
 use tempfile::TempDir;
 

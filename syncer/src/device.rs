@@ -28,10 +28,10 @@ use crate::{
 };
 
 /// The length of every part but the last. A part of it has granules of 16 KiB, and 128 KiB of their names.
-pub const PART_BYTES: u64 = 256 << 20;
+pub(crate) const PART_BYTES: u64 = 256 << 20;
 
 /// The longest device: a million parts.
-pub const MAX_BYTES: u64 = 256 << 40;
+pub(crate) const MAX_BYTES: u64 = 256 << 40;
 
 /// What every part's name begins with; the number of its first byte follows.
 const PART_NAME: &str = "bytes from ";
@@ -92,7 +92,7 @@ pub enum DeviceError {
 
 /// What there is at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathKind {
+pub(crate) enum PathKind {
     /// Nothing, as far as can be seen.
     Nothing,
     /// A block device.
@@ -108,7 +108,7 @@ pub enum PathKind {
 impl PathKind {
     /// Looks at `place`, where a regular file is an image if there are `images`. Below its trusted folder no symbolic link is followed, and no device node taken for a device: who writes to a
     /// volume does not say which of the machine's devices are used.
-    pub fn at(place: &TreeLocation, images: bool) -> Self {
+    pub(crate) fn at(place: &TreeLocation, images: bool) -> Self {
         let found = match place.below.split_last() {
             None => rustix::fs::stat(&place.trusted).map_err(io::Error::from),
             Some((_, name)) => {
@@ -125,12 +125,12 @@ impl PathKind {
     }
 
     /// Whether it is synced as a device is.
-    pub fn is_device(self) -> bool {
+    pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::Device | Self::Image)
     }
 
     /// What it is, for people.
-    pub fn describe(self) -> &'static str {
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Device => "a block device",
             Self::Image | Self::File => "a file",
@@ -148,7 +148,7 @@ fn folder(place: &TreeLocation) -> io::Result<Root> {
 }
 
 /// Where the folder is that the last name of a place is in.
-pub fn folder_of(place: &TreeLocation) -> TreeLocation {
+pub(crate) fn folder_of(place: &TreeLocation) -> TreeLocation {
     let trusted = place.trusted.clone();
     match place.below.split_last() {
         Some((below, _)) => TreeLocation { trusted, below },
@@ -161,7 +161,7 @@ pub fn folder_of(place: &TreeLocation) -> TreeLocation {
 
 /// An open device or image.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     fd: OwnedFd,
     len: u64,
     is_block: bool,
@@ -175,7 +175,7 @@ impl AsFd for Opened {
 
 impl Opened {
     /// Opens what is at `place` as a source, to be read only. One without bytes is a disk that is not attached, or a backup that failed.
-    pub fn to_read(place: &TreeLocation) -> Result<Self, DeviceError> {
+    pub(crate) fn to_read(place: &TreeLocation) -> Result<Self, DeviceError> {
         let opened = Self::look(place)?;
         match opened.len {
             1..=MAX_BYTES => Ok(opened),
@@ -184,12 +184,12 @@ impl Opened {
     }
 
     /// Opens what is at `place` to be looked at.
-    pub fn look(place: &TreeLocation) -> Result<Self, DeviceError> {
+    pub(crate) fn look(place: &TreeLocation) -> Result<Self, DeviceError> {
         Self::open(place, OFlags::RDONLY, Mode::empty())
     }
 
     /// Leaves what is behind the first `len` bytes out of sight.
-    pub fn limit(&mut self, len: u64) {
+    pub(crate) fn limit(&mut self, len: u64) {
         self.len = len;
     }
 
@@ -197,7 +197,7 @@ impl Opened {
     ///
     /// # Errors
     /// [`DeviceError::Busy`] where a device is to be exclusively this process's, and cannot.
-    pub fn open(place: &TreeLocation, flags: OFlags, mode: Mode) -> Result<Self, DeviceError> {
+    pub(crate) fn open(place: &TreeLocation, flags: OFlags, mode: Mode) -> Result<Self, DeviceError> {
         let path = place.path();
         let refused = |operation, error: Errno| match error {
             Errno::BUSY => DeviceError::Busy { path: path.clone() },
@@ -223,17 +223,12 @@ impl Opened {
     }
 
     /// How many bytes are of interest: those that it had when it was opened, or those that it was limited to.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Whether it is a block device and no image.
-    pub fn is_block(&self) -> bool {
+    pub(crate) fn is_block(&self) -> bool {
         self.is_block
     }
 
@@ -241,7 +236,7 @@ impl Opened {
     ///
     /// # Errors
     /// [`DeviceError::TooSmall`], with its `path`.
-    pub fn holds(&self, needed: u64, path: &Path) -> Result<(), DeviceError> {
+    pub(crate) fn holds(&self, needed: u64, path: &Path) -> Result<(), DeviceError> {
         match self.len < needed {
             true => Err(DeviceError::TooSmall { path: path.into(), size: self.len, needed }),
             false => Ok(()),
@@ -249,7 +244,7 @@ impl Opened {
     }
 
     /// Whether both are the same device, or the same file.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         let key = |it: &Self| {
             let stat = rustix::fs::fstat(it).ok()?;
             Some(if it.is_block { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) })
@@ -260,7 +255,7 @@ impl Opened {
 
 /// One part of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DevicePart {
+pub(crate) struct DevicePart {
     /// Its first byte.
     pub start: u64,
     /// Its length in bytes.
@@ -269,20 +264,20 @@ pub struct DevicePart {
 
 impl DevicePart {
     /// The part of this name, of a device of `len` bytes.
-    pub fn named(name: &[u8], len: u64) -> Option<Self> {
+    pub(crate) fn named(name: &[u8], len: u64) -> Option<Self> {
         let digits = std::str::from_utf8(name.strip_prefix(PART_NAME.as_bytes())?).ok()?;
         let start = digits.parse().ok().filter(|start| start % PART_BYTES == 0 && *start < len)?;
         Some(Self { start, len: (len - start).min(PART_BYTES) })
     }
 
     /// Its name.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{PART_NAME}{:0DIGITS$}", self.start)
     }
 }
 
 /// The parts of a device of `len` bytes, which is at most [`MAX_BYTES`].
-pub fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
+pub(crate) fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
     let count = len.div_ceil(PART_BYTES);
     (0..count).map(move |nth| {
         let start = nth * PART_BYTES;
@@ -291,7 +286,7 @@ pub fn parts(len: u64) -> impl Iterator<Item = DevicePart> {
 }
 
 /// A device of `len` bytes, at most [`MAX_BYTES`], as a folder that has a file for each part.
-pub fn tree(len: u64) -> Tree {
+pub(crate) fn tree(len: u64) -> Tree {
     let mut listing = ListingBuilder::default();
     for part in parts(len) {
         let (name, kind) = (part.name(), Kind::File { size: part.len });
@@ -303,7 +298,7 @@ pub fn tree(len: u64) -> Tree {
 }
 
 /// What a run counts of a device: it is one file.
-pub fn totals(len: u64) -> Totals {
+pub(crate) fn totals(len: u64) -> Totals {
     Totals { entries: 1, bytes: len, ..Totals::default() }
 }
 

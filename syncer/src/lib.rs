@@ -1,29 +1,63 @@
-//! The Volferry engine: moves one tree onto another, within a machine or over QUIC.
+//! The Volferry engine: moves one tree onto another, within a machine or over QUIC, and keeps snapshots of it.
 //!
-//! Data flows one way through the modules: `scan → plan → wire → transport → apply`, and [`session`] runs them.
-//! `syncer/doc/design.md` says why it is so.
+//! Programs call the functions of [`session`] with [`contract::RunParams`], and look at a run through a
+//! [`Monitor`](monitor::Monitor). `syncer/doc/architecture.md` shows the way of a file through the code.
+//!
+//! ```
+//! use std::fs;
+//!
+//! use contract::RunParams;
+//! use syncer::{monitor::Monitor, session};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let [source, destination] = ["source", "destination"].map(|name| dir.path().join(name));
+//! fs::create_dir(&source)?;
+//! fs::write(source.join("file"), "content")?;
+//! let outcome = session::sync(&source, &destination, &RunParams::default(), &Monitor::default());
+//! assert_eq!(outcome.report.work.files_created, 1);
+//! assert_eq!(fs::read_to_string(destination.join("file"))?, "content");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
-pub use volferry_core::{
+use volferry_core::{
     codec, delta, hash, plan,
-    tree::{
-        self, attrs, entry, filter, links, listing, owners, path, path_list, pattern, rules, whereabouts,
-    },
-    wire::{self, buffers},
+    tree::{self, attrs, filter, links, listing, owners, path_list, pattern, rules, whereabouts},
+    wire,
 };
 
-pub mod apply;
-pub mod cores;
-pub mod device;
-pub mod locate;
+pub use volferry_core::{
+    tree::{entry, path},
+    wire::buffers,
+};
+
+mod apply;
+mod cores;
+mod device;
+mod locate;
 pub mod monitor;
-pub mod pace;
+mod pace;
 pub mod report;
 pub mod root;
-pub mod scan;
+mod scan;
 pub mod session;
-pub mod slice;
+mod slice;
 pub mod snapshot;
-pub mod spool;
-pub mod stat;
-pub mod transport;
-pub mod xattr;
+mod spool;
+mod stat;
+mod transport;
+mod xattr;
+
+/// Parts of the engine that its own tests, benches and fuzzers use. They may change with any commit.
+#[doc(hidden)]
+pub mod internals {
+    pub use volferry_core::{
+        codec, delta, hash,
+        tree::{self, attrs, entry, listing},
+        wire,
+    };
+
+    pub use crate::{
+        apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings},
+        scan::{ScanOptions, scan},
+    };
+}

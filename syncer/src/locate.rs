@@ -23,7 +23,7 @@ const MAX_FOLDERS: usize = 4096;
 
 /// Locates the tree at `place`, for a run that is known by a random `nonce`. Returns no tokens on a machine without a
 /// boot id.
-pub fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
+pub(crate) fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
     let Ok(boot) = fs::read("/proc/sys/kernel/random/boot_id") else { return Whereabouts::default() };
     let mut found = Whereabouts::new(nonce);
     let key = found.key(&boot);
@@ -46,7 +46,7 @@ pub fn locate(place: &TreeLocation, nonce: [u8; 16]) -> Whereabouts {
 }
 
 /// Draws a nonce that no other run has.
-pub fn nonce() -> [u8; 16] {
+pub(crate) fn nonce() -> [u8; 16] {
     let mut nonce = [0; 16];
     // Without a nonce the tokens still match; they are then equal in each run of a boot.
     let _ = fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut nonce));

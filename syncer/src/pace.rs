@@ -18,11 +18,11 @@ const MAX_PIECE_BYTES: usize = 256 << 10;
 
 /// UDP payload for each byte of a QUIC stream: packets of 1,200 to 1,452 bytes carry 16 bytes of tag and 15 to 30 of
 /// headers.
-pub const WIRE_OVERHEAD: f64 = 1.03;
+pub(crate) const WIRE_OVERHEAD: f64 = 1.03;
 
 /// A limit that all streams of a connection share, or all threads that copy files.
 #[derive(Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     bytes_per_second: f64,
     /// What each byte counts as.
     overhead: f64,
@@ -31,17 +31,17 @@ pub struct Pace {
 
 impl Pace {
     /// Allows at most `bytes_per_second`; 0 counts as 1. Each byte counts as `overhead` bytes.
-    pub fn new(bytes_per_second: u64, overhead: f64) -> Self {
+    pub(crate) fn new(bytes_per_second: u64, overhead: f64) -> Self {
         Self { bytes_per_second: bytes_per_second.max(1) as f64, overhead, clock: Mutex::new(None) }
     }
 
     /// Returns the size of the pieces that data is cut into.
-    pub fn piece_bytes(&self) -> usize {
+    pub(crate) fn piece_bytes(&self) -> usize {
         ((self.bytes_per_second * PIECE.as_secs_f64()) as usize).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES)
     }
 
     /// Waits until `bytes` more may leave.
-    pub async fn wait(&self, bytes: usize) {
+    pub(crate) async fn wait(&self, bytes: usize) {
         let now = Instant::now();
         let wait = self.reserve(now, bytes);
         if wait > Duration::ZERO {
@@ -50,7 +50,7 @@ impl Pace {
     }
 
     /// Reserves the time for `bytes`, and returns how long to wait for it from `now`.
-    pub fn reserve(&self, now: Instant, bytes: usize) -> Duration {
+    pub(crate) fn reserve(&self, now: Instant, bytes: usize) -> Duration {
         let cost = Duration::from_secs_f64(bytes as f64 * self.overhead / self.bytes_per_second);
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(BURST).unwrap_or(now);

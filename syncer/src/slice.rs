@@ -48,7 +48,7 @@ impl<'a> Slice<'a> {
 const PAGE_BYTES: usize = 4096;
 
 /// Returns the ranges of `bytes` that are not zeros, by the page. The first byte is at `offset`.
-pub fn data_in(bytes: &[u8], offset: u64) -> Vec<Range<u64>> {
+pub(crate) fn data_in(bytes: &[u8], offset: u64) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for (page, start) in bytes.chunks(PAGE_BYTES).zip((offset..).step_by(PAGE_BYTES)) {
         if is_zero(page) {

@@ -14,14 +14,14 @@ use crate::listing::Row;
 
 /// From this many bytes on they go to a file: some 250,000 entries of a directory, and little beside the 64 MiB of an
 /// end.
-pub const SPILL_BYTES: usize = 8 << 20;
+pub(crate) const SPILL_BYTES: usize = 8 << 20;
 
 /// Bytes that are written to the file at once, because an appended piece may be as short as a name.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// Gathers bytes in order.
 #[derive(Debug)]
-pub struct Spool {
+pub(crate) struct Spool {
     /// All bytes, as long as there is no file.
     memory: Vec<u8>,
     file: Option<BufWriter<File>>,
@@ -37,7 +37,7 @@ impl Default for Spool {
 
 impl Spool {
     /// Makes one that starts with a file.
-    pub fn in_file() -> Self {
+    pub(crate) fn in_file() -> Self {
         Self { most_in_memory: 0, ..Self::default() }
     }
 

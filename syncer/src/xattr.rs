@@ -26,7 +26,7 @@ const MAX_PATH_BYTES: usize = 4096;
 
 /// Reads attributes in one directory after the other.
 #[derive(Debug)]
-pub struct AttrReader {
+pub(crate) struct AttrReader {
     classes: Classes,
     /// Whether unreadable values are left empty, and marked.
     marks_unreadable: bool,
@@ -42,7 +42,7 @@ pub struct AttrReader {
 
 impl AttrReader {
     /// Reads attributes of these kinds. It may change the calling thread's working directory, and no other thread's.
-    pub fn new(classes: Classes) -> Self {
+    pub(crate) fn new(classes: Classes) -> Self {
         // The call is deprecated because of descriptors of other threads, which this flag does not concern.
         #[allow(deprecated)]
         let own_cwd = !classes.is_empty() && rustix::thread::unshare(UnshareFlags::FS).is_ok();
@@ -51,12 +51,12 @@ impl AttrReader {
     }
 
     /// Marks the `user.*` attributes of unreadable files as unknown. Otherwise such a file is an error.
-    pub fn marking_unreadable(self, marks_unreadable: bool) -> Self {
+    pub(crate) fn marking_unreadable(self, marks_unreadable: bool) -> Self {
         Self { marks_unreadable, ..self }
     }
 
     /// Moves to a directory.
-    pub fn enter(&mut self, dir: BorrowedFd<'_>) {
+    pub(crate) fn enter(&mut self, dir: BorrowedFd<'_>) {
         self.supported =
             !self.classes.is_empty() && rustix::fs::flistxattr_query(dir) != Err(Errno::OPNOTSUPP);
         if !self.supported {
@@ -82,7 +82,7 @@ impl AttrReader {
     /// Puts the attributes of an entry of the current directory into `out`, which is empty if it has none.
     ///
     /// # Errors If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
-    pub fn read(&mut self, name: &CStr, out: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn read(&mut self, name: &CStr, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
         if !self.supported {
             return Ok(());
@@ -117,7 +117,7 @@ fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
 /// Returns the attributes of these kinds of an open file.
 ///
 /// # Errors If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
-pub fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
+pub(crate) fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
     let mut out = Vec::new();
     if !classes.is_empty() {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());

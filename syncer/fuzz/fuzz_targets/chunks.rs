@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::delta::{
+use syncer::internals::delta::{
     list::{Chunk, ChunkList},
     name::{ChunkName, Name, ShortName},
 };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::wire::{HEADER_BYTES, Message};
+use syncer::internals::wire::{HEADER_BYTES, Message};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, body)) = data.split_first() else { return };

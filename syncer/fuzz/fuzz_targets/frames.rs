@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::wire::{
+use syncer::internals::wire::{
     HEADER_BYTES, MAX_FRAME_BYTES, MAX_PACKED_BYTES,
     compress::{self, COMPRESSED},
     data::{BLOCK, Block, END, EndFrame, PACK, Pack},

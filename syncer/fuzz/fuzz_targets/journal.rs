@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::apply::JournalEntry;
+use syncer::internals::JournalEntry;
 
 /// The table's length and hash, and the magic bytes.
 const TRAILER_BYTES: usize = 44;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::{
+use syncer::internals::{
     codec::Reader,
     entry::{Kind},
     listing::{Listing},

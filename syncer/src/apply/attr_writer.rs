@@ -28,7 +28,7 @@ const PLAIN_ACL: [u8; 28] = [
 const NO_CAPABILITIES: [u8; 20] = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The kinds of attributes that this process can see on its files.
-pub fn visible_attrs() -> Classes {
+pub(crate) fn visible_attrs() -> Classes {
     match has_capability(CAP_SYS_ADMIN_BIT) {
         true => Classes::ALL,
         false => Classes::ALL.without(Classes::TRUSTED),

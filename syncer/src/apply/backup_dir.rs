@@ -44,7 +44,7 @@ use crate::{
 const NEW: &str = ".volferry-new-";
 
 /// The metadata of a folder before a run changed anything.
-pub type FolderMeta = (Meta, AttrsBuf);
+pub(crate) type FolderMeta = (Meta, AttrsBuf);
 
 /// An open backup folder, which only this process's user may use.
 #[derive(Debug)]

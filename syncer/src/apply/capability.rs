@@ -7,7 +7,7 @@ const CAP_CHOWN_BIT: u32 = 0;
 pub(super) const CAP_SYS_ADMIN_BIT: u32 = 21;
 
 /// Whether this process may give files to other users.
-pub fn may_change_owners() -> bool {
+pub(super) fn may_change_owners() -> bool {
     has_capability(CAP_CHOWN_BIT)
 }
 

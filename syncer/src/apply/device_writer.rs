@@ -25,7 +25,7 @@ use crate::{
 
 /// A device or an image that is open for one run.
 #[derive(Debug)]
-pub struct Device {
+pub(crate) struct Device {
     path: PathBuf,
     /// Limited to what the source has.
     opened: Opened,
@@ -44,7 +44,7 @@ impl Device {
     ///
     /// # Errors
     /// Where it is too small, or in use.
-    pub fn take(place: &TreeLocation, len: u64, holes: bool) -> Result<Self, DeviceError> {
+    pub(crate) fn take(place: &TreeLocation, len: u64, holes: bool) -> Result<Self, DeviceError> {
         let (path, found) = (place.path(), PathKind::at(place, true));
         let made_in = match found {
             // As with folders: what is missing is made below a volume's own folder, and nothing on the way to it.
@@ -69,7 +69,7 @@ impl Device {
     }
 
     /// Makes an image that is too short long enough. Room is not set aside for it.
-    pub fn grow(&self) -> Result<(), DeviceError> {
+    pub(crate) fn grow(&self) -> Result<(), DeviceError> {
         match !self.opened.is_block() && self.was < self.len() {
             true => self.set_len(),
             false => Ok(()),
@@ -86,37 +86,32 @@ impl Device {
     }
 
     /// To be read, as far as the source goes.
-    pub fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &Opened {
         &self.opened
     }
 
     /// How many bytes a run is to make the source's.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.opened.len()
     }
 
-    /// Whether that is none.
-    pub fn is_empty(&self) -> bool {
-        self.opened.is_empty()
-    }
-
     /// Whether zeros are to take no room.
-    pub fn keeps_holes(&self) -> bool {
+    pub(crate) fn keeps_holes(&self) -> bool {
         self.holes
     }
 
     /// Whether it was made by this run.
-    pub fn is_new(&self) -> bool {
+    pub(crate) fn is_new(&self) -> bool {
         self.made_in.is_some()
     }
 
     /// Whether anything of it has changed.
-    pub fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.written.load(Relaxed) > 0 || !self.opened.is_block() && self.was != self.len()
     }
 
     /// A part of it, to be written to.
-    pub fn part(&self, part: device::DevicePart) -> io::Result<Staged> {
+    pub(crate) fn part(&self, part: device::DevicePart) -> io::Result<Staged> {
         let device::DevicePart { start, len } = part;
         let is_within = start.checked_add(len).is_some_and(|end| end <= self.len());
         let fd = if is_within { self.opened.as_fd().try_clone_to_owned()? } else { return Err(beyond()) };
@@ -125,14 +120,14 @@ impl Device {
     }
 
     /// Takes note of a part that is done. Returns how many bytes of it were written.
-    pub fn done(&self, part: &Staged) -> u64 {
+    pub(crate) fn done(&self, part: &Staged) -> u64 {
         let written = part.as_part().map_or(0, PartWriter::written);
         self.written.fetch_add(written, Relaxed);
         written
     }
 
     /// Gives an image the source's length, and makes everything durable.
-    pub fn commit(&self) -> io::Result<()> {
+    pub(crate) fn commit(&self) -> io::Result<()> {
         if !self.opened.is_block() {
             rustix::fs::ftruncate(&self.opened, self.len())?;
         }

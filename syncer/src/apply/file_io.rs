@@ -246,7 +246,7 @@ fn through_memory_at(
 ///
 /// # Errors
 /// `UnexpectedEof` where the file ends before.
-pub fn read_exact_at(from: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+pub(crate) fn read_exact_at(from: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     Slice::all_of(from).read_exact_at(bytes, offset)
 }
 
@@ -285,7 +285,7 @@ pub(super) fn begin_write_back(file: BorrowedFd<'_>, offset: u64, len: u64) {
 ///
 /// # Errors
 /// `WriteZero` where nothing more can be written, and any error of the system.
-pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+pub(crate) fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(to, bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -57,20 +57,20 @@ use crate::{
     root::{Root, RootError, TreeLocation, open_child},
 };
 
-pub use apply_error::ApplyError;
-pub use attr_writer::visible_attrs;
-pub use backup_dir::{BackupDir, FolderMeta};
-pub use capability::may_change_owners;
+pub(crate) use apply_error::ApplyError;
+pub(crate) use attr_writer::visible_attrs;
+pub(crate) use backup_dir::{BackupDir, FolderMeta};
 pub use clone::ClonedAt;
-pub use device_writer::Device;
-pub use file_io::{read_exact_at, write_all};
-pub use journal::{JournalEntry, JournalError};
-pub use retire::{EntryAt, let_go};
+pub(crate) use device_writer::Device;
+pub(crate) use file_io::{read_exact_at, write_all};
+pub use journal::JournalEntry;
+pub use retire::EntryAt;
+pub(crate) use retire::let_go;
 pub use settings::Settings;
-pub use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
-pub use staged::Staged;
-pub use staged_dir::StagedDir;
-pub use state_dir::StateDir;
+pub(crate) use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
+pub(crate) use staged::Staged;
+pub(crate) use staged_dir::StagedDir;
+pub(crate) use state_dir::StateDir;
 
 use first_error::FirstError;
 use meta::Since;
@@ -621,7 +621,7 @@ impl Destination {
 }
 
 /// Opens a directory to work in.
-pub fn open_dir_in(at: EntryAt<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn open_dir_in(at: EntryAt<'_>) -> io::Result<OwnedFd> {
     open_child(at.dir, at.name, OFlags::PATH)
 }
 

@@ -183,7 +183,7 @@ fn gone_is_fine(result: Result<(), Errno>) -> io::Result<()> {
 }
 
 /// Drops, in the background, what may be the last that holds a file.
-pub fn let_go<T: Send + 'static>(held: T) {
+pub(crate) fn let_go<T: Send + 'static>(held: T) {
     // Without a thread it is dropped here.
     let _ = std::thread::Builder::new().spawn(move || drop(held));
 }

@@ -63,10 +63,10 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::BLOCKS);
 
 /// The longest block of a file system, in bytes.
-pub const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
+pub(crate) const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
 
 /// Whether a file of `size` bytes has holes, by its `blocks` of 512 bytes.
-pub fn has_holes(size: u64, blocks: u64) -> bool {
+pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
     const PAGE: u64 = 4096;
     size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
 }
@@ -724,7 +724,7 @@ fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
 }
 
 /// Returns the stamp of an open file; see [`ScanOptions::stamps`].
-pub fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
+pub(crate) fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, changed(stat), before)
 }

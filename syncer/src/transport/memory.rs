@@ -9,7 +9,7 @@ use super::{
 use crate::wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
 
 /// Returns a source's and a sink's view of one connection.
-pub fn pair() -> (Peer, Peer) {
+pub(crate) fn pair() -> (Peer, Peer) {
     let (to_sink, at_sink) = control_pipe();
     let (to_source, at_source) = control_pipe();
     let (data_out, frames) = data_pipe();

@@ -6,8 +6,8 @@
 mod congestion;
 mod listing_frames;
 #[cfg(test)]
-pub mod memory;
-pub mod quic;
+pub(crate) mod memory;
+pub(crate) mod quic;
 mod tls;
 
 use std::{
@@ -91,7 +91,7 @@ impl From<WireError> for TransportError {
 
 /// A frame of a data stream.
 #[derive(Debug)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// One of the kinds of [`crate::wire::data`].
     pub kind: u8,
     /// The frame's body.
@@ -103,24 +103,24 @@ type CloseReason = dyn Fn() -> Option<TransportError> + Send + Sync;
 
 /// The first error of a connection. Every later call on it fails with it.
 #[derive(Clone, Default)]
-pub struct Fault {
+pub(crate) struct Fault {
     first: Arc<OnceLock<TransportError>>,
     close_reason: Option<Arc<CloseReason>>,
 }
 
 impl Fault {
     /// Makes a fault for a connection that knows why it ended, even before the task that notices it has run.
-    pub fn of(close_reason: impl Fn() -> Option<TransportError> + Send + Sync + 'static) -> Self {
+    pub(crate) fn of(close_reason: impl Fn() -> Option<TransportError> + Send + Sync + 'static) -> Self {
         Self { first: Arc::default(), close_reason: Some(Arc::new(close_reason)) }
     }
 
     /// Keeps `error` if it is the first.
-    pub fn set(&self, error: TransportError) {
+    pub(crate) fn set(&self, error: TransportError) {
         let _ = self.first.set(error);
     }
 
     /// Returns the error, or that the peer vanished without a message.
-    pub fn get(&self) -> TransportError {
+    pub(crate) fn get(&self) -> TransportError {
         let reason = || self.close_reason.as_ref().and_then(|ask| ask());
         let unknown = || TransportError::Lost("the peer closed it".into());
         self.first.get().cloned().or_else(reason).unwrap_or_else(unknown)
@@ -143,7 +143,7 @@ struct Queued {
 
 /// The control stream, both directions.
 #[derive(Debug)]
-pub struct Control {
+pub(crate) struct Control {
     outgoing: Sender<Vec<u8>>,
     incoming: Receiver<Queued>,
     fault: Fault,
@@ -151,7 +151,7 @@ pub struct Control {
 
 impl Control {
     /// Sends a message; waits while the peer is behind.
-    pub fn send(&self, message: &Message) -> Result<(), TransportError> {
+    pub(crate) fn send(&self, message: &Message) -> Result<(), TransportError> {
         message
             .frames()
             .try_for_each(|frame| self.outgoing.send_blocking(frame))
@@ -159,7 +159,7 @@ impl Control {
     }
 
     /// Waits for the next message. A refusal by the peer is an error.
-    pub fn recv(&self) -> Result<Message, TransportError> {
+    pub(crate) fn recv(&self) -> Result<Message, TransportError> {
         match self.incoming.recv_blocking().map(|queued| queued.message) {
             Ok(Message::Refuse(refusal)) => Err(TransportError::Refused(Box::new(refusal))),
             Ok(message) => Ok(message),
@@ -170,7 +170,7 @@ impl Control {
     /// Checks that the connection stands while no message is expected.
     ///
     /// # Errors If it is lost, or a message came.
-    pub fn check_quiet(&self) -> Result<(), TransportError> {
+    pub(crate) fn check_quiet(&self) -> Result<(), TransportError> {
         match self.incoming.is_empty() && !self.incoming.is_closed() {
             true => Ok(()),
             false => {
@@ -190,7 +190,7 @@ impl Control {
     }
 
     /// Returns why the peer stopped, if it said so before the connection was lost.
-    pub fn last_word(&self) -> Option<TransportError> {
+    pub(crate) fn last_word(&self) -> Option<TransportError> {
         while let Ok(queued) = self.incoming.try_recv() {
             if let Message::Refuse(refusal) = queued.message {
                 return Some(TransportError::Refused(Box::new(refusal)));
@@ -202,49 +202,49 @@ impl Control {
 
 /// Takes data frames from a worker of the source. Any free stream takes the next one.
 #[derive(Debug, Clone)]
-pub struct DataSender {
+pub(crate) struct DataSender {
     outgoing: Sender<Vec<u8>>,
     fault: Fault,
 }
 
 impl DataSender {
     /// Sends an encoded frame; waits while the peer is behind.
-    pub fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
+    pub(crate) fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
         self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
     }
 
     /// Whether frames wait for the link, so that the next one would wait, too.
-    pub fn is_behind(&self) -> bool {
+    pub(crate) fn is_behind(&self) -> bool {
         self.outgoing.is_full()
     }
 
     /// Makes every sending worker fail, now and later.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.outgoing.close();
     }
 }
 
 /// Gives data frames to the sink's workers, from any stream.
 #[derive(Debug, Clone)]
-pub struct DataReceiver {
+pub(crate) struct DataReceiver {
     incoming: Receiver<Frame>,
 }
 
 impl DataReceiver {
     /// Returns the next frame; `None` once the connection has ended or [`DataReceiver::close`] was called.
-    pub fn recv(&self) -> Option<Frame> {
+    pub(crate) fn recv(&self) -> Option<Frame> {
         self.incoming.recv_blocking().ok()
     }
 
     /// Wakes every waiting worker.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.incoming.close();
     }
 }
 
 /// One end's view of a run's connections, which end together.
 #[derive(Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Messages.
     pub control: Control,
     /// Data to the peer, one sender for each worker; empty at the sink.
@@ -263,12 +263,12 @@ type Asked = Arc<OnceLock<u32>>;
 impl Peer {
     /// Allows the run this many connections; with 0, the dialling end chooses. Until then, and in tests without a
     /// network, it has one.
-    pub fn use_connections(&self, asked: u32) {
+    pub(crate) fn use_connections(&self, asked: u32) {
         let _ = self.connections.set(asked);
     }
 
     /// Drops a peer that broke the protocol. Threads that wait for it wake and find the error.
-    pub fn give_up(&self, error: TransportError) {
+    pub(crate) fn give_up(&self, error: TransportError) {
         self.fault.set(error);
         self.receiver.close();
         self.control.outgoing.close();

@@ -24,7 +24,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
     sign::CertifiedKey,
 };
-use syncer::{
+use syncer::internals::{
     attrs::{Attrs, Classes},
     codec::put_varint,
     entry::{Entry, Kind, Meta},

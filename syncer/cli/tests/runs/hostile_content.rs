@@ -4,7 +4,7 @@
 use std::fs;
 
 use contract::ExitCode;
-use syncer::{
+use syncer::internals::{
     codec::put_varint,
     delta::chunk::ChunkSizes,
     hash::{BlockHash, BlockHashes, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES, TransferHash},

@@ -3,7 +3,7 @@
 use std::fs;
 
 use contract::{ExitCode, RunResult};
-use syncer::{
+use syncer::internals::{
     delta::name::{Name as _, ShortName},
     hash::{MIN_BLOCK_BYTES, TransferHash},
     wire::{
@@ -161,7 +161,7 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let before = Snapshot::of(&folder);
     let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
-    peer.say(&Message::Welcome(syncer::wire::Welcome { version: "0".into(), dry_run: false }));
+    peer.say(&Message::Welcome(syncer::internals::wire::Welcome { version: "0".into(), dry_run: false }));
     assert!(matches!(peer.hear(), Some(Message::Hello(hello)) if hello.device == Some(LEN)));
     attack(&mut peer);
     peer.close();

@@ -9,7 +9,7 @@ use std::{
 
 use contract::ExitCode;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use syncer::hash::TransferHash;
+use syncer::internals::hash::TransferHash;
 
 use super::{
     hostile_content::{block, end, pack},

@@ -4,7 +4,7 @@
 use std::fs;
 
 use contract::{ExitCode, Report, RunResult};
-use syncer::{
+use syncer::internals::{
     delta::{
         chunk::ChunkSizes,
         features::Sampling,

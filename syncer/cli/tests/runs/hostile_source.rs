@@ -8,7 +8,7 @@ use std::{
 };
 
 use contract::{ExitCode, Report};
-use syncer::{
+use syncer::internals::{
     entry::{Entry, Kind},
     hash::MIN_BLOCK_BYTES,
     wire::Message,

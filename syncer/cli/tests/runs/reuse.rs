@@ -10,7 +10,7 @@ use std::{
 };
 
 use contract::{Report, RunResult};
-use syncer::apply::ClonedAt;
+use syncer::internals::ClonedAt;
 
 use crate::common::{
     mount::FileSystem,

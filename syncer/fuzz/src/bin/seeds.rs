@@ -7,7 +7,7 @@ use std::{fs, io, path::Path};
 use libfuzzer_sys as _;
 
 use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
-use syncer::{
+use syncer::internals::{
     attrs::{Attrs, Classes},
     delta::{
         chunk::ChunkSizes,

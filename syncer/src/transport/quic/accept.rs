@@ -16,7 +16,7 @@ use crate::{
 
 impl Port {
     /// Waits for the peer. A dialler with another key is turned away, and the wait goes on.
-    pub fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
+    pub(crate) fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
         let closed = || TransportError::Lost("the socket was closed".into());
         let door = self.door.clone().ok_or_else(closed)?;
         let accepted = self.runtime.block_on(async {

@@ -32,7 +32,7 @@ const FIRST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
 
 /// Dials `address` (`host:port`) until the peer answers or `timeout` is over.
-pub fn dial(
+pub(crate) fn dial(
     address: &str,
     identity: &Identity,
     timeout: Duration,

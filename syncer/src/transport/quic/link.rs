@@ -26,7 +26,7 @@ use crate::{
 const FRAMES_A_STREAM: usize = 2;
 
 /// The connections to the authenticated peer. Dropping it closes them.
-pub struct Link {
+pub(crate) struct Link {
     port: Port,
     /// When the peer's first packet came, or it was dialled.
     began: Instant,
@@ -64,17 +64,17 @@ impl Link {
     }
 
     /// Returns when the connection began to be made.
-    pub fn began(&self) -> Instant {
+    pub(crate) fn began(&self) -> Instant {
         self.began
     }
 
     /// Returns the address that the peer has now.
-    pub fn peer(&self) -> SocketAddr {
+    pub(crate) fn peer(&self) -> SocketAddr {
         self.connections.first().remote_address()
     }
 
     /// Returns the bytes sent and received so far, as UDP payload.
-    pub fn bytes_on_wire(&self) -> u64 {
+    pub(crate) fn bytes_on_wire(&self) -> u64 {
         self.connections.bytes_on_wire()
     }
 
@@ -90,7 +90,7 @@ impl Link {
 
     /// Closes the connections. An end that sent the last message passes its control stream, and waits until the peer
     /// closes or stops listening, so that the message arrives.
-    pub fn close(mut self, spoke_last: Option<&Control>, exit_code: u32) -> Port {
+    pub(crate) fn close(mut self, spoke_last: Option<&Control>, exit_code: u32) -> Port {
         let Self { port, connections, pumps, .. } = &mut self;
         connections.log();
         port.runtime.block_on(async {

@@ -17,10 +17,10 @@ mod port;
 mod pump;
 mod socket;
 
-pub use await_contact::await_contact;
-pub use dial::dial;
-pub use link::Link;
-pub use port::{End, Port, bind};
+pub(crate) use await_contact::await_contact;
+pub(crate) use dial::dial;
+pub(crate) use link::Link;
+pub(crate) use port::{End, Port, bind};
 
 #[cfg(test)]
 mod tests {

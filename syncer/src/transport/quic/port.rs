@@ -32,7 +32,7 @@ const ALL_WAITING_BYTES: u64 = 1 << 20;
 
 /// Which end of a run a connection is for.
 #[derive(Debug, Clone, Copy)]
-pub struct End {
+pub(crate) struct End {
     /// The source sends data, the sink receives it.
     pub side: Side,
     /// The most bytes that this end sends in a second, as UDP payload.
@@ -40,7 +40,7 @@ pub struct End {
 }
 
 /// An open socket with its runtime, ready to listen or to dial.
-pub struct Port {
+pub(crate) struct Port {
     /// The listening side; `None` if nobody may dial in.
     pub(super) door: Option<Arc<Listener>>,
     pub(super) runtime: Runtime,
@@ -50,12 +50,12 @@ pub struct Port {
 
 impl Port {
     /// Listens on `address`.
-    pub fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
+    pub(crate) fn listen(address: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
         Self::listen_on(bind(address)?, identity)
     }
 
     /// Listens on a socket, with the packets that have come to it since it was bound.
-    pub fn listen_on(socket: UdpSocket, identity: &Identity) -> Result<Self, TransportError> {
+    pub(crate) fn listen_on(socket: UdpSocket, identity: &Identity) -> Result<Self, TransportError> {
         let crypto = tls::server(identity).map_err(|error| identity_error(&error))?;
         let crypto =
             QuicServerConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
@@ -87,13 +87,13 @@ impl Port {
     }
 
     /// Returns the real address of the socket.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
 }
 
 /// Takes `address` for a socket. Packets wait in it until somebody listens.
-pub fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
+pub(crate) fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
     UdpSocket::bind(address).map_err(|error| unusable(address.to_string(), &error))
 }
 
