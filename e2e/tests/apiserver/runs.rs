@@ -7,7 +7,10 @@ use e2e::{
     scripted::Stage,
     syncjob,
 };
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::{
+    core::v1::{Pod, Secret},
+    rbac::v1::Role,
+};
 use kube::{
     ResourceExt,
     api::{Api, ListParams, Patch, PatchParams, WatchParams},
@@ -53,6 +56,9 @@ async fn a_run_goes_from_its_record_to_its_report() {
     assert!(syncjob::is(&over, "Ready"), "{over:#?}");
     let late = stage.kubelet.publish(&sink, "/progress", &progress).await;
     assert!(late.is_err(), "a late patch has an effect");
+    let roles: Api<Role> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let left = roles.list(&ListParams::default()).await.unwrap().items;
+    assert!(left.iter().all(|role| role.rules.is_none()), "rights of a run that is over: {left:#?}");
 }
 
 #[tokio::test]
@@ -89,6 +95,24 @@ async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends
         gone = gone => gone.unwrap(),
         error = releasing => panic!("{error:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_syncrun_that_names_no_syncjob_says_so_and_runs_once_there_is_one() {
+    let (stage, _controller) = Stage::with_controller("stray").await.unwrap();
+    syncjob::create(&stage.runs, syncjob::run_now("early", "web")).await.unwrap();
+    let stalled = stage.run("early", "it is stalled", |run| syncjob::is(run, "Stalled")).await.unwrap();
+    assert!(syncjob::has_reason(&stalled, "Stalled", "JobNotFound"), "{stalled:#?}");
+    assert!(syncjob::message(&stalled, "Stalled").contains("no SyncJob web"), "{stalled:#?}");
+
+    stage.sync("web", json!({"suspend": true})).await.unwrap();
+    let waits = |run: &kube::api::DynamicObject| syncjob::has_reason(run, "Reconciling", "Queued");
+    let waiting = stage.run("early", "its SyncJob is known", waits).await.unwrap();
+    assert!(!syncjob::is(&waiting, "Stalled"), "{waiting:#?}");
+    stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
+    stage.run("early", "it is begun", |run| syncjob::text(run, "/stage") == "Starting").await.unwrap();
+    let job = stage.jobs.get("web").await.unwrap();
+    assert_eq!(syncjob::text(&job, "/activeRun/id"), "early");
 }
 
 #[tokio::test]

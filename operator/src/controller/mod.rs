@@ -12,6 +12,7 @@ pub mod dereference;
 pub mod read;
 pub mod record;
 pub mod serve;
+mod strays;
 mod view;
 mod warnings;
 
@@ -40,7 +41,7 @@ use self::{
     view::View,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, conditions},
+    api::{ActiveRun, Stage, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
@@ -192,6 +193,7 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Dereference.
     context.known.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
+    strays::take_back(context, &job.namespace().unwrap_or_default(), &job.name_any()).await?;
     let mut found = dereference::dereference(&context.client, &context.known, context.limits, job).await?;
     // 2. Validate.
     let valid = validated(job, &found);
@@ -290,6 +292,9 @@ async fn settle_runs(
         let is_over = view.status.last_run.as_ref().is_some_and(|known| known.number == last.number);
         let is_swept = is_over && view.leftovers().is_empty();
         is_settled = is_swept;
+        if is_over && old.stage != Some(Stage::Done) {
+            record::revoke_rights(&context.client, run, &view.access(last.number)).await?;
+        }
         record::write(
             &context.client,
             run,

@@ -1,5 +1,6 @@
 //! The SyncRun of a run: made before anything else of it, and told how far the run is before that is done.
 
+use k8s_openapi::api::rbac::v1::Role;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
@@ -106,6 +107,17 @@ pub async fn write(client: &Client, run: &SyncRun, new: &SyncRunStatus) -> Resul
         // It is gone: whoever deleted it wants no record.
         Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
         Err(source) => Err(failed("write the status of", &name)(source)),
+    }
+}
+
+/// Takes the rights of the pods of a run that has ended, so that its record stays as it is whoever has their token. One that
+/// was not launched has none.
+pub async fn revoke_rights(client: &Client, run: &SyncRun, role: &str) -> Result<(), RecordError> {
+    let roles = Api::<Role>::namespaced(client.clone(), &run.namespace().unwrap_or_default());
+    match roles.patch(role, &params(), &Patch::Merge(json!({"rules": null}))).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
+        Err(source) => Err(failed("end the rights of the pods of", &run.name_any())(source)),
     }
 }
 

@@ -15,7 +15,7 @@ use kube::{
     Api, Client, Resource as _, ResourceExt as _,
     api::ListParams,
     runtime::{
-        Config, Controller, WatchStreamExt as _,
+        Config, Controller, WatchStreamExt as _, controller,
         reflector::{self, ObjectRef, Store, store::Writer},
         watcher,
     },
@@ -23,7 +23,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::{Context, dereference::Known, read::Guarded};
+use super::{Context, dereference::Known, read::Guarded, strays};
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
     events::Events,
@@ -197,7 +197,11 @@ async fn work(
             let _ = stopping.await;
         })
         .run(super::reconcile, super::on_error, context.clone())
-        .for_each(async |_| ())
+        .for_each(async |done| {
+            if let Err(controller::Error::ObjectNotFound(job)) = done {
+                strays::tell(&context, &job.namespace.unwrap_or_default(), &job.name).await;
+            }
+        })
     );
     tokio::select! {
         () = &mut reconciling => return Err(ServeError::Ended),

@@ -66,6 +66,11 @@ impl<'a> View<'a> {
         Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
     }
 
+    /// What the account of a run's pods, and its rights, are called.
+    pub(super) fn access(&self, number: i64) -> String {
+        names::access(&self.name, &self.uid, number)
+    }
+
     /// The tries that are over, and of which something is left.
     pub(super) fn leftovers(&self) -> Vec<TryNames> {
         self.found.children.leftovers(self.active_names.as_ref(), &self.name, &self.uid)

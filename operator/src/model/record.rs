@@ -181,6 +181,34 @@ pub fn ended(
     new
 }
 
+/// The status of a SyncRun that asks for a run of a SyncJob that is not there.
+pub fn astray(run: &SyncRun, now: Timestamp) -> SyncRunStatus {
+    let mut new = run.status.clone().unwrap_or_default();
+    let job = &run.spec.sync_job.name;
+    let message = format!(
+        "There is no SyncJob {job} in this namespace. Create it, and the run starts; or delete this SyncRun and create one \
+         that names another."
+    );
+    let generation = run.metadata.generation.unwrap_or(1);
+    let cause = Cause { reason: reason::JOB_NOT_FOUND, message: &message, generation };
+    conditions::stalled(&mut new.conditions, cause, now);
+    new
+}
+
+/// The status of one whose SyncJob has come; `None`: nothing was said of it.
+pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
+    let mut new = run.status.clone().unwrap_or_default();
+    let told = conditions::find(&new.conditions, conditions::STALLED)?;
+    if told.reason != reason::JOB_NOT_FOUND {
+        return None;
+    }
+    let message = format!("The SyncJob {} has not begun this run yet.", run.spec.sync_job.name);
+    let cause =
+        Cause { reason: reason::QUEUED, message: &message, generation: run.metadata.generation.unwrap_or(1) };
+    conditions::reconciling(&mut new.conditions, cause, now);
+    Some(new)
+}
+
 /// The SyncRuns of a job that its history does not keep any more.
 pub fn forgotten<'a>(
     status: &SyncJobStatus,
