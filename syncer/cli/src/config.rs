@@ -12,7 +12,8 @@ use contract::{DeleteLimit, Demands, FilesFrom, RunParams, Side};
 use thiserror::Error;
 
 use super::flags::{
-    Command, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag, ReportFlags,
+    Command, DoctorFlags, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag,
+    ReportFlags,
 };
 use super::{
     path_list::{self, PathListError},
@@ -26,7 +27,7 @@ use syncer::{
 };
 
 /// How long an end goes on dialling that was not told for how long.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a command line that could be read cannot be followed; says what to write instead.
 #[derive(Debug, Error)]
@@ -88,6 +89,7 @@ pub(super) enum ConfigError {
 pub(super) enum Config {
     Keygen { out: PathBuf },
     Report(ReportFlags),
+    Doctor(DoctorFlags),
     Generate(GenerateFlags),
     Run(Box<Run>),
     Snapshot(Box<SnapshotCommand>),
@@ -215,6 +217,7 @@ impl Config {
         Ok(match flags.command {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
             Command::Report(report) => Self::Report(report),
+            Command::Doctor(doctor) => Self::Doctor(doctor),
             Command::Generate(generate) => Self::Generate(generate),
             Command::Snapshot(snapshot) => Self::Snapshot(snapshot.0),
             Command::Send(send) => {
@@ -394,7 +397,11 @@ mod tests {
         let flags = Flags::try_parse_from(["volferry"].iter().chain(args)).unwrap();
         match Config::resolve(flags, surroundings)? {
             Config::Run(run) => Ok(*run),
-            Config::Keygen { .. } | Config::Report(_) | Config::Generate(_) | Config::Snapshot(_) => {
+            Config::Keygen { .. }
+            | Config::Doctor(_)
+            | Config::Report(_)
+            | Config::Generate(_)
+            | Config::Snapshot(_) => {
                 panic!("not a run: {args:?}")
             }
         }

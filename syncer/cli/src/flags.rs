@@ -130,6 +130,14 @@ pub(super) enum Command {
     #[command(arg_required_else_help = true)]
     Generate(GenerateFlags),
 
+    /// Check two folders, or the way to a `volferry receive`, and say what a run would run into
+    ///
+    /// Tries out what DST keeps (names, attributes, links, times, owners, shared blocks) in a folder that is gone
+    /// afterwards, looks at room, clock and mounts, and makes a dry run. With --connect, dials the other end and makes a
+    /// dry run of an empty folder. Each finding that is not `ok` has a line `hint: ` with what to do. Exits with 0, with
+    /// 3 if something would be left out, and with 1 if a run would fail.
+    Doctor(DoctorFlags),
+
     /// Take, browse, restore, keep and check snapshots of a mounted volume
     ///
     /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
@@ -143,6 +151,7 @@ impl Command {
         match self {
             Self::Keygen(_) => "keygen",
             Self::Report(_) => "report",
+            Self::Doctor(_) => "doctor",
             Self::Generate(_) => "generate",
             Self::Receive(_) => "receive",
             Self::Send(_) => "send",
@@ -213,6 +222,32 @@ pub(super) struct ReportFlags {
     /// Find runs that take this many times what is usual
     #[arg(long, value_name = "FACTOR", default_value_t = 1.5, value_parser = slowdown)]
     pub(super) threshold: f64,
+}
+
+/// The places that `volferry doctor` checks.
+#[derive(Debug, Args)]
+pub(super) struct DoctorFlags {
+    /// The folder that has the files
+    #[arg(value_name = "SRC", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    pub(super) source: Option<PathBuf>,
+    /// The folder that the files go to
+    #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    pub(super) destination: Option<PathBuf>,
+    /// Check the way to a `volferry receive` that listens there; one with --once ends after it
+    #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "identity")]
+    pub(super) connect: Option<String>,
+    /// The sending end's file as `volferry keygen` wrote it
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub(super) identity: Option<PathBuf>,
+    /// How long to go on trying to reach the other end [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "connect")]
+    pub(super) connect_timeout: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print the schema of --json
+    #[arg(long)]
+    pub(super) schema: bool,
 }
 
 /// Parses a factor above 1.

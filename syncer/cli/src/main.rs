@@ -3,6 +3,7 @@
 
 mod bar;
 mod config;
+mod doctor;
 mod flags;
 mod generate;
 mod human;
@@ -53,6 +54,10 @@ fn perform() -> ExitCode {
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
         Ok(Config::Report(flags)) => trend::run(&flags),
+        Ok(Config::Doctor(flags)) => {
+            raise_file_limit();
+            doctor::run(&flags)
+        }
         Ok(Config::Generate(flags)) => generate::run(&flags),
         Ok(Config::Snapshot(command)) => {
             raise_file_limit();

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Output,
 };
 
 use contract::{ExitCode, IdentityPair, Report, Work};
@@ -114,6 +115,12 @@ impl Pair {
     pub fn start_listening(&self, args: &[&str]) -> Running {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
         Running::start_listening(command(&self.program, self.user, &args))
+    }
+
+    /// What `volferry` with these arguments prints, run as this pair's user.
+    pub fn output(&self, args: &[&str]) -> Output {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        command(&self.program, self.user, &args).output().unwrap()
     }
 
     fn start_as(&self, user: User, args: &[&str]) -> Running {

@@ -19,6 +19,7 @@ mod crash;
 mod demands;
 mod devices;
 mod disks;
+mod doctor;
 mod doubt;
 mod exchange;
 mod fidelity;

@@ -1,0 +1,249 @@
+//! `volferry doctor`: checks two folders, or the way to another end, and says what a run would run into.
+
+mod finding;
+mod mounts;
+mod probes;
+
+use std::{
+    env, fs,
+    io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process,
+};
+
+use contract::{ExitCode, Identity, Report, RunParams, Side};
+use syncer::{
+    monitor::Monitor,
+    session::{self, Endpoint, LinkOptions, Outcome},
+};
+
+use crate::{
+    flags::DoctorFlags,
+    human::{bytes, chain, measured, printable},
+};
+use finding::{Check, Diagnosis, Finding, Severity};
+
+/// The least room, as a part of the file system.
+const LEAST_FREE: u64 = 20;
+
+/// The buffer that a socket should be able to have, in bytes.
+const UDP_BUFFER_BYTES: u64 = 2 << 20;
+
+/// Prints what is found, in the form that is asked for.
+pub(super) fn run(flags: &DoctorFlags) -> ExitCode {
+    let diagnosis = match (&flags.source, &flags.destination, &flags.connect) {
+        _ if flags.schema => {
+            return print(&schemars::schema_for!(Diagnosis)).map_or(ExitCode::Failed, |()| ExitCode::Done);
+        }
+        (Some(source), Some(destination), _) => folders(source, destination),
+        (_, _, Some(address)) => link(address, flags),
+        _ => Diagnosis::default(),
+    };
+    let printed = match flags.json {
+        true => print(&diagnosis),
+        false => tell(&diagnosis),
+    };
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::Failed,
+        _ => diagnosis.exit(),
+    }
+}
+
+fn print(value: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    writeln!(io::stdout(), "{text}")
+}
+
+fn tell(diagnosis: &Diagnosis) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for Finding { severity, message, hint, .. } in &diagnosis.findings {
+        let word = match severity {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        writeln!(out, "{word}: {}", printable(message))?;
+        if let Some(hint) = hint {
+            writeln!(out, "hint: {}", printable(hint))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks a run of `sync`.
+fn folders(source: &Path, destination: &Path) -> Diagnosis {
+    let mut findings = Vec::new();
+    let nearest = nearest_folder(destination);
+    findings.extend(volume("source", source));
+    findings.extend(nearest.as_deref().map(|folder| volume("destination", folder)).unwrap_or_default());
+    findings.extend(nearest.as_deref().map(room).unwrap_or_default());
+    findings.extend(own_folder(destination));
+    findings.extend(nearest.as_deref().map(probes::all).unwrap_or_default());
+    let params = RunParams { dry_run: true, ..RunParams::default() };
+    let outcome = session::sync(source, destination, &params, &Monitor::default());
+    findings.extend(dry_run(&outcome));
+    Diagnosis { findings }
+}
+
+/// The destination, or the folder that it would be made in.
+fn nearest_folder(path: &Path) -> Option<PathBuf> {
+    let real = path.canonicalize();
+    real.or_else(|_| {
+        path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new(".")).canonicalize()
+    })
+    .ok()
+}
+
+/// Names the file system that a folder is on, and those inside of it.
+fn volume(end: &str, path: &Path) -> Vec<Finding> {
+    let Ok(real) = path.canonicalize() else { return Vec::new() };
+    let mounts = mounts::read().unwrap_or_default();
+    let kind = mounts::of(&mounts, &real).map_or("an unknown file system", |mount| &mount.kind);
+    let message = format!("the {end} {} is on {kind}", real.display());
+    let mut findings = vec![Finding::ok(Check::Volume, message)];
+    findings.extend(mounts::below(&mounts, &real).map(|mount| {
+        let message = format!("{} is mounted inside the {end}, at {}", mount.kind, mount.path.display());
+        Finding::new(Check::Mounts, Severity::Note, message, "--one-file-system leaves it out")
+    }));
+    findings
+}
+
+/// Checks the room for bytes and for files.
+fn room(folder: &Path) -> Vec<Finding> {
+    let Ok(room) = rustix::fs::statvfs(folder) else { return Vec::new() };
+    let (free, total) = (room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize);
+    let mut findings = Vec::new();
+    let severity = |free: u64| if free == 0 { Severity::Error } else { Severity::Warning };
+    if total > 0 && free < total / LEAST_FREE {
+        let message = format!("the destination is almost full: {} of {} are free", bytes(free), bytes(total));
+        let hint = "make room; --delete=before deletes before it writes";
+        findings.push(Finding::new(Check::FreeSpace, severity(free), message, hint));
+    } else {
+        findings.push(Finding::ok(Check::FreeSpace, format!("{} of {} are free", bytes(free), bytes(total))));
+    }
+    if room.f_files > 0 && room.f_favail < room.f_files / LEAST_FREE {
+        let message = format!("the destination has room for {} more files", room.f_favail);
+        let hint = "remove files, or make the file system with more inodes";
+        findings.push(Finding::new(Check::FreeSpace, severity(room.f_favail), message, hint));
+    }
+    findings
+}
+
+/// Checks that a `.volferry` at the destination is one that this user's runs made.
+fn own_folder(destination: &Path) -> Option<Finding> {
+    let path = destination.join(".volferry");
+    let found = fs::symlink_metadata(&path).ok()?;
+    let message = match found.uid() == rustix::process::geteuid().as_raw() {
+        true if found.is_dir() => return None,
+        true => format!("{} is not a folder, and runs keep what they need there", path.display()),
+        false => format!("{} belongs to the user {}, and not to this one", path.display(), found.uid()),
+    };
+    let hint = "run as that user; or move it away, if no job uses it";
+    Some(Finding::new(Check::OwnFolder, Severity::Error, message, hint))
+}
+
+/// Checks the way to a `volferry receive`, by a dry run of an empty folder.
+fn link(address: &str, flags: &DoctorFlags) -> Diagnosis {
+    let mut findings = udp_buffers();
+    findings.push(match flags.identity.as_deref().map(Identity::read) {
+        Some(Ok(identity)) if identity.side() == Side::Source => match meet(address, identity, flags) {
+            Ok(outcome) => met(address, &outcome),
+            Err(error) => {
+                Finding::new(Check::Link, Severity::Error, chain(&error), "see that TMPDIR can be written to")
+            }
+        },
+        Some(Ok(_)) => {
+            let message = "the identity file is that of the receiving end".into();
+            Finding::new(Check::Link, Severity::Error, message, "use the file `source` of the same pair")
+        }
+        Some(Err(error)) => {
+            let hint = "`volferry keygen --out DIR` makes the files of both ends";
+            Finding::new(Check::Link, Severity::Error, chain(&error), hint)
+        }
+        None => return Diagnosis { findings },
+    });
+    Diagnosis { findings }
+}
+
+fn meet(address: &str, identity: Identity, flags: &DoctorFlags) -> io::Result<Outcome> {
+    let empty = env::temp_dir().join(format!("volferry-doctor-{}", process::id()));
+    fs::create_dir(&empty)?;
+    let connect_timeout = flags.connect_timeout.unwrap_or(crate::config::CONNECT_TIMEOUT);
+    let link = LinkOptions { endpoint: Endpoint::Connect(address.into()), identity, connect_timeout };
+    let params = RunParams { dry_run: true, run: "doctor".into(), ..RunParams::default() };
+    let outcome = session::send(&empty, &link, &params, &Monitor::default());
+    let _ = fs::remove_dir_all(&empty);
+    Ok(outcome)
+}
+
+fn met(address: &str, outcome: &Outcome) -> Finding {
+    let Report { timings, message, .. } = &outcome.report;
+    match outcome.exit {
+        ExitCode::Done => {
+            let took = measured(std::time::Duration::from_millis(timings.connect));
+            Finding::ok(Check::Link, format!("{address} answered within {took}, and would take a run"))
+        }
+        _ => {
+            let hint = "see that `volferry receive` listens there with the other file of the pair, and that UDP is open";
+            Finding::new(Check::Link, Severity::Error, message.clone(), hint)
+        }
+    }
+}
+
+/// Checks the largest buffers that the kernel lets sockets have.
+fn udp_buffers() -> Vec<Finding> {
+    let limit = |name: &str| {
+        let bytes: u64 =
+            fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse().ok()?;
+        (bytes < UDP_BUFFER_BYTES).then(|| {
+            let message =
+                format!("the kernel gives UDP sockets at most {} (net.core.{name})", self::bytes(bytes));
+            let hint = format!("sysctl -w net.core.{name}={UDP_BUFFER_BYTES} makes fast links faster");
+            Finding::new(Check::UdpBuffers, Severity::Note, message, &hint)
+        })
+    };
+    ["rmem_max", "wmem_max"].into_iter().filter_map(limit).collect()
+}
+
+/// Says what a dry run came to.
+fn dry_run(outcome: &Outcome) -> Vec<Finding> {
+    let Report { work, failures, message, notes, .. } = &outcome.report;
+    let mut findings: Vec<Finding> = notes
+        .iter()
+        .map(|note| {
+            Finding::new(
+                Check::DryRun,
+                Severity::Note,
+                note.clone(),
+                "`volferry help sync` explains the flags",
+            )
+        })
+        .collect();
+    findings.push(match outcome.exit {
+        ExitCode::Done => {
+            let message = format!(
+                "a run would create {} and update {} entries",
+                work.files_created, work.files_updated
+            );
+            Finding::ok(Check::DryRun, message)
+        }
+        ExitCode::Partial => {
+            let first = failures.first().map(|first| format!(", first {}: {}", first.path, first.error));
+            let message =
+                format!("{} entries cannot be synced{}", work.files_failed, first.unwrap_or_default());
+            Finding::new(
+                Check::DryRun,
+                Severity::Warning,
+                message,
+                "give this user the right to read them, or exclude them",
+            )
+        }
+        _ => {
+            let hint = "put this right first; `volferry sync -n SRC DST` tries again";
+            Finding::new(Check::DryRun, Severity::Error, message.clone(), hint)
+        }
+    });
+    findings
+}
