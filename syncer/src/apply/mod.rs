@@ -199,6 +199,11 @@ impl Destination {
         self.backup.as_deref()
     }
 
+    /// The time when it was opened, by its file system's clock, before it was scanned.
+    pub fn opened(&self) -> Time {
+        self.opened
+    }
+
     /// What Volferry keeps on the volume.
     pub fn state(&self) -> &StateDir {
         &self.state

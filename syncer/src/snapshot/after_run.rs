@@ -10,7 +10,7 @@ use super::{
     create::create_in,
     id::SnapshotId,
     keep::EngineChoice,
-    publish::{Labels, check_tags, time_of},
+    publish::{Labels, ScannedTree, check_tags, publish, time_of},
     retain::{Reason, Retention, Verdict, judge},
     retention::JobRules,
     roots::{Roots, Snapshot},
@@ -28,16 +28,17 @@ impl From<Keep> for Retention {
 }
 
 /// Takes the snapshot that `asked` describes of the destination at `path`, after the run `run` has committed, and drops
-/// what the rules do not keep. Errors are in the report.
+/// what the rules do not keep. The tree is scanned, unless the run knows it as it is now. Errors are in the report.
 pub fn take(
     destination: &Destination,
     path: &Path,
     asked: &SnapshotParams,
     run: &str,
+    scanned: Option<&ScannedTree<'_>>,
     monitor: &Monitor,
 ) -> SnapshotReport {
     let mut report = SnapshotReport::default();
-    if let Err(error) = take_and_drop(destination, path, asked, run, monitor, &mut report) {
+    if let Err(error) = take_and_drop(destination, path, (asked, run), scanned, monitor, &mut report) {
         let (reason, what) = match report.made {
             None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
             Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
@@ -51,8 +52,8 @@ pub fn take(
 fn take_and_drop(
     destination: &Destination,
     path: &Path,
-    asked: &SnapshotParams,
-    run: &str,
+    (asked, run): (&SnapshotParams, &str),
+    scanned: Option<&ScannedTree<'_>>,
     monitor: &Monitor,
     report: &mut SnapshotReport,
 ) -> Result<(), SnapshotError> {
@@ -62,7 +63,10 @@ fn take_and_drop(
     let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
     let root = destination.root();
     remember_rules(&mut writer.roots, asked)?;
-    let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?;
+    let made = match scanned {
+        Some(scanned) => publish(&mut writer, scanned, labels, EngineChoice::Auto, &failures, monitor)?,
+        None => create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?,
+    };
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);
@@ -173,9 +177,56 @@ mod tests {
     use super::*;
     use crate::{
         apply::{Candidate, Settings},
+        attrs::Classes,
+        entry::Time,
         root::TreeLocation,
-        snapshot::Store,
+        scan::{ScanOptions, scan},
+        snapshot::{Store, create::is_like_own_scan},
     };
+
+    /// The checks of a monitor count the entries that are scanned.
+    #[test]
+    fn a_tree_that_the_run_knows_is_not_scanned_and_gives_the_same_snapshot() {
+        const FILES: u64 = 600;
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        for nth in 0..FILES {
+            fs::write(dir.path().join(format!("folder/{nth}")), nth.to_string()).unwrap();
+        }
+        fs::hard_link(dir.path().join("folder/7"), dir.path().join("linked")).unwrap();
+        let settings = Settings::resolve(&Preserve::default()).unwrap();
+        let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
+        let destination = candidate.take(settings, None).unwrap();
+        let (root, before) = (destination.root(), Time { seconds: i64::MAX, nanos: 0 });
+        let options = ScanOptions {
+            hard_links: true,
+            attrs: Classes::ALL,
+            stamps: Some(before),
+            list_sockets: true,
+            unreadable_attrs: true,
+            ..ScanOptions::default()
+        };
+        let tree = scan(root, &options, &Failures::default(), &Monitor::default()).unwrap();
+        assert!(is_like_own_scan(&tree));
+        let known = ScannedTree { tree: &tree, root, before, began: destination.opened() };
+        let taken = |scanned: Option<&ScannedTree<'_>>| {
+            let monitor = Monitor::default();
+            let report = take(&destination, dir.path(), &SnapshotParams::default(), "run", scanned, &monitor);
+            assert_eq!(report.reason, None, "{report:?}");
+            let store = Store::open(root, dir.path()).unwrap().unwrap();
+            let tree = store.roots().unwrap().snapshots.last().unwrap().tree;
+            (tree.id, monitor.checks())
+        };
+        let (first, _) = taken(Some(&known));
+        let (second, checks) = taken(Some(&known));
+        assert!(checks < 20, "{checks} checks");
+        let (third, checks) = taken(None);
+        assert!(checks > FILES, "{checks} checks");
+        assert!(first == second && second == third);
+        std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+        let tree = scan(root, &options, &Failures::default(), &Monitor::default()).unwrap();
+        assert!(!is_like_own_scan(&tree), "a snapshot lists no sockets");
+    }
 
     /// A stop ends a snapshot at whatever check it is seen, and leaves nothing of it. From some check on, all is done.
     #[test]
@@ -192,7 +243,7 @@ mod tests {
         let mut stopped = 0;
         loop {
             let monitor = Monitor::canceled_at(stopped + 1);
-            let report = take(&destination, dir.path(), &asked, "run", &monitor);
+            let report = take(&destination, dir.path(), &asked, "run", None, &monitor);
             let store = Store::open(destination.root(), dir.path()).unwrap().unwrap();
             let there = store.roots().unwrap().snapshots.len();
             assert_eq!(there, usize::from(report.made.is_some()), "{stopped}: {report:?}");

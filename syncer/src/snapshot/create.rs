@@ -7,19 +7,20 @@ use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{
     keep::EngineChoice,
-    publish::{Labels, Source, publish, time_of},
+    publish::{Labels, ScannedTree, publish, time_of},
     roots::Snapshot,
     snapshot_error::{SnapshotError, io_error},
     store::Writer,
 };
 use crate::{
     apply::{Candidate, Destination, Settings, visible_attrs},
-    attrs::Classes,
-    entry::Time,
+    attrs::{Classes, UNREADABLE},
+    entry::{Kind, Time},
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
     scan::{ScanOptions, scan},
+    tree::Tree,
 };
 
 /// Times of one file system that are at most this far apart may be of one tick of its clock.
@@ -77,7 +78,7 @@ pub(super) fn create_in(
     monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
     let began = time_of(SystemTime::now());
-    let before = tick_before(writer.now()?);
+    let before = before_tick(writer.now()?);
     let options = ScanOptions {
         hard_links: true,
         attrs: Classes::ALL.and(visible_attrs()),
@@ -85,12 +86,20 @@ pub(super) fn create_in(
         ..ScanOptions::default()
     };
     let tree = scan(root, &options, failures, monitor).map_err(io_error("scan", writer.store.path()))?;
-    let source = Source { tree: &tree, root, before, began };
+    let source = ScannedTree { tree: &tree, root, before, began };
     publish(writer, &source, labels, engine, failures, monitor)
 }
 
+/// Whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would: that of a run
+/// also lists sockets, and files whose attributes cannot be read.
+pub fn is_like_own_scan(tree: &Tree) -> bool {
+    let mut entries = tree.dirs.iter().flat_map(|dir| &dir.listing);
+    entries.all(|entry| entry.kind != Kind::Socket && !entry.attrs.has(UNREADABLE))
+        && tree.dirs.iter().all(|dir| dir.listing.is_complete())
+}
+
 /// Returns a moment before `now` by more than a tick of the clock.
-fn tick_before(now: Time) -> Time {
+pub fn before_tick(now: Time) -> Time {
     match now.nanos.checked_sub(TICK_NANOS) {
         Some(nanos) => Time { nanos, ..now },
         None => Time { seconds: now.seconds - 1, nanos: now.nanos + 1_000_000_000 - TICK_NANOS },

@@ -119,7 +119,7 @@ pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
 
 /// A tree to publish, with access to its files.
 #[derive(Debug)]
-pub struct Source<'a> {
+pub struct ScannedTree<'a> {
     /// Its listings, scanned with stamps.
     pub tree: &'a Tree,
     /// The root that its files are read from.
@@ -136,7 +136,7 @@ pub struct Source<'a> {
 /// # Errors If the store cannot be written to, or the run is told to stop; it is then unchanged.
 pub fn publish(
     writer: &mut Writer<'_>,
-    source: &Source<'_>,
+    source: &ScannedTree<'_>,
     labels: Labels,
     engine: EngineChoice,
     failures: &Failures,
@@ -174,7 +174,7 @@ struct MadeSnapshot {
 
 fn make(
     writer: &Writer<'_>,
-    source: &Source<'_>,
+    source: &ScannedTree<'_>,
     keeper: &mut Keeper<'_>,
     failures: &Failures,
 ) -> Result<MadeSnapshot, SnapshotError> {
@@ -197,7 +197,7 @@ fn make(
 
 fn record(
     id: SnapshotId,
-    source: &Source<'_>,
+    source: &ScannedTree<'_>,
     labels: Labels,
     engine: Engine,
     made: &MadeSnapshot,
@@ -380,7 +380,7 @@ type Unit = (usize, Vec<(usize, u32)>);
 /// Takes the content of all wanted files into the store. Returns how many bytes the store got.
 fn read_all(
     planned: &mut PlannedFolders,
-    source: &Source<'_>,
+    source: &ScannedTree<'_>,
     keeper: &Keeper<'_>,
     failures: &Failures,
 ) -> u64 {
@@ -427,7 +427,7 @@ fn units(planned: &PlannedFolders, tree: &Tree) -> Vec<Unit> {
 /// Files that several threads read.
 struct Reading<'a> {
     planned: &'a PlannedFolders,
-    source: &'a Source<'a>,
+    source: &'a ScannedTree<'a>,
     keeper: &'a Keeper<'a>,
     failures: &'a Failures,
     units: &'a [Unit],

@@ -13,6 +13,8 @@ use crate::common::{
     oracle::{self, Snapshot},
     pair::{Pair, Run, Way},
     process::program,
+    rng::Rng,
+    tree,
 };
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -250,4 +252,27 @@ fn shards_take_no_snapshot() {
     let refused = run(&pair, &["--run=r", "--shard=0/2"], &["--snapshot"]);
     refused.assert_exit(ExitCode::Usage);
     assert_eq!(report_of(&refused).reason.as_deref(), Some("ShardedSnapshot"));
+}
+
+/// A run that changes nothing publishes its own scan. The command scans again, and finds the same.
+#[test]
+fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        tree::gallery(&pair.source, tree::Shape::Everything);
+        tree::random(&pair.source, &mut Rng::new(9), 60, tree::Shape::Everything);
+        let taken = ["changed", "same", "same again"].map(|tag| {
+            let run = run(
+                &pair,
+                &["--delete"],
+                &["--snapshot", &format!("--snapshot-tag={tag}").replace(' ', "-")],
+            );
+            snapshot_of(&run, ExitCode::Done).made.unwrap().id
+        });
+        assert!(snapshot("create", &pair.destination, &["--tag=scanned"]).status.success());
+        for id in taken {
+            let said = snapshot("diff", &pair.destination, &[&id, "scanned"]);
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), "", "{way:?}: {id}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
             need::Fetch,
             room::Room,
             source_tree::SourceTree,
-            subject::{Named, Subject, check_found, scan_tree},
+            subject::{Named, ScanTimes, Subject, check_found, scan_tree},
         },
         reading::source_file::Origin,
         session_error::SessionError,
@@ -99,8 +99,9 @@ impl SourceEnd for LocalSource<'_> {
         let Run { params, failures, monitor, .. } = run;
         let (params, monitor): (&RunParams, _) = (params, *monitor);
         let (tree, sink) = std::thread::scope(|scope| {
-            let scanned =
-                scope.spawn(move || scan_tree(subject, root, params, Side::Source, None, failures, monitor));
+            let scanned = scope.spawn(move || {
+                scan_tree(subject, root, params, Side::Source, ScanTimes::default(), failures, monitor)
+            });
             let sink = scan_sink();
             let unreadable = |source| SessionError::Scan { path: path.clone(), source };
             let tree = scanned.join().unwrap_or_else(|_| Err(unreadable(io::ErrorKind::Other.into())));

@@ -80,6 +80,11 @@ impl PlannedDir {
             .collect()
     }
 
+    /// Whether nothing is done with its entries.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.plan.steps.is_empty() && self.plan.deletes.is_empty()
+    }
+
     /// The files whose content arrives in parts.
     pub(crate) fn large_files(&self) -> impl Iterator<Item = RelPath> + '_ {
         let is_large =

@@ -201,19 +201,27 @@ fn listed_paths(params: &RunParams, side: Side) -> Result<Option<PathList>, Path
     list.map(|list| PathList::parse(&list.paths)).transpose()
 }
 
-/// Scans the tree at `root` for one side of a run, as the parameters ask. Files that were changed since the time of a
-/// `doubt` do not count as what they look like.
+/// The moments that the scan of a destination goes by, of its file system's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ScanTimes {
+    /// Files that were changed since then do not count as what they look like.
+    pub doubt: Option<Time>,
+    /// Files that were not changed since then get stamps, so that a snapshot can be published from the scan.
+    pub stamps: Option<Time>,
+}
+
+/// Scans the tree at `root` for one side of a run, as the parameters ask.
 pub(crate) fn scan_tree(
     subject: &Subject,
     root: &Root,
     params: &RunParams,
     side: Side,
-    doubt: Option<Time>,
+    times: ScanTimes,
     failures: &Failures,
     monitor: &Monitor,
 ) -> Result<Tree, SessionError> {
     let options = ScanOptions {
-        doubt,
+        doubt: times.doubt,
         only: subject.only.clone(),
         paths: listed_paths(params, side)?,
         filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
@@ -227,7 +235,7 @@ pub(crate) fn scan_tree(
         sizes: sizes(params),
         attrs: Classes::wanted(&params.preserve),
         unreadable_attrs: side == Side::Sink,
-        stamps: None,
+        stamps: times.stamps,
     };
     scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
         true => TransportError::Canceled.into(),

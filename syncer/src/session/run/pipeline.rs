@@ -43,7 +43,7 @@ pub(crate) fn run<D: SinkEnd>(
         run.note(sink.verify(&mut source, &plan, run)?);
     }
     // 9. Take a snapshot, if the owner of the destination wants one.
-    let snapshot = if done { snapshot(&sink, run, watch) } else { None };
+    let snapshot = if done { snapshot(&sink, &plan, run, watch) } else { None };
     // 10. Report.
     let mut report = make_report(run, watch, &totals);
     if let Some(snapshot) = snapshot {
@@ -58,13 +58,18 @@ pub(crate) fn run<D: SinkEnd>(
 }
 
 /// Takes the snapshot that is wanted, unless something of the run failed.
-fn snapshot(sink: &impl SinkEnd, run: &Run<'_>, watch: &mut Stopwatch<'_>) -> Option<SnapshotReport> {
+fn snapshot(
+    sink: &impl SinkEnd,
+    plan: &Planned,
+    run: &Run<'_>,
+    watch: &mut Stopwatch<'_>,
+) -> Option<SnapshotReport> {
     let asked = run.params.demands.snapshot.as_ref()?;
     if run.failures.count() + run.counters.deletes_kept_back.load(Relaxed) > 0 {
         return Some(SnapshotReport::of_failed_run());
     }
     watch.enter(Phase::Snapshot);
-    sink.snapshot(asked, run)
+    sink.snapshot(asked, plan, run)
 }
 
 /// Changes the destination as planned, if the guards let it. Returns whether it was changed: a dry run ends after the guards.

@@ -18,7 +18,7 @@ use crate::{
             policy::{count_owners, of_same_root},
             room::Room,
             source_tree::SourceTree,
-            subject::{Subject, scan_tree},
+            subject::{ScanTimes, Subject, scan_tree},
         },
         session_error::SessionError,
         sink::{
@@ -179,9 +179,15 @@ impl SinkEnd for DryTree<'_> {
 
     fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError> {
         match self.root() {
-            Some(root) => {
-                scan_tree(self.subject, root, run.params, Side::Sink, None, &run.failures, run.monitor)
-            }
+            Some(root) => scan_tree(
+                self.subject,
+                root,
+                run.params,
+                Side::Sink,
+                ScanTimes::default(),
+                &run.failures,
+                run.monitor,
+            ),
             None => Ok(Tree::empty()),
         }
     }

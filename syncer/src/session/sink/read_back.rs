@@ -15,7 +15,7 @@ use crate::{
             planned::{Compared, PlannedDir, path_in},
             policy::{owners_filter, policy},
             source_tree::SourceTree,
-            subject::{Subject, scan_tree},
+            subject::{ScanTimes, Subject, scan_tree},
         },
         reading::{hash_files::Expect, source_file::Origin},
         session_error::SessionError,
@@ -44,8 +44,15 @@ impl Verifier<'_> {
         source: &mut (impl SourceTree + SourceHashes),
         head: &TreeHead,
     ) -> Result<Vec<String>, SessionError> {
-        let sink =
-            scan_tree(self.subject, self.root, self.params, Side::Sink, None, self.failures, self.monitor)?;
+        let sink = scan_tree(
+            self.subject,
+            self.root,
+            self.params,
+            Side::Sink,
+            ScanTimes::default(),
+            self.failures,
+            self.monitor,
+        )?;
         let policy = Policy { content: Content::Verified, ..policy(self.params, self.settings) };
         let mut compared =
             compare(source, head, &sink, policy, false, &owners_filter(self.params)?, self.monitor)?;

@@ -166,7 +166,7 @@ pub(crate) trait SinkEnd {
     ) -> Result<Vec<String>, SessionError>;
 
     /// Takes the snapshot that the owner of the destination wants after a run that succeeded. Only trees have snapshots.
-    fn snapshot(&self, _asked: &SnapshotParams, _run: &Run<'_>) -> Option<SnapshotReport> {
+    fn snapshot(&self, _asked: &SnapshotParams, _plan: &Planned, _run: &Run<'_>) -> Option<SnapshotReport> {
         None
     }
 

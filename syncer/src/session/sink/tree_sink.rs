@@ -1,6 +1,6 @@
 //! A tree that is written to.
 
-use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport};
+use contract::{DeleteTiming, Preserve, Report, RunParams, Side, SnapshotParams, SnapshotReport};
 
 use crate::{
     apply::{Destination, Settings},
@@ -14,7 +14,7 @@ use crate::{
             planned::{Compared, Planned, PlannedDir, to_transfer},
             policy::{count_owners, may_move, of_same_root, owners_filter, policy},
             source_tree::SourceTree,
-            subject::{Subject, scan_tree},
+            subject::{ScanTimes, Subject, scan_tree},
         },
         reading::source_file::Origin,
         session_error::SessionError,
@@ -28,7 +28,11 @@ use crate::{
             traits::{Changes, Run, SinkEnd, SourceEnd},
         },
     },
-    snapshot::after_run,
+    snapshot::{
+        after_run,
+        create::{before_tick, is_like_own_scan},
+        publish::ScannedTree,
+    },
     transport::{Control, TransportError},
     tree::{Tree, dir::Totals},
     wire::{Forecast, TreeHead},
@@ -53,6 +57,37 @@ impl<'a> TreeSink<'a> {
         let (destination, notes) = open_destination(&subject.place, run.params, settings)?;
         run.note(notes);
         Ok(Self { destination, subject, control })
+    }
+}
+
+impl TreeSink<'_> {
+    /// Whether the scan of this run finds what that of a snapshot would, so that a run which changes nothing needs no
+    /// other.
+    fn scans_for_snapshot(&self, params: &RunParams) -> bool {
+        let RunParams { include, exclude, min_size, max_size, preserve, demands, .. } = params;
+        let Preserve { permissions, xattrs, acls, hard_links, specials, .. } = *preserve;
+        let has_no_list = params.files_from.is_none() && !params.one_file_system;
+        let lists_all = [include, exclude, &demands.exclude].into_iter().all(Vec::is_empty) && has_no_list;
+        let any_size = min_size.is_none() && max_size.is_none();
+        let has_all = permissions && xattrs && acls && hard_links && specials;
+        demands.snapshot.is_some() && !self.subject.is_file() && lists_all && any_size && has_all
+    }
+
+    /// The destination as it is after a run that has changed nothing, from the scan before it. `None` if the run has, or
+    /// if the scan is not like that of a snapshot.
+    fn scan_after<'t>(&'t self, plan: &'t Planned, params: &RunParams) -> Option<ScannedTree<'t>> {
+        let Planned { head, compared, sink, .. } = plan;
+        let same_root = head.root_meta == sink.root_meta && head.root_attrs == sink.root_attrs;
+        let is_idle = same_root && compared.dirs.iter().all(PlannedDir::is_idle);
+        let is_like = self.scans_for_snapshot(params) && self.destination.doubtful_since().is_none();
+        let opened = self.destination.opened();
+        let scanned = ScannedTree {
+            tree: sink,
+            root: self.destination.root(),
+            before: before_tick(opened),
+            began: opened,
+        };
+        (is_idle && is_like && is_like_own_scan(sink)).then_some(scanned)
     }
 }
 
@@ -100,7 +135,9 @@ impl SinkEnd for TreeSink<'_> {
 
     fn scan(&self, run: &Run<'_>) -> Result<Tree, SessionError> {
         let (root, doubt) = (self.destination.root(), self.destination.doubtful_since());
-        let sink = scan_tree(self.subject, root, run.params, Side::Sink, doubt, &run.failures, run.monitor)?;
+        let stamps = self.scans_for_snapshot(run.params).then(|| before_tick(self.destination.opened()));
+        let times = ScanTimes { doubt, stamps };
+        let sink = scan_tree(self.subject, root, run.params, Side::Sink, times, &run.failures, run.monitor)?;
         if sink.has_attrs() {
             self.destination.found_attrs();
         }
@@ -218,9 +255,10 @@ impl SinkEnd for TreeSink<'_> {
         verifier.verify(source, &plan.head)
     }
 
-    fn snapshot(&self, asked: &SnapshotParams, run: &Run<'_>) -> Option<SnapshotReport> {
+    fn snapshot(&self, asked: &SnapshotParams, plan: &Planned, run: &Run<'_>) -> Option<SnapshotReport> {
         let path = self.subject.place.path();
-        Some(after_run::take(&self.destination, &path, asked, &run.params.run, run.monitor))
+        let scanned = self.scan_after(plan, run.params);
+        Some(after_run::take(&self.destination, &path, asked, &run.params.run, scanned.as_ref(), run.monitor))
     }
 
     /// Of several processes that share a run, which have all seen the source, only the first counts it.

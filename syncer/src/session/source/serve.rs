@@ -15,7 +15,7 @@ use crate::{
         plan::{
             kinds::{self, check_params},
             policy::work_of,
-            subject::{Subject, check_found, last_name, scan_tree},
+            subject::{ScanTimes, Subject, check_found, last_name, scan_tree},
         },
         reading::{
             hash_files::{Expect, HashRequest, hash_all},
@@ -69,7 +69,8 @@ pub(crate) fn run(
     let failures = Failures::default();
     let root = Root::enter(&subject.place).map_err(SessionError::Source)?;
     let _reading = SourceLock::hold(&root, &subject.place)?;
-    let tree = scan_tree(&subject, &root, params, Side::Source, None, &failures, watch.monitor())?;
+    let tree =
+        scan_tree(&subject, &root, params, Side::Source, ScanTimes::default(), &failures, watch.monitor())?;
     check_found(&subject, &place.path(), &tree)?;
     // All that this end knows of the run if the sink is lost.
     watch.did(work_of(&tree.totals, &Counters::default()));
