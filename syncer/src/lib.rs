@@ -33,6 +33,8 @@ pub use volferry_core::{
 mod apply;
 mod cores;
 mod device;
+#[doc(hidden)]
+pub mod internals;
 mod locate;
 pub mod monitor;
 mod pace;
@@ -46,18 +48,3 @@ mod spool;
 mod stat;
 mod transport;
 mod xattr;
-
-/// Parts of the engine that its own tests, benches and fuzzers use. They may change with any commit.
-#[doc(hidden)]
-pub mod internals {
-    pub use volferry_core::{
-        codec, delta, hash,
-        tree::{self, attrs, entry, listing},
-        wire,
-    };
-
-    pub use crate::{
-        apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings},
-        scan::{ScanOptions, scan},
-    };
-}

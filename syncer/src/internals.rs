@@ -1,0 +1,12 @@
+//! Parts of the engine that its own tests, benches and fuzzers use. They may change with any commit.
+
+pub use volferry_core::{
+    codec, delta, hash,
+    tree::{self, attrs, entry, listing},
+    wire,
+};
+
+pub use crate::{
+    apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings},
+    scan::{ScanOptions, scan},
+};
