@@ -2,7 +2,7 @@
 
 pub use volferry_core::{
     codec, delta, hash,
-    tree::{self, attrs, entry, listing},
+    tree::{self, attrs, entry, listing, owners, path},
     wire,
 };
 
