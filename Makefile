@@ -46,7 +46,7 @@ test-local: ## The tests that need no cluster programs
 test-apiserver: ## The tests on an API server of their own, with no kubelet
 	@.ci/tools build
 	e2e/cluster/build tools apiserver
-	cargo build --bin volferry --bin volferry-operator
+	cargo build --bin volferry --bin volferry-operator --bin kubectl-volferry
 	RUST_TEST_THREADS=4 cargo test --workspace --test 'apiserver*'
 
 .PHONY: test-cluster
@@ -131,10 +131,10 @@ image: ## The container image, from static programs
 	PROFILE=$(PROFILE) config/image/build "$(IMAGE)"
 
 .PHONY: dist
-dist: ## A static program with manual pages, completions, units, bill of materials and checksums, in dist/
+dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, and a krew manifest, in dist/
 	@.ci/tools build dist
-	$(PROGRAMS)
-	PATH=$(CACHE)/tools/bin:$$PATH config/dist "$(PROGRAMS_DIR)/volferry" dist
+	$(PROGRAMS) --bin kubectl-volferry
+	PATH=$(CACHE)/tools/bin:$$PATH config/dist "$(PROGRAMS_DIR)" dist
 
 .PHONY: cluster
 cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig

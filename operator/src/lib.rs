@@ -12,6 +12,7 @@ pub mod lease;
 pub mod metrics;
 pub mod model;
 pub mod names;
+pub mod plugin;
 pub mod resources;
 pub mod schedule;
 pub mod signals;

@@ -8,6 +8,7 @@ mod devices;
 mod kills;
 mod lease;
 mod local;
+mod plugin;
 mod queue;
 mod rivals;
 mod runs;

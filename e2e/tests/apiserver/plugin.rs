@@ -1,0 +1,115 @@
+//! `kubectl volferry`, started by kubectl as its users do.
+
+use std::process::Output;
+
+use contract::Report;
+use e2e::{
+    apiserver::{ApiServer, User},
+    programs,
+    report::good_report,
+    scripted::Stage,
+    syncjob,
+};
+use serde_json::{Value, json};
+
+/// Runs `kubectl volferry` in the stage's namespace.
+async fn volferry(stage: &Stage, arguments: &[&str]) -> Output {
+    let program = programs::of_workspace("kubectl-volferry").unwrap();
+    tokio::process::Command::new(programs::of_cluster("kubectl").unwrap())
+        .arg("volferry")
+        .args(arguments)
+        .args(["-n", &stage.namespace])
+        .env("PATH", program.parent().unwrap())
+        .env("KUBECONFIG", ApiServer::shared().kubeconfig(User::Admin))
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap()
+}
+
+/// Returns what a command that succeeds prints.
+async fn told(stage: &Stage, arguments: &[&str]) -> String {
+    printed(&volferry(stage, arguments).await)
+}
+
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Returns what a command that fails says.
+async fn refused(stage: &Stage, arguments: &[&str]) -> String {
+    let output = volferry(stage, arguments).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test]
+async fn the_plugin_shows_a_job_and_asks_for_a_run_now() {
+    let (stage, _controller) = Stage::with_controller("plugin").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let running = told(&stage, &["status", "web"]).await;
+    assert!(running.contains("Run now       web-1, "), "{running}");
+    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+
+    let status = told(&stage, &["status", "web"]).await;
+    assert!(status.starts_with(&format!("SyncJob       {}/web\n", stage.namespace)), "{status}");
+    assert!(status.contains("State         Succeeded\n"), "{status}");
+    assert!(status.contains("Last run      web-1, Succeeded, ended "), "{status}");
+    let table = told(&stage, &["status"]).await;
+    assert!(table.lines().nth(1).unwrap().starts_with("web "), "{table}");
+    let job: Value = serde_json::from_str(&told(&stage, &["status", "web", "-o", "json"]).await).unwrap();
+    assert_eq!((&job["kind"], &job["status"]["phase"]), (&json!("SyncJob"), &json!("Succeeded")));
+
+    let second = async {
+        let pods = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+        let job = stage.jobs.get("web").await.unwrap();
+        let run = syncjob::text(&job, "/activeRun/id").to_string();
+        stage.kubelet.succeed(&pods.0, &pods.1, &good_report(&run)).await.unwrap();
+        run
+    };
+    let (waited, run) = tokio::join!(volferry(&stage, &["run-now", "web", "--wait"]), second);
+    assert!(printed(&waited).starts_with(&format!("{run}, Succeeded, ended ")), "{waited:?}");
+    let made = stage.runs.get(&run).await.unwrap();
+    assert_eq!((&made.data["spec"]["cause"], &made.data["spec"]["number"]), (&json!("Manual"), &json!(2)));
+    let runs = told(&stage, &["runs", "web"]).await;
+    let names: Vec<_> = runs.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, [&run, "web-1"]);
+    let report: Report = serde_json::from_str(&told(&stage, &["report", "web"]).await).unwrap();
+    assert_eq!((report.run, report.work), (run, good_report("").work));
+}
+
+#[tokio::test]
+async fn the_plugin_suspends_and_resumes_and_its_errors_name_the_object() {
+    let stage = Stage::new("plugin-suspend").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let is_suspended = async || stage.jobs.get("web").await.unwrap().data["spec"]["suspend"].clone();
+    let said = told(&stage, &["suspend", "web"]).await;
+    assert_eq!(said, "syncjob.volferry.dev/web suspended (Suspended)\n");
+    assert_eq!(is_suspended().await, json!(true));
+    let made = volferry(&stage, &["run-now", "web"]).await;
+    assert!(printed(&made).starts_with("syncrun.volferry.dev/web-now-"), "{made:?}");
+    assert!(
+        String::from_utf8_lossy(&made.stderr).contains("\nhint: kubectl volferry resume -n "),
+        "{made:?}"
+    );
+    assert_eq!(told(&stage, &["resume", "web"]).await, "syncjob.volferry.dev/web resumed (Pending)\n");
+    assert_eq!(is_suspended().await, json!(false));
+
+    let namespace = &stage.namespace;
+    let none = refused(&stage, &["status", "none"]).await;
+    assert!(
+        none.starts_with(&format!("error: there is no SyncJob none in namespace {namespace}\n")),
+        "{none}"
+    );
+    assert!(none.contains("\nhint: "), "{none}");
+    for command in [&["suspend", "none"][..], &["runs", "none"], &["run-now", "none"]] {
+        assert!(refused(&stage, command).await.contains("there is no SyncJob none"), "{command:?}");
+    }
+    let logs = refused(&stage, &["logs", "web"]).await;
+    assert!(logs.starts_with(&format!("error: SyncJob {namespace}/web has had no run\n")), "{logs}");
+    let snapshots = refused(&stage, &["snapshots", "web"]).await;
+    assert!(snapshots.contains("/web has no snapshots in its status\nhint: "), "{snapshots}");
+}

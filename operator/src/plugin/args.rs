@@ -1,0 +1,140 @@
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use contract::Side;
+
+/// Shows SyncJobs and their runs; asks for, suspends and resumes runs.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-volferry", bin_name = "kubectl volferry", version)]
+pub struct PluginArgs {
+    #[command(flatten)]
+    pub(super) scope: Scope,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Which cluster and namespace; the kubeconfig is the one of kubectl.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Scope {
+    /// The namespace. Absent: that of the kubeconfig's context.
+    #[arg(short = 'n', long, global = true)]
+    pub(super) namespace: Option<String>,
+    /// The context of the kubeconfig. Absent: the current one.
+    #[arg(long, global = true)]
+    pub(super) context: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Show how a SyncJob stands, or a table of all.
+    Status {
+        /// The SyncJob. Absent: all of the namespace.
+        job: Option<String>,
+        /// The SyncJobs of all namespaces.
+        #[arg(short = 'A', long, conflicts_with = "job")]
+        all_namespaces: bool,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// List the runs of a SyncJob, the newest first.
+    Runs {
+        /// The SyncJob.
+        job: String,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Print what the pods of a run said.
+    Logs {
+        /// A SyncJob, for the run in progress or else the last one, or a SyncRun. A name that both have is the SyncJob's.
+        #[arg(value_name = "JOB|RUN")]
+        name: String,
+        /// Only the pods of this end. The one pod of a local run is its sink.
+        #[arg(long)]
+        end: Option<End>,
+        /// Go on until the pods end.
+        #[arg(short = 'f', long)]
+        follow: bool,
+    },
+    /// Ask for a run of a SyncJob now, by a new SyncRun.
+    RunNow {
+        /// The SyncJob.
+        job: String,
+        /// Wait until the run has ended; exit code 1 if it does not succeed.
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Start no further run of a SyncJob. A run in progress goes on to its end.
+    Suspend {
+        /// The SyncJob.
+        job: String,
+    },
+    /// Start runs of a SyncJob again.
+    Resume {
+        /// The SyncJob.
+        job: String,
+    },
+    /// List the snapshots of a SyncJob on its destination, as its last run with a snapshot found them.
+    Snapshots {
+        /// The SyncJob.
+        job: String,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Print the report of a SyncJob's last run as JSON, which `volferry report` reads.
+    Report {
+        /// The SyncJob.
+        job: String,
+    },
+}
+
+/// The form of what is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Form {
+    /// The form of the output.
+    #[arg(short = 'o', long, default_value = "text")]
+    pub(super) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// Lines for people.
+    Text,
+    /// The objects.
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum End {
+    /// The end that reads.
+    Source,
+    /// The end that writes.
+    Sink,
+}
+
+impl From<End> for Side {
+    fn from(end: End) -> Self {
+        match end {
+            End::Source => Self::Source,
+            End::Sink => Self::Sink,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_flags_may_follow_the_command() {
+        PluginArgs::command().debug_assert();
+        let line = ["kubectl-volferry", "logs", "web", "--end", "sink", "-n", "prod", "--context=far"];
+        let args = PluginArgs::try_parse_from(line).unwrap();
+        assert_eq!(args.scope.namespace.as_deref(), Some("prod"));
+        assert_eq!(args.scope.context.as_deref(), Some("far"));
+        assert!(matches!(args.command, Command::Logs { end: Some(End::Sink), follow: false, .. }));
+        let both = PluginArgs::try_parse_from(["kubectl-volferry", "status", "web", "-A"]);
+        assert!(both.unwrap_err().to_string().contains("--all-namespaces"));
+    }
+}

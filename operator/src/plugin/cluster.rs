@@ -1,0 +1,158 @@
+use std::fmt;
+
+use contract::Side;
+use futures::AsyncBufRead;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, Config, Resource, ResourceExt as _,
+    api::{ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams},
+    config::KubeConfigOptions,
+    runtime::wait,
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{args::Scope, error::PluginError};
+use crate::{
+    api::{SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
+    names,
+};
+
+/// Objects in one answer of the API server.
+const PAGE: u32 = 500;
+/// What a generated name has room for before `-now-` and the API server's five characters.
+const MAX_RUN_STEM: usize = 53;
+
+/// A namespace of a cluster, as the user's kubeconfig reaches it.
+pub(super) struct Cluster {
+    client: Client,
+    pub(super) namespace: String,
+}
+
+impl Cluster {
+    pub(super) async fn connect(scope: &Scope) -> Result<Self, PluginError> {
+        let options = KubeConfigOptions { context: scope.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_kubeconfig(&options).await.map_err(PluginError::Kubeconfig)?;
+        let namespace = scope.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).map_err(PluginError::Client)?;
+        Ok(Self { client, namespace })
+    }
+
+    pub(super) async fn job(&self, name: &str) -> Result<SyncJob, PluginError> {
+        let (namespace, name) = (self.namespace.clone(), name.to_string());
+        self.job_if_any(&name).await?.ok_or(PluginError::NoJob { namespace, name })
+    }
+
+    pub(super) async fn job_if_any(&self, name: &str) -> Result<Option<SyncJob>, PluginError> {
+        self.jobs_api().get_opt(name).await.map_err(failed(format!("read SyncJob {}", self.path(name))))
+    }
+
+    /// Returns the SyncJobs of the namespace or of all, by namespace and name.
+    pub(super) async fn jobs(&self, all_namespaces: bool) -> Result<Vec<SyncJob>, PluginError> {
+        let api = if all_namespaces { Api::all(self.client.clone()) } else { self.jobs_api() };
+        let mut jobs = self.list(&api, "SyncJobs", ListParams::default()).await?;
+        jobs.sort_by_key(|job| (job.namespace(), job.name_any()));
+        Ok(jobs)
+    }
+
+    pub(super) async fn run_if_any(&self, name: &str) -> Result<Option<SyncRun>, PluginError> {
+        self.runs_api().get_opt(name).await.map_err(failed(format!("read SyncRun {}", self.path(name))))
+    }
+
+    /// Returns the SyncRuns of a SyncJob, the newest first.
+    pub(super) async fn runs(&self, job: &str) -> Result<Vec<SyncRun>, PluginError> {
+        let mut runs: Vec<SyncRun> = self.list(&self.runs_api(), "SyncRuns", ListParams::default()).await?;
+        runs.retain(|run| run.spec.sync_job.name == job);
+        runs.sort_by_key(|run| std::cmp::Reverse((run.created(), run.spec.number)));
+        Ok(runs)
+    }
+
+    /// Returns the pods of a run, the oldest first.
+    pub(super) async fn pods(&self, run: &str, end: Option<Side>) -> Result<Vec<Pod>, PluginError> {
+        let end = end.map(|end| format!(",{}={end}", names::LABEL_SIDE)).unwrap_or_default();
+        let params = ListParams::default().labels(&format!("{}={run}{end}", names::LABEL_RUN));
+        let mut pods = self.list(&self.pods_api(), "pods", params).await?;
+        pods.sort_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.name_any()));
+        Ok(pods)
+    }
+
+    /// Asks for a run of a SyncJob now.
+    pub(super) async fn create_run(&self, job: &str) -> Result<SyncRun, PluginError> {
+        let spec = SyncRunSpec {
+            sync_job: SyncJobReference { name: job.into(), ..SyncJobReference::default() },
+            ..SyncRunSpec::default()
+        };
+        let stem = names::shorten(job, MAX_RUN_STEM);
+        let metadata = ObjectMeta { generate_name: Some(format!("{stem}-now-")), ..ObjectMeta::default() };
+        let run = SyncRun { metadata, spec, status: None };
+        let made = self.runs_api().create(&PostParams::default(), &run).await;
+        made.map_err(failed(format!("create a SyncRun of SyncJob {}", self.path(job))))
+    }
+
+    /// Returns a SyncRun once its run has ended.
+    pub(super) async fn ended(&self, name: &str) -> Result<SyncRun, PluginError> {
+        let is_over = |run: Option<&SyncRun>| {
+            run.is_none_or(|run| run.status.as_ref().is_some_and(|status| status.report.is_some()))
+        };
+        let (namespace, name) = (self.namespace.clone(), name.to_string());
+        match wait::await_condition(self.runs_api(), &name, is_over).await {
+            Ok(Some(run)) => Ok(run),
+            Ok(None) => Err(PluginError::RunDeleted { namespace, name }),
+            Err(source) => Err(PluginError::Wait { namespace, name, source }),
+        }
+    }
+
+    /// Sets `spec.suspend` of a SyncJob that is there.
+    pub(super) async fn set_suspend(&self, name: &str, suspend: bool) -> Result<SyncJob, PluginError> {
+        let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+        let done = self.jobs_api().patch(name, &PatchParams::default(), &patch).await;
+        done.map_err(failed(format!("set spec.suspend of SyncJob {}", self.path(name))))
+    }
+
+    pub(super) async fn log(
+        &self,
+        pod: &str,
+        follow: bool,
+    ) -> Result<impl AsyncBufRead + use<>, PluginError> {
+        let params = LogParams { container: Some(names::CONTAINER.into()), follow, ..LogParams::default() };
+        let log = self.pods_api().log_stream(pod, &params).await;
+        log.map_err(failed(format!("read the log of pod {}", self.path(pod))))
+    }
+
+    async fn list<K>(&self, api: &Api<K>, what: &str, params: ListParams) -> Result<Vec<K>, PluginError>
+    where
+        K: Resource + Clone + fmt::Debug + DeserializeOwned,
+    {
+        let mut params = params.limit(PAGE);
+        let mut items = Vec::new();
+        loop {
+            let page = api.list(&params).await.map_err(failed(format!("list {what}")))?;
+            items.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(items),
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.namespace)
+    }
+
+    fn jobs_api(&self) -> Api<SyncJob> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn runs_api(&self) -> Api<SyncRun> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn pods_api(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// Makes an error of what the API server said to a request, which `doing` names.
+fn failed(doing: String) -> impl FnOnce(kube::Error) -> PluginError {
+    move |source| PluginError::Api { doing, source }
+}

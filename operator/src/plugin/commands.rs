@@ -1,0 +1,158 @@
+use contract::RunResult;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::{
+    args::{Command, End, Form, Output, PluginArgs},
+    cluster::Cluster,
+    error::PluginError,
+    lines, logs, output,
+};
+use crate::api::{Run, SyncJob, SyncRun};
+
+pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
+    let cluster = Cluster::connect(&args.scope).await?;
+    match args.command {
+        Command::Status { job: Some(job), form, .. } => status(&cluster, &job, form).await,
+        Command::Status { job: None, all_namespaces, form } => statuses(&cluster, all_namespaces, form).await,
+        Command::Runs { job, form } => runs(&cluster, &job, form).await,
+        Command::Logs { name, end, follow } => print_logs(&cluster, name, end, follow).await,
+        Command::RunNow { job, wait, form } => run_now(&cluster, &job, wait, form).await,
+        Command::Suspend { job } => suspend(&cluster, &job, true).await,
+        Command::Resume { job } => suspend(&cluster, &job, false).await,
+        Command::Snapshots { job, form } => snapshots(&cluster, &job, form).await,
+        Command::Report { job } => report(&cluster, &job).await,
+    }
+}
+
+async fn status(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {
+    let job = cluster.job(name).await?;
+    if form.output == Output::Json {
+        return output::json(&job);
+    }
+    let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let run = match active {
+        Some(active) => cluster.run_if_any(&active.id).await?,
+        None => None,
+    };
+    let progress = run.and_then(|run| run.status?.progress);
+    output::lines(&lines::job(&job, progress.as_ref()))
+}
+
+async fn statuses(cluster: &Cluster, all_namespaces: bool, form: Form) -> Result<(), PluginError> {
+    let jobs = cluster.jobs(all_namespaces).await?;
+    if form.output == Output::Json {
+        return output::json(&json!({"apiVersion": "v1", "kind": "List", "items": jobs}));
+    }
+    if jobs.is_empty() {
+        let place =
+            if all_namespaces { "any namespace".into() } else { format!("namespace {}", cluster.namespace) };
+        output::complain(&format!("no SyncJobs in {place}"));
+        return Ok(());
+    }
+    output::lines(&lines::jobs(&jobs, all_namespaces))
+}
+
+async fn runs(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {
+    let runs = cluster.runs(name).await?;
+    if runs.is_empty() {
+        // Says which of the two is missing.
+        cluster.job(name).await?;
+        return Err(no_run(cluster, name));
+    }
+    match form.output {
+        Output::Json => output::json(&json!({"apiVersion": "v1", "kind": "List", "items": runs})),
+        Output::Text => output::lines(&lines::runs(&runs)),
+    }
+}
+
+async fn print_logs(
+    cluster: &Cluster,
+    name: String,
+    end: Option<End>,
+    follow: bool,
+) -> Result<(), PluginError> {
+    let run = match cluster.job_if_any(&name).await? {
+        Some(job) => latest_run(&job).ok_or_else(|| no_run(cluster, &name))?,
+        None if cluster.run_if_any(&name).await?.is_some() => name,
+        None => return Err(PluginError::NoJobOrRun { namespace: cluster.namespace.clone(), name }),
+    };
+    let end = end.map(Into::into);
+    let pods = cluster.pods(&run, end).await?;
+    if pods.is_empty() {
+        return Err(PluginError::NoPods { namespace: cluster.namespace.clone(), name: run, end });
+    }
+    logs::print(cluster, &pods, follow).await
+}
+
+/// Names the run in progress, or else the last one.
+fn latest_run(job: &SyncJob) -> Option<String> {
+    let status = job.status.as_ref()?;
+    let active = status.active_run.as_ref().map(|run| run.id.clone());
+    active.or_else(|| status.last_run.as_ref().map(|run| run.id.clone()))
+}
+
+async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Result<(), PluginError> {
+    let job = cluster.job(name).await?;
+    let run = cluster.create_run(name).await?;
+    if job.spec.suspend {
+        let path = lines::path(&job);
+        output::complain(&format!("warning: SyncJob {path} is suspended: the run starts once it is resumed"));
+        output::complain(&format!("hint: kubectl volferry resume -n {} {name}", cluster.namespace));
+    }
+    if !wait {
+        return match form.output {
+            Output::Json => output::json(&run),
+            Output::Text => output::lines(&[format!("syncrun.volferry.dev/{} created", run.name_any())]),
+        };
+    }
+    output::complain(&format!("waiting for SyncRun {}/{}", cluster.namespace, run.name_any()));
+    let run = cluster.ended(&run.name_any()).await?;
+    let report = run.status.as_ref().and_then(|status| status.report.clone()).unwrap_or_default();
+    tell_end(&run, &report, form)?;
+    if report.result == RunResult::Succeeded {
+        return Ok(());
+    }
+    let how = report.message.clone().unwrap_or_else(|| format!("{:?}", report.result));
+    Err(PluginError::RunFailed { namespace: cluster.namespace.clone(), name: run.name_any(), how })
+}
+
+fn tell_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> {
+    match form.output {
+        Output::Json => output::json(run),
+        Output::Text => output::lines(&[lines::ended(report)]),
+    }
+}
+
+async fn suspend(cluster: &Cluster, name: &str, suspend: bool) -> Result<(), PluginError> {
+    let was = cluster.job(name).await?.spec.suspend;
+    let job = cluster.set_suspend(name, suspend).await?;
+    let done = match (suspend, was == suspend) {
+        (true, false) => "suspended",
+        (true, true) => "is suspended already",
+        (false, false) => "resumed",
+        (false, true) => "is not suspended",
+    };
+    output::lines(&[format!("syncjob.volferry.dev/{name} {done} ({})", lines::state(&job))])
+}
+
+async fn snapshots(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {
+    let job = cluster.job(name).await?;
+    let (namespace, name) = (cluster.namespace.clone(), name.to_string());
+    let status = job.status.and_then(|status| status.snapshots);
+    let status = status.ok_or(PluginError::NoSnapshots { namespace, name })?;
+    match form.output {
+        Output::Json => output::json(&status),
+        Output::Text => output::lines(&lines::snapshots(&status)),
+    }
+}
+
+async fn report(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
+    let status = cluster.job(name).await?.status.unwrap_or_default();
+    let run = status.last_run.ok_or_else(|| no_run(cluster, name))?;
+    output::json(&lines::report(&run, status.destination.as_ref()))
+}
+
+fn no_run(cluster: &Cluster, name: &str) -> PluginError {
+    PluginError::NoRun { namespace: cluster.namespace.clone(), name: name.into() }
+}

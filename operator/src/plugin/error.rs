@@ -1,0 +1,102 @@
+use std::io;
+
+use contract::Side;
+use kube::{config::KubeconfigError, runtime::wait};
+use thiserror::Error;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(super) enum PluginError {
+    #[error("cannot use the kubeconfig")]
+    Kubeconfig(#[source] KubeconfigError),
+    #[error("cannot make a client of the kubeconfig's context")]
+    Client(#[source] kube::Error),
+    #[error("cannot {doing}")]
+    Api { doing: String, source: kube::Error },
+    #[error("cannot wait for SyncRun {namespace}/{name}")]
+    Wait { namespace: String, name: String, source: wait::Error },
+    #[error("there is no SyncJob {name} in namespace {namespace}")]
+    NoJob { namespace: String, name: String },
+    #[error("there is neither a SyncJob nor a SyncRun {name} in namespace {namespace}")]
+    NoJobOrRun { namespace: String, name: String },
+    #[error("SyncJob {namespace}/{name} has had no run")]
+    NoRun { namespace: String, name: String },
+    #[error("SyncJob {namespace}/{name} has no snapshots in its status")]
+    NoSnapshots { namespace: String, name: String },
+    #[error("run {namespace}/{name} has no {}pods", end.map(|end| format!("{end} ")).unwrap_or_default())]
+    NoPods { namespace: String, name: String, end: Option<Side> },
+    #[error("cannot read the log of pod {pod}")]
+    Log { pod: String, source: io::Error },
+    #[error("SyncRun {namespace}/{name} was deleted")]
+    RunDeleted { namespace: String, name: String },
+    #[error("run {namespace}/{name} has not succeeded: {how}")]
+    RunFailed { namespace: String, name: String, how: String },
+    #[error("cannot make JSON of the answer")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+impl PluginError {
+    /// Returns what the user can do next.
+    pub(super) fn hint(&self) -> String {
+        match self {
+            Self::Kubeconfig(_) | Self::Client(_) => {
+                "`kubectl config get-contexts` lists the contexts; name one with --context, a file with KUBECONFIG".into()
+            }
+            Self::Api { source, .. } => api_hint(source).into(),
+            Self::Wait { namespace, name, .. } => {
+                format!("the run goes on; `kubectl get -n {namespace} syncrun {name}` shows how far it is")
+            }
+            Self::NoJob { namespace, .. } | Self::NoJobOrRun { namespace, .. } => {
+                format!("`kubectl volferry status -n {namespace}` lists the SyncJobs there, `status -A` all")
+            }
+            Self::NoRun { namespace, name } => {
+                format!("`kubectl volferry status -n {namespace} {name}` shows what it waits for")
+            }
+            Self::NoSnapshots { .. } => {
+                "spec.snapshots takes one after each run that succeeds; `volferry snapshot list` reads the volume itself".into()
+            }
+            Self::NoPods { .. } => {
+                "pods stay after the last failed run only; `kubectl volferry report JOB` has what the last run reported".into()
+            }
+            Self::Log { .. } => "a node that is gone has no logs; `kubectl volferry status JOB` shows the run".into(),
+            Self::RunDeleted { .. } => "deleting a SyncRun ends its run; ask for another with run-now".into(),
+            Self::RunFailed { namespace, name, .. } => {
+                format!("`kubectl volferry logs -n {namespace} {name}` prints what its pods said")
+            }
+            Self::Json(_) => "leave out --output json".into(),
+            Self::Output(_) => "see where the output goes".into(),
+        }
+    }
+}
+
+fn api_hint(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if status.is_forbidden() => {
+            "the roles view (to read) and edit (to change) of the namespace include what this needs"
+        }
+        kube::Error::Api(status) if status.is_not_found() => {
+            "the object is gone, or Volferry is not installed: `kubectl get crd syncjobs.volferry.dev`"
+        }
+        kube::Error::Api(_) => "the API server's answer above says what it refused",
+        _ => "see whether `kubectl version` reaches the API server",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_object_and_have_a_hint() {
+        let name = || ("prod".to_string(), "web".to_string());
+        let (namespace, job) = name();
+        let error = PluginError::NoJob { namespace, name: job };
+        assert_eq!(error.to_string(), "there is no SyncJob web in namespace prod");
+        assert!(error.hint().contains("kubectl volferry status -n prod"), "{}", error.hint());
+        let (namespace, run) = name();
+        let error = PluginError::NoPods { namespace, name: run, end: Some(Side::Sink) };
+        assert_eq!(error.to_string(), "run prod/web has no sink pods");
+    }
+}

@@ -1,0 +1,34 @@
+//! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
+//!
+//! `args` are the commands, `cluster` talks with the API server, `lines` and `table` make text of objects without it, and
+//! `output` prints. `operator/doc/api.md` lists the commands.
+
+mod args;
+mod cluster;
+mod commands;
+mod error;
+mod lines;
+mod logs;
+mod output;
+mod table;
+
+use std::{io, process::ExitCode};
+
+pub use args::PluginArgs;
+
+use crate::telemetry;
+use error::PluginError;
+
+/// Runs one command. An error goes to standard error with a `hint:` line, and the exit code is 1.
+pub async fn run(args: PluginArgs) -> ExitCode {
+    match commands::run(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        // A reader that went away is no error.
+        Err(PluginError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&format!("error: {}", telemetry::chain(&error)));
+            output::complain(&format!("hint: {}", error.hint()));
+            ExitCode::FAILURE
+        }
+    }
+}
