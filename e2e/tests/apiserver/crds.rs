@@ -112,6 +112,17 @@ fn quantities_durations_paths_and_names_are_judged_with_what_to_write_instead() 
 }
 
 #[test]
+fn sizes_can_be_spelled_as_on_the_command_line() {
+    for (name, _) in contract::BYTE_UNITS {
+        for text in [format!("100{name}"), format!("100{name}B")] {
+            assert_accepted(json!({"transfer": {"bandwidthLimit": text}, "files": {"maxSize": text}}));
+        }
+    }
+    assert_refused(json!({"transfer": {"bandwidthLimit": "65KB"}}), &["bandwidthLimit", "64Ki"]);
+    assert_refused(json!({"files": {"minSize": "1ki"}}), &["spec.files.minSize", "100Mi"]);
+}
+
+#[test]
 fn a_volume_is_not_synced_into_itself() {
     let same = |from: &str, to: &str| {
         json!({

@@ -134,12 +134,23 @@ pub(super) fn duration() -> [Rule; 1] {
     )
 }
 
-/// Bytes per second.
+/// Makes the pattern of a number of bytes, so that the rules take what `contract::parse_bytes` reads. The digits are
+/// bounded for each suffix, so that what matches is below 2^64.
+pub(crate) fn bytes_form() -> String {
+    let mut forms = vec!["[0-9]{1,18}".to_string()];
+    for thousands in 1..=4 {
+        let units = contract::BYTE_UNITS.iter().filter(|(_, unit)| unit.ilog10() / 3 == thousands);
+        let names = units.map(|(name, _)| *name).collect::<Vec<_>>().join("|");
+        forms.push(format!("[0-9]{{1,{}}}({names})B?", 18 - 3 * thousands));
+    }
+    format!("^({})$", forms.join("|"))
+}
+
+/// Bytes per second. A quantity of Kubernetes knows fewer spellings, so that others are turned into its own.
 pub(super) fn bandwidth() -> [Rule; 1] {
+    const QUANTITY: &str = "quantity(self.replace('B', '').replace('K', 'k').replace('ki', 'Ki'))";
     quoting(
-        "self.matches(r'^([1-9][0-9]{0,5}(k|M|G|T|Ki|Mi|Gi|Ti)|[1-9][0-9]{0,17})$') \
-         && quantity(self).compareTo(quantity('64Ki')) >= 0"
-            .into(),
+        format!("self.matches(r'{}') && {QUANTITY}.compareTo(quantity('64Ki')) >= 0", bytes_form()),
         "is not a bandwidth of 64Ki or more: write whole bytes per second with a suffix such as 500k, 100Mi or 1Gi",
     )
 }
@@ -147,7 +158,7 @@ pub(super) fn bandwidth() -> [Rule; 1] {
 /// The size of a file.
 pub(super) fn file_size() -> [Rule; 1] {
     quoting(
-        "self.matches(r'^([0-9]{1,6}(k|M|G|T|Ki|Mi|Gi|Ti)|[0-9]{1,18})$')".into(),
+        format!("self.matches(r'{}')", bytes_form()),
         "is not a size: write whole bytes, or with a suffix such as 500k, 100Mi or 1Gi",
     )
 }
@@ -426,4 +437,78 @@ pub(super) fn annotations() -> [Rule; 1] {
         "self.all(key, !key.startsWith('volferry.dev/'))",
         "annotations that begin with volferry.dev/ are set by the operator: choose another prefix",
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::bytes_form;
+    use crate::api::admission::admit;
+
+    const BANDWIDTH_MIN: u64 = 64 << 10;
+
+    /// What the CRD's rules say of a manifest with such a part.
+    fn is_admitted(part: &serde_json::Value) -> bool {
+        let mut spec = json!({
+            "source": {"persistentVolumeClaim": {"claimName": "a"}},
+            "destination": {"persistentVolumeClaim": {"claimName": "b"}},
+        });
+        spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+        let meta = json!({"name": "web"});
+        admit(json!({
+            "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob", "metadata": meta, "spec": spec,
+        }))
+        .is_ok()
+    }
+
+    #[test]
+    fn fields_take_every_spelling_of_a_size_that_the_command_line_takes() {
+        let mut spellings = vec![("100000".to_string(), 1)];
+        for (name, unit) in contract::BYTE_UNITS {
+            spellings.extend([(format!("100{name}"), unit), (format!("100{name}B"), unit)]);
+        }
+        for (text, unit) in spellings {
+            let bytes = if unit == 1 { 100_000 } else { 100 * unit };
+            assert_eq!(contract::parse_bytes(&text), Ok(bytes), "{text}");
+            let retain = json!({"snapshots": {"retain": {"maxBytes": text}}});
+            assert!(is_admitted(&json!({"files": {"minSize": text}})), "minSize {text}");
+            assert!(is_admitted(&json!({"files": {"maxSize": text}})), "maxSize {text}");
+            assert!(is_admitted(&retain), "maxBytes {text}");
+            assert!(is_admitted(&json!({"transfer": {"bandwidthLimit": text}})), "bandwidthLimit {text}");
+        }
+    }
+
+    #[test]
+    fn the_least_bandwidth_is_64_ki_in_every_spelling() {
+        for text in
+            ["65535", "65k", "65K", "65kB", "65KB", "63Ki", "63KiB", "66k", "66KB", "64KiB", "1MB", "0M"]
+        {
+            let expected = contract::parse_bytes(text).unwrap() >= BANDWIDTH_MIN;
+            assert_eq!(is_admitted(&json!({"transfer": {"bandwidthLimit": text}})), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_pattern_and_the_command_line_take_the_same_sizes(
+            number in "[+-]?(0|[1-9][0-9]{0,6})?(\\.[0-9])?", suffix in "[kKMGTEiB ]{0,3}",
+        ) {
+            let text = format!("{number}{suffix}");
+            let read = contract::parse_bytes(&text);
+            // Above that, the command line takes more digits than the pattern.
+            prop_assume!(!read.as_ref().is_ok_and(|bytes| *bytes >= 10_u64.pow(18)));
+            let matches = regex::Regex::new(&bytes_form()).unwrap().is_match(&text);
+            prop_assert_eq!(matches, read.is_ok(), "{}", text);
+        }
+
+        #[test]
+        fn whatever_the_pattern_takes_can_be_read(number in "[0-9]{1,20}", suffix in "|[kKMGT]i?B?") {
+            let text = format!("{number}{suffix}");
+            if regex::Regex::new(&bytes_form()).unwrap().is_match(&text) {
+                prop_assert!(contract::parse_bytes(&text).is_ok(), "{}", text);
+            }
+        }
+    }
 }

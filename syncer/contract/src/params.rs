@@ -506,24 +506,31 @@ impl fmt::Display for Shard {
     }
 }
 
+/// Lists the suffixes of numbers of bytes and what each multiplies by, so that the rules of the CRDs take what
+/// [`parse_bytes`] takes. Each can have a `B` behind it.
+pub const BYTE_UNITS: [(&str, u64); 9] = [
+    ("k", 1_000),
+    ("K", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("T", 1_000_000_000_000),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+];
+
 /// Reads a number of bytes with an optional suffix: `k K kB KB`, `M MB`, `G GB` and `T TB` are powers of 1000, `Ki KiB`
-/// and so on powers of 1024. Fractions are not accepted.
+/// and so on powers of 1024. Fractions and signs are not accepted.
 pub fn parse_bytes(s: &str) -> Result<u64, ParseParamError> {
     let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let suffix = &s[digits.len()..];
     let unit = match suffix.strip_suffix('B').filter(|unit| !unit.is_empty()).unwrap_or(suffix) {
         "" => Some(1),
-        "k" | "K" => Some(1_000),
-        "M" => Some(1_000_000),
-        "G" => Some(1_000_000_000),
-        "T" => Some(1_000_000_000_000),
-        "Ki" => Some(1 << 10),
-        "Mi" => Some(1 << 20),
-        "Gi" => Some(1 << 30),
-        "Ti" => Some(1 << 40),
-        _ => None,
+        name => BYTE_UNITS.iter().find(|(unit, _)| *unit == name).map(|(_, bytes)| *bytes),
     };
-    let bytes = unit.and_then(|unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit));
+    let number = digits.bytes().all(|c| c.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten();
+    let bytes = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
     bytes.ok_or_else(|| bad(s, "a number of bytes such as 1048576, 100Mi or 2G"))
 }
 
@@ -540,7 +547,7 @@ mod tests {
             assert_eq!(parse_bytes(thousand), Ok(1000), "{thousand}");
         }
         assert_eq!((parse_bytes("1Ki"), parse_bytes("3MiB")), (Ok(1024), Ok(3 << 20)));
-        for bad in ["99999999Ti", "", "k", "1B", "1KBB", "1kk", "1 k", "-1k", "1.5k", "1ki"] {
+        for bad in ["99999999Ti", "", "k", "1B", "1KBB", "1kk", "1 k", "-1k", "+1k", "1.5k", "1ki"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
     }
