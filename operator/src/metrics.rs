@@ -52,9 +52,11 @@ pub struct Metrics {
     bytes: Family<KindLabels, Counter>,
     files: Family<KindLabels, Counter>,
     last_success: Family<JobLabels, Gauge<f64, AtomicU64>>,
+    success_deadline: Family<JobLabels, Gauge<f64, AtomicU64>>,
     last_duration: Family<JobLabels, Gauge<f64, AtomicU64>>,
     active: Family<JobLabels, Gauge>,
     waiting: Family<JobLabels, Gauge>,
+    failed: Family<JobLabels, Gauge>,
     stalled: Family<JobLabels, Gauge>,
     incomplete: Family<JobLabels, Gauge>,
     regressed: Family<JobLabels, Gauge>,
@@ -74,6 +76,8 @@ pub struct Standing {
     pub active: bool,
     /// A run is due and has not begun.
     pub waiting: bool,
+    /// The last run failed.
+    pub failed: bool,
     /// It will not go on without a person.
     pub stalled: bool,
     /// The last run that got to its end left files out.
@@ -82,6 +86,8 @@ pub struct Standing {
     pub regressed: bool,
     /// When the last successful run ended, in seconds since 1970.
     pub last_success_s: Option<f64>,
+    /// When the second scheduled run after that one falls due, in seconds since 1970.
+    pub success_deadline_s: Option<f64>,
 }
 
 impl Default for Metrics {
@@ -95,9 +101,11 @@ impl Default for Metrics {
             bytes: Family::default(),
             files: Family::default(),
             last_success: Family::default(),
+            success_deadline: Family::default(),
             last_duration: Family::default(),
             active: Family::default(),
             waiting: Family::default(),
+            failed: Family::default(),
             stalled: Family::default(),
             incomplete: Family::default(),
             regressed: Family::default(),
@@ -111,6 +119,12 @@ impl Default for Metrics {
 
 impl Metrics {
     fn register(&mut self) {
+        self.register_runs();
+        self.register_jobs();
+        self.register_operator();
+    }
+
+    fn register_runs(&mut self) {
         let r = &mut self.registry;
         r.register("runs", "Runs that ended, by result", self.runs.clone());
         r.register("run_failures", "Runs that did not succeed, by reason", self.failures.clone());
@@ -127,17 +141,29 @@ impl Metrics {
             "Entries of runs that ended: created, updated, deleted, failed",
             self.files.clone(),
         );
+    }
+
+    fn register_jobs(&mut self) {
+        let r = &mut self.registry;
         let help = "When the last successful run ended, since 1970";
         r.register_with_unit("last_success_timestamp", help, Unit::Seconds, self.last_success.clone());
+        let help = "When the second scheduled run after the last success is due, since 1970";
+        let unit = Unit::Seconds;
+        r.register_with_unit("success_deadline_timestamp", help, unit, self.success_deadline.clone());
         let help = "Time that both ends of the last run ran, all tries together";
         r.register_with_unit("last_run_duration", help, Unit::Seconds, self.last_duration.clone());
         r.register("active", "1 while a run is under way", self.active.clone());
         r.register("waiting", "1 while a run is due and has not begun", self.waiting.clone());
+        r.register("failed", "1 while the last run is one that failed", self.failed.clone());
         r.register("stalled", "1 while the job will not go on without a person", self.stalled.clone());
         let help = "1 while the copy lacks files that the last run that got to its end left out";
         r.register("incomplete", help, self.incomplete.clone());
         let help = "1 while runs take longer than usual by more than spec.regression allows";
         r.register("performance_regressed", help, self.regressed.clone());
+    }
+
+    fn register_operator(&mut self) {
+        let r = &mut self.registry;
         let help = "Time that reconciling one job once took";
         r.register_with_unit("reconcile_duration", help, Unit::Seconds, self.reconcile.clone());
         r.register(
@@ -186,19 +212,30 @@ impl Metrics {
     pub fn stands(&self, job: &JobLabels, standing: Standing) {
         self.active.get_or_create(job).set(standing.active.into());
         self.waiting.get_or_create(job).set(standing.waiting.into());
+        self.failed.get_or_create(job).set(standing.failed.into());
         self.stalled.get_or_create(job).set(standing.stalled.into());
         self.incomplete.get_or_create(job).set(standing.incomplete.into());
         self.regressed.get_or_create(job).set(standing.regressed.into());
         if let Some(seconds) = standing.last_success_s {
             self.last_success.get_or_create(job).set(seconds);
         }
+        match standing.success_deadline_s {
+            Some(seconds) => {
+                self.success_deadline.get_or_create(job).set(seconds);
+            }
+            None => {
+                self.success_deadline.remove(job);
+            }
+        }
     }
 
     /// Removes the series of a job that is gone.
     pub fn forget(&self, job: &JobLabels) {
         self.last_success.remove(job);
+        self.success_deadline.remove(job);
         self.last_duration.remove(job);
-        for gauge in [&self.active, &self.waiting, &self.stalled, &self.incomplete, &self.regressed] {
+        let doing = [&self.active, &self.waiting, &self.failed];
+        for gauge in doing.into_iter().chain([&self.stalled, &self.incomplete, &self.regressed]) {
             gauge.remove(job);
         }
     }
@@ -267,9 +304,16 @@ mod tests {
     #[test]
     fn a_job_that_is_gone_leaves_no_series() {
         let metrics = Metrics::default();
-        let standing =
-            Standing { active: true, regressed: true, last_success_s: Some(7.0), ..Standing::default() };
+        let standing = Standing {
+            active: true,
+            regressed: true,
+            last_success_s: Some(7.0),
+            success_deadline_s: Some(9.0),
+            ..Standing::default()
+        };
         metrics.stands(&job(), standing);
+        let deadline = "volferry_success_deadline_timestamp_seconds{namespace=\"prod\",name=\"web\"} 9";
+        assert!(metrics.to_text().contains(deadline));
         assert!(
             metrics.to_text().contains("volferry_performance_regressed{namespace=\"prod\",name=\"web\"} 1")
         );
@@ -280,5 +324,13 @@ mod tests {
         );
         metrics.forget(&job());
         assert!(!metrics.to_text().contains("name=\"web\""));
+    }
+
+    #[test]
+    fn a_job_that_is_suspended_has_no_deadline() {
+        let metrics = Metrics::default();
+        metrics.stands(&job(), Standing { success_deadline_s: Some(9.0), ..Standing::default() });
+        metrics.stands(&job(), Standing::default());
+        assert!(!metrics.to_text().contains("success_deadline"));
     }
 }

@@ -118,6 +118,12 @@ impl Schedule {
         }
     }
 
+    /// Finds when the second run after a success falls due, so that a copy can be called too old: without another success
+    /// by then, a run failed or never came. `None` where the calendar ends before it.
+    pub fn deadline(&self, uid: &str, success: Timestamp) -> Option<Timestamp> {
+        self.after(uid, self.after(uid, success)?)
+    }
+
     fn is_time(&self, uid: &str, time: Timestamp) -> bool {
         let before = time.checked_sub(SignedDuration::from_secs(1)).ok();
         before.and_then(|before| self.after(uid, before)) == Some(time)

@@ -18,6 +18,7 @@ mod warnings;
 
 use std::{sync::Arc, time::Duration};
 
+use contract::RunResult;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -57,6 +58,7 @@ use crate::{
     },
     names::{FIELD_MANAGER, FINALIZER},
     resources::{Settings, Try},
+    schedule::Schedule,
     stages::{plan, situation::Step},
     telemetry::chain,
 };
@@ -451,7 +453,7 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
     if let (Some(_), None, Some(run)) = (&old.active_run, &new.active_run, &new.last_run) {
         metrics.run_ended(&labels, run);
     }
-    metrics.stands(&labels, standing(new));
+    metrics.stands(&labels, standing(job, new));
     for note in events::of_change(old, new).into_iter().chain(events::of_trend(old, new)) {
         let Note { reason, message, .. } = &note;
         tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
@@ -459,17 +461,26 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
     }
 }
 
-fn standing(status: &SyncJobStatus) -> Standing {
+fn standing(job: &SyncJob, status: &SyncJobStatus) -> Standing {
     let reconciling = conditions::is_true(&status.conditions, conditions::RECONCILING);
     let is_active = status.active_run.as_ref().is_some_and(ActiveRun::is_started);
     Standing {
         active: is_active,
         waiting: !is_active && reconciling,
+        failed: status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Failed),
         stalled: conditions::is_true(&status.conditions, conditions::STALLED),
         incomplete: conditions::is_true(&status.conditions, conditions::INCOMPLETE),
         regressed: conditions::is_true(&status.conditions, conditions::PERFORMANCE_REGRESSED),
         last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),
+        success_deadline_s: success_deadline(job, status).map(|time| time.as_second() as f64),
     }
+}
+
+/// Finds by when a job with a schedule has to succeed again. `None` while it is suspended, because no run begins then.
+fn success_deadline(job: &SyncJob, status: &SyncJobStatus) -> Option<Timestamp> {
+    let success = status.last_success_time.as_ref()?;
+    let schedule = job.spec.schedule.as_ref().filter(|_| !job.spec.suspend)?;
+    Schedule::new(schedule).ok()?.deadline(&job.uid().unwrap_or_default(), success.0)
 }
 
 async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
@@ -545,5 +556,26 @@ mod tests {
         assert!(answered(422, "the server rejected our request due to an error in our request"));
         assert!(!answered(422, "admission webhook \"policy.example.com\" denied the request: no owner"));
         assert!(!answered(403, "the namespace is being deleted"));
+    }
+
+    #[test]
+    fn the_gauges_of_a_job_tell_a_failed_run_and_by_when_it_has_to_succeed() {
+        let schedule = crate::api::Schedule { cron: Some("@daily".into()), ..Default::default() };
+        let spec = SyncJobSpec { schedule: Some(schedule), ..SyncJobSpec::default() };
+        let mut job = SyncJob::new("web", spec);
+        let run = |result| Some(crate::api::Run { result, ..crate::api::Run::default() });
+        let success: Timestamp = "2027-01-06T05:00:00Z".parse().unwrap();
+        let status = SyncJobStatus {
+            last_run: run(RunResult::Failed),
+            last_success_time: Some(Time(success)),
+            ..SyncJobStatus::default()
+        };
+        let deadline: Timestamp = "2027-01-08T00:00:00Z".parse().unwrap();
+        let there = standing(&job, &status);
+        assert_eq!((there.failed, there.success_deadline_s), (true, Some(deadline.as_second() as f64)));
+        job.spec.suspend = true;
+        let corrected = SyncJobStatus { last_run: run(RunResult::Succeeded), ..status };
+        let there = standing(&job, &corrected);
+        assert_eq!((there.failed, there.success_deadline_s), (false, None));
     }
 }

@@ -230,6 +230,16 @@ fn an_interval_runs_from_start_to_start_and_at_first_at_once() {
 }
 
 #[test]
+fn a_copy_is_too_old_when_two_times_have_passed_since_it_was_good() {
+    let deadline =
+        |schedule: Schedule, success: &str| schedule.deadline("u", at(success)).unwrap().to_string();
+    let workdays = || cron("0 3 * * MON-FRI", "UTC");
+    assert_eq!(deadline(workdays(), "2027-01-06T05:00:00Z"), "2027-01-08T03:00:00Z", "a Wednesday");
+    assert_eq!(deadline(workdays(), "2027-01-08T05:00:00Z"), "2027-01-12T03:00:00Z", "a Friday");
+    assert_eq!(deadline(interval("1h"), "2027-01-06T05:10:00Z"), "2027-01-06T07:10:00Z");
+}
+
+#[test]
 fn what_is_no_schedule_is_refused_by_its_field() {
     let refused = |spec: api::Schedule| Schedule::new(&spec).unwrap_err().to_string();
     let daily = || api::Schedule { cron: Some("@daily".into()), ..Default::default() };

@@ -1,0 +1,88 @@
+//! What the chart renders for its values, by the helm that installs it in the other tests.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use e2e::programs;
+use serde_json::Value;
+
+/// Renders the chart with those `--set` values, without its CRDs.
+fn render(values: &[&str]) -> Result<Vec<Value>> {
+    let mut command = Command::new(programs::of_cluster("helm")?);
+    command.args(["template", "volferry"]).arg(programs::repository().join("charts/volferry"));
+    command.args(["--namespace", "ops", "--kube-version", "1.30.0", "--set", "crds.install=false"]);
+    for value in values {
+        command.args(["--set", value]);
+    }
+    let said = command.output()?;
+    ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    Ok(serde_saphyr::from_multiple(&String::from_utf8(said.stdout)?)?)
+}
+
+/// The one object of that kind.
+fn one<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    let found: Vec<&Value> = objects.iter().filter(|it| it["kind"] == kind).collect();
+    assert_eq!(found.len(), 1, "{kind}");
+    found[0]
+}
+
+#[test]
+fn monitoring_and_the_budget_are_rendered_only_on_request() {
+    let objects = render(&[]).unwrap();
+    for kind in ["ServiceMonitor", "PrometheusRule", "ConfigMap", "PodDisruptionBudget"] {
+        assert!(!objects.iter().any(|it| it["kind"] == kind), "{kind}");
+    }
+    assert!(one(&objects, "Deployment")["spec"]["strategy"].is_null());
+}
+
+#[test]
+fn a_budget_and_a_strategy_are_about_the_operators_pods() {
+    let values = ["podDisruptionBudget.enabled=true", "updateStrategy.type=Recreate", "replicas=2"];
+    let objects = render(&values).unwrap();
+    let (budget, deployment) = (one(&objects, "PodDisruptionBudget"), one(&objects, "Deployment"));
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+    assert_eq!(budget["spec"]["selector"], deployment["spec"]["selector"]);
+    assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
+    let share = ["podDisruptionBudget.enabled=true", "podDisruptionBudget.maxUnavailable=50%"];
+    assert_eq!(one(&render(&share).unwrap(), "PodDisruptionBudget")["spec"]["maxUnavailable"], "50%");
+    assert!(render(&["podDisruptionBudget.maxUnavailable=half"]).is_err());
+}
+
+#[test]
+fn a_service_monitor_selects_the_service_and_keeps_the_namespace_of_jobs() {
+    let values = ["metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.interval=30s"];
+    let objects =
+        render(&[&values[..], &["metrics.serviceMonitor.labels.release=prometheus"]].concat()).unwrap();
+    let (monitor, service) = (one(&objects, "ServiceMonitor"), one(&objects, "Service"));
+    for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(service["metadata"]["labels"][label], *value);
+    }
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(endpoint["port"], service["spec"]["ports"][0]["name"]);
+    assert_eq!((&endpoint["honorLabels"], &endpoint["interval"]), (&true.into(), &"30s".into()));
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    assert_eq!(monitor["spec"]["namespaceSelector"]["matchNames"][0], service["metadata"]["namespace"]);
+
+    let without = render(&[values[0], "metrics.service.create=false"]).unwrap_err().to_string();
+    assert!(without.contains("metrics.service.create"), "{without}");
+}
+
+#[test]
+fn alerts_and_dashboard_are_rendered_as_their_files_say() {
+    let values = ["metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true"];
+    let labels =
+        ["metrics.prometheusRule.labels.role=alerts", "metrics.dashboard.annotations.grafana_folder=Storage"];
+    let objects = render(&[values, labels].concat()).unwrap();
+    let file = |name: &str| {
+        let folder = programs::repository().join("charts/volferry/files/monitoring");
+        std::fs::read_to_string(folder.join(name)).unwrap()
+    };
+    let rule = one(&objects, "PrometheusRule");
+    assert_eq!(rule["spec"], serde_saphyr::from_str::<Value>(&file("alerts.yaml")).unwrap());
+    assert_eq!(rule["metadata"]["labels"]["role"], "alerts");
+    let dashboard = one(&objects, "ConfigMap");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["metadata"]["annotations"]["grafana_folder"], "Storage");
+    let shown: Value = serde_json::from_str(dashboard["data"]["volferry.json"].as_str().unwrap()).unwrap();
+    assert_eq!(shown, serde_json::from_str::<Value>(&file("dashboard.json")).unwrap());
+}

@@ -1,0 +1,172 @@
+//! What people watch the operator with: the list of metrics, and the chart's alerts and dashboard, which read no other.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use contract::RunResult;
+use operator::{
+    api::Run,
+    metrics::{JobLabels, Metrics, Standing},
+};
+use regex::Regex;
+use serde_json::Value;
+
+const ALERTS: &str = "charts/volferry/files/monitoring/alerts.yaml";
+const DASHBOARD: &str = "charts/volferry/files/monitoring/dashboard.json";
+const LIST: &str = "operator/doc/metrics.md";
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("..").join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The text of `/metrics` when each metric has a series. One without is left out of it.
+fn exported() -> String {
+    let metrics = Metrics::default();
+    let job = JobLabels { namespace: "prod".into(), name: "web".into() };
+    let standing =
+        Standing { last_success_s: Some(1.0), success_deadline_s: Some(2.0), ..Standing::default() };
+    metrics.run_ended(&job, &Run { result: RunResult::Failed, ..Run::default() });
+    metrics.retried(&job);
+    metrics.stands(&job, standing);
+    metrics.reconciled(Duration::from_secs(1), true);
+    metrics.to_text()
+}
+
+/// One row for each metric: name of its series, type, unit, labels, meaning.
+fn rows(text: &str) -> Vec<String> {
+    let unit_of = |name: &str| {
+        let line = format!("# UNIT {name} ");
+        text.lines().find_map(|it| it.strip_prefix(&line)).unwrap_or_default()
+    };
+    let rows = text.lines().filter_map(|line| line.strip_prefix("# HELP ")).map(|line| {
+        let (name, help) = line.split_once(' ').unwrap_or((line, ""));
+        let of_type = format!("# TYPE {name} ");
+        let kind = text.lines().find_map(|it| it.strip_prefix(&of_type)).unwrap_or_default();
+        let series = if kind == "counter" { format!("{name}_total") } else { name.into() };
+        let labels = labels_of(text, name).join(", ");
+        let help = help.trim_end_matches('.');
+        format!("| `{series}` | {kind} | {} | {labels} | {help} |", unit_of(name))
+    });
+    rows.collect()
+}
+
+/// The labels of a metric's series, but for the bounds of a histogram.
+fn labels_of(text: &str, name: &str) -> Vec<String> {
+    let series = pattern(&format!(r"(?m)^{name}(_total|_sum)?\{{([^}}]*)\}}"));
+    let Some(found) = series.captures(text) else { return Vec::new() };
+    let label = pattern(r#"([a-z_]+)=""#);
+    label.captures_iter(&found[2]).map(|it| format!("`{}`", &it[1])).collect()
+}
+
+/// The names of all series that an expression can select.
+fn series(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split(['{', ' ']).next()).collect()
+}
+
+#[track_caller]
+fn assert_reads_only_what_is_exported(expressions: &[String]) {
+    let text = exported();
+    let there = series(&text);
+    let metric = pattern("volferry_[a-z_]+");
+    let mut read = 0;
+    for expression in expressions {
+        for name in metric.find_iter(expression) {
+            assert!(there.contains(name.as_str()), "{expression}: the operator exports no {}", name.as_str());
+            read += 1;
+        }
+    }
+    assert!(
+        read >= expressions.len() && read > 0,
+        "an expression reads nothing of the operator: {expressions:?}"
+    );
+}
+
+/// The texts of all fields of that name, however deep.
+fn fields(value: &Value, name: &str) -> Vec<String> {
+    match value {
+        Value::Object(entries) => entries
+            .iter()
+            .flat_map(|(key, value)| match value {
+                Value::String(text) if key == name => vec![text.clone()],
+                _ => fields(value, name),
+            })
+            .collect(),
+        Value::Array(items) => items.iter().flat_map(|item| fields(item, name)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn alerts() -> Vec<Value> {
+    let file = serde_saphyr::from_str::<Value>(&read(ALERTS));
+    let file = file.unwrap_or_else(|error| panic!("{ALERTS}: {error}"));
+    file["groups"][0]["rules"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn the_document_lists_every_metric_with_its_type_unit_and_labels() {
+    let expected = rows(&exported());
+    let registered = read("operator/src/metrics.rs").matches("r.register").count();
+    assert_eq!(expected.len(), registered, "a metric has no series in this test, or is registered elsewhere");
+    let document = read(LIST);
+    let listed: Vec<&str> = document.lines().filter(|line| line.starts_with("| `volferry_")).collect();
+    assert_eq!(listed, expected, "the table of {LIST} should be\n{}", expected.join("\n"));
+}
+
+#[test]
+fn alerts_read_exported_metrics_and_say_what_to_do() {
+    let alerts = alerts();
+    let expressions: Vec<String> = alerts.iter().map(|it| it["expr"].as_str().unwrap().to_string()).collect();
+    assert_reads_only_what_is_exported(&expressions);
+    let document = read(LIST);
+    for alert in alerts {
+        let name = alert["alert"].as_str().unwrap();
+        assert!(document.contains(&format!("| `{name}` |")), "{name} is not in {LIST}");
+        assert!(["info", "warning", "critical"].contains(&alert["labels"]["severity"].as_str().unwrap()));
+        for text in ["summary", "runbook"] {
+            assert!(alert["annotations"][text].as_str().is_some_and(|it| it.len() > 20), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_reads_exported_metrics_in_every_panel() {
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let mut ids = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "two panels with the id {}", panel["id"]);
+        assert_reads_only_what_is_exported(&fields(panel, "expr"));
+    }
+    assert_reads_only_what_is_exported(&fields(&dashboard["templating"], "query")[1..]);
+}
+
+/// promtool, which `.ci/tools test` unpacks into the cache where the machine has none.
+fn promtool() -> Command {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")));
+    let unpacked = cache.map(|cache| cache.join("volferry/tools/bin/promtool")).filter(|it| it.is_file());
+    Command::new(unpacked.unwrap_or_else(|| "promtool".into()))
+}
+
+#[test]
+fn alerts_fire_when_they_should() {
+    for (command, file) in [("check", ALERTS), ("test", "operator/tests/alerts.test.yaml")] {
+        let said = promtool().args([command, "rules"]).arg(repository(file)).output();
+        let said = said.unwrap_or_else(|error| panic!("promtool: {error}: run .ci/tools test"));
+        let text = [said.stdout, said.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
+        assert!(said.status.success(), "promtool {command} rules {file}: {text}");
+    }
+}
