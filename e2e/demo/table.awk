@@ -28,6 +28,7 @@ END {
   row("transfer", "time", "timings:transfer")
   row("apply", "time", "timings:apply")
   row("commit", "time", "timings:commit")
+  row("snapshot", "time", "timings:snapshot")
   row("total", "time", "timings:total")
 }
 

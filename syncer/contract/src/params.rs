@@ -606,6 +606,7 @@ mod tests {
             RunParams { expect_volume: Some(VolumeId::new([1; 16])), ..RunParams::default() },
             RunParams { source_snapshot: Some("latest".into()), ..RunParams::default() },
         ];
+        assert_eq!(asking.len(), OF_TREES.len(), "a flag has no parameters here");
         for (params, (flag, _)) in asking.iter().zip(OF_TREES) {
             assert_eq!(params.flags_of_trees().collect::<Vec<_>>(), [flag]);
             let args = params.to_args();

@@ -1,6 +1,6 @@
 //! Files that are written in place.
 //!
-//! What changes is staged by itself, beside a note of where it belongs ([`Overlay`]). When all of it is there and was checked, it becomes an
+//! What changes is staged alone, beside a note of where it belongs ([`Overlay`]). When all of it is there and was checked, it becomes an
 //! entry of the journal ([`JournalEntry`]), is made durable, and only then written into the file. A crash before that leaves the old file; after it,
 //! whoever opens the destination next writes what the entry says, once more from its start.
 

@@ -227,7 +227,7 @@ impl Destination {
         }
     }
 
-    /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks by itself; this is to
+    /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks for itself; this is to
     /// stop a run that has no more to do there.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub enum Stage {
     Joined,
     /// The trees are compared, and no guard has refused.
     Planned,
-    /// The directories are made and dealt out; of the first shard only.
+    /// The directories are made and distributed; of the first shard only.
     Dealt,
     /// The content of all its files is there.
     Moved,

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// So many may be out of sight at once: each is held open, and is lost with a run that is cut off. With 1 MiB at most in each, that is less
-/// than the 24 MiB that a peer may have under way.
+/// than the 24 MiB that a peer may have in flight.
 const MAX_HIDDEN: u32 = 16;
 
 /// How many directories are out of sight.

@@ -186,8 +186,8 @@ impl Hostile {
             match self.hear() {
                 Some(Message::Need(needs)) => return needs,
                 Some(Message::Welcome(_) | Message::Want(_) | Message::Forecast(_)) => {}
-                Some(Message::SampleRequest(sketch)) => {
-                    let files: usize = sketch.files.iter().map(|group| group.indices.len()).sum();
+                Some(Message::SampleRequest(request)) => {
+                    let files: usize = request.files.iter().map(|group| group.indices.len()).sum();
                     self.say(&Message::Samples(vec![Vec::new(); files]));
                 }
                 other => panic!("{} came", other.map_or("nothing", |message| message.what())),

@@ -51,7 +51,7 @@ pub(crate) fn copy_all(
     })
 }
 
-/// A directory's files are dealt out in parts of this many.
+/// Distributes a directory's files to the workers in parts of this many.
 const FILES_PER_JOB: usize = 64;
 
 struct CopyFetch<'a> {

@@ -22,7 +22,7 @@ use crate::{
     wire::{Hashed, Listed},
 };
 
-/// The hashes of a source that is at hand.
+/// The hashes of a local source.
 pub(crate) struct LocalHashes<'a> {
     pub origin: Origin<'a>,
     pub monitor: &'a Monitor,
@@ -38,7 +38,7 @@ impl SourceHashes for LocalHashes<'_> {
     }
 }
 
-/// The source's tree at hand.
+/// The tree of a local source.
 pub(crate) struct LocalTree {
     pub tree: Tree,
     pub asked: VecDeque<DirId>,

@@ -21,10 +21,10 @@ use crate::{
 /// So many files may turn out to have nothing in common with one that is only like them in length or name; then no more are tried.
 const MAX_WRONG_GUESSES: u64 = 4;
 
-/// So many files of one length, or of one family, are looked at.
+/// Bounds how many files of one length, or of one family, are looked at.
 const MAX_LIKE: usize = 64;
 
-/// FileLookup of other lengths than the needed one are looked for from this length on: their chunks are some tens of KiB.
+/// Looks for files of other lengths than the needed one from this length on, in bytes: their chunks are some tens of KiB.
 pub(crate) const MIN_RELATIVE_BYTES: u64 = (1 << 20) + 1;
 
 /// The large files of the destination, listed when the first is asked for.

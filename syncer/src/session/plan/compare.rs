@@ -104,7 +104,7 @@ pub(crate) fn compare(
     Ok(Compared { dirs: walk.dirs, moves: walk.moves.into_made(), ..walk.made })
 }
 
-/// A comparison that is under way.
+/// A comparison in progress.
 struct CompareWalk<'a, S> {
     source: &'a mut S,
     sink: &'a Tree,
@@ -171,7 +171,7 @@ impl<S: SourceTree> CompareWalk<'_, S> {
         Ok(())
     }
 
-    /// Two batches are under way at any time: while one is compared, the next one crosses.
+    /// Two batches are in flight at any time: while one is compared, the next one crosses.
     fn request(&mut self) -> Result<(), SessionError> {
         while self.asked < self.level.len().min(2 * BATCH) {
             let end = self.level.len().min(self.asked + BATCH);
@@ -301,7 +301,7 @@ mod tests {
 
     const ENTRIES: u64 = 4003;
 
-    /// A source at hand.
+    /// A local source.
     struct AtHand(Tree, VecDeque<DirId>);
 
     impl SourceTree for AtHand {

@@ -1,6 +1,6 @@
 //! Files whose content is compared: both ends hash them, and the sink plans what differs.
 //!
-//! Hashes are asked for in batches, two of them under way, so that both ends read at the same time and neither holds more than that of
+//! Hashes are asked for in batches, two of them in flight, so that both ends read at the same time and neither holds more than that of
 //! what the other says.
 
 use std::collections::VecDeque;
@@ -133,7 +133,7 @@ enum Unlike {
     Unreadable,
 }
 
-/// How far the planned directories have been dealt out in batches.
+/// How far the planned directories have been put into batches.
 struct Cursor<'d> {
     dirs: &'d [PlannedDir],
     dir: usize,

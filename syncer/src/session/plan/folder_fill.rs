@@ -19,7 +19,7 @@ use crate::{
 /// With fewer files the two moves of the directory cost more than they save.
 const MIN_FILES: usize = 4;
 
-/// A run that is cut off loses what it was fill, so that is no more, in all that are filled at once, than crosses in one window.
+/// Bounds the files and bytes of all directories that are filled at once: a run that is cut off loses them.
 const MAX_FILES: usize = 4096;
 const MAX_BYTES: u64 = 1 << 20;
 

@@ -1,7 +1,7 @@
 //! Hard links in a plan: which of the destination's files keep their content under another leader, and which names have to be linked
 //! anew because the file that they are to be names of is replaced.
 //!
-//! Each directory was planned by itself. A file with several names, which may be in many directories, is settled here: at most one of the
+//! Each directory was planned alone. A file with several names, which may be in many directories, is settled here: at most one of the
 //! source's files may keep it, and whatever else the source has under one of its names becomes something else.
 
 use std::collections::HashMap;

@@ -110,7 +110,7 @@ fn blocks_before(files: &[HashRequest]) -> Vec<usize> {
     sums.collect()
 }
 
-/// The files of one batch while they are hashed, dealt out by the block.
+/// The files of one batch while they are hashed, distributed by the block.
 struct HashWork<'a> {
     origin: Origin<'a>,
     expect: Expect,
@@ -192,11 +192,11 @@ impl HashWork<'_> {
         };
         let mut state = open.state.lock().unwrap_or_else(PoisonError::into_inner);
         match hash {
-            // It has no blocks, and is dealt out to be opened.
+            // It has no blocks, and a worker gets it to open it.
             Ok(_) if work.file.size == 0 => {}
             Ok(hash) => {
                 let is_new = state.hashes.set(offset, hash);
-                debug_assert!(is_new, "every block is dealt out once");
+                debug_assert!(is_new, "every block has one worker");
             }
             Err(error) => state.error = Some(error),
         }

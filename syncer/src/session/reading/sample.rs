@@ -170,7 +170,7 @@ mod tests {
         sparse.set_len(len).unwrap();
         sparse.write_all_at(&content, 512 << 20).unwrap();
         let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
-        let sketch = |name, len: u64, sampling| {
+        let sampled = |name, len: u64, sampling| {
             let found = sample_files(
                 Origin::Tree(&root),
                 &[listed(name, len as usize)],
@@ -180,8 +180,8 @@ mod tests {
             found.unwrap().remove(0)
         };
         let all = Sampling::within(1 << 30, 1 << 30);
-        assert_eq!(sketch("sparse", 1 << 30, all), sketch("dense", 3 << 20, all));
-        assert_eq!(sketch("sparse", len, Sampling::within(4 << 30, len)), [0; 0]);
+        assert_eq!(sampled("sparse", 1 << 30, all), sampled("dense", 3 << 20, all));
+        assert_eq!(sampled("sparse", len, Sampling::within(4 << 30, len)), [0; 0]);
     }
 
     #[test]
@@ -189,11 +189,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::enter(&TreeLocation::from(dir.path())).unwrap();
         let files = [listed("a", 1 << 50)];
-        let sketch = |total| {
+        let sampled = |total| {
             sample_files(Origin::Tree(&root), &files, Sampling::within(1 << 30, total), &Monitor::default())
         };
-        assert!(matches!(sketch(1 << 40), Err(TransportError::Nonsense(_))));
-        assert_eq!(sketch(1 << 50).unwrap(), [vec![0; 0]]);
+        assert!(matches!(sampled(1 << 40), Err(TransportError::Nonsense(_))));
+        assert_eq!(sampled(1 << 50).unwrap(), [vec![0; 0]]);
     }
 
     #[test]

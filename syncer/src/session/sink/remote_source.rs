@@ -85,7 +85,7 @@ impl SourceHashes for RemoteSource<'_> {
 }
 
 impl SourceEnd for RemoteSource<'_> {
-    /// The source scans by itself since it said Hello.
+    /// The source began its scan when it said Hello.
     fn scan(
         &mut self,
         run: &Run<'_>,

@@ -1,6 +1,6 @@
 //! The source's workers: read the files that the sink needs, and send them.
 //!
-//! Small files are packed many to a frame (`small_files`). The blocks of a large file are dealt out to all workers (`large_file`), less what the
+//! Small files are packed many to a frame (`small_files`). The blocks of a large file go to all workers (`large_file`), less what the
 //! sink has of them; where its bytes may have moved, one worker goes through all of it (`chunked_file`). A file that changes while it is
 //! read is read again, a few times; then it fails, and the sink keeps what it has.
 
@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// A batch of small files ends at this many, so that a directory of tiny ones is dealt out to all workers.
+/// A batch of small files ends at this many, so that a directory of tiny ones is shared by all workers.
 const BATCH_FILES: usize = 256;
 
 /// Of how many large files the sink may be in the midst of saying what it has; it does that of one on each of its cores.

@@ -128,12 +128,12 @@ pub(crate) fn serve(
                     let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&groups)?;
                     control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
                 }
-                Message::SampleRequest(sketch) => {
-                    let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&sketch.files)?;
+                Message::SampleRequest(request) => {
+                    let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&request.files)?;
                     control.send(&Message::Samples(sample_files(
                         origin,
                         &files,
-                        sketch.sampling,
+                        request.sampling,
                         monitor,
                     )?))?;
                 }

@@ -34,7 +34,7 @@ const STREAMS: usize = 3;
 /// A connection keeps about one core busy; the others are for files, hashes and the socket.
 const CORES_PER_CONNECTION: usize = 4;
 
-/// The most connections that an end chooses by itself.
+/// The most connections that an end chooses unasked.
 const MAX_CHOSEN: usize = 4;
 
 /// The exporter label of the proof (RFC 5705).

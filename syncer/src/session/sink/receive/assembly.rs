@@ -87,7 +87,7 @@ pub(crate) struct MadeChunks {
 }
 
 impl Assembly {
-    /// Begins a file. What is at hand was promised to the first attempt only.
+    /// Begins a file. What the sink has was promised to the first attempt only.
     pub(crate) fn begin(
         writing: Writing<'_>,
         need: &Need,

@@ -24,7 +24,7 @@ use crate::{
     wire::{MAX_PACKED_BYTES, Message},
 };
 
-/// Small files that have to be read before they are asked for are dealt out in parts of this many.
+/// Small files that have to be read before they are asked for are distributed in parts of this many.
 const SMALL_PER_JOB: usize = 64;
 
 /// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still has to say
@@ -139,7 +139,7 @@ impl RemoteFetch<'_, '_> {
         }
     }
 
-    /// Waits until at most `most` files are under way.
+    /// Waits until at most `most` files are in flight.
     fn wait(&self, most: usize) -> Result<(), SessionError> {
         match self.in_flight.wait(most) {
             true => Ok(()),

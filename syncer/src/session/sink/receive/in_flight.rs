@@ -1,4 +1,4 @@
-//! The files that are under way, by the number of their need.
+//! The files in flight, by the number of their need.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ struct InFlightState {
     broken: bool,
 }
 
-/// A file that is under way.
+/// A file in flight.
 pub(crate) struct FileInFlight {
     need: Arc<Need>,
     is_update: bool,
@@ -89,7 +89,7 @@ impl InFlight {
         self.lock().next > 0
     }
 
-    /// Waits until at most `most` are under way, and not too many updates among them; false when the connection is gone.
+    /// Waits until at most `most` are in flight, and not too many updates among them; false when the connection is gone.
     pub(crate) fn wait(&self, most: usize) -> bool {
         let mut state = self.lock();
         state.awaited = most;
@@ -144,7 +144,7 @@ impl InFlight {
         self.lock().slots.get(&number)?.assembly.clone()
     }
 
-    /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as under way.
+    /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as in flight.
     pub(crate) fn end(&self, number: u32) -> Option<Arc<Need>> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(&number).filter(|slot| !slot.is_ending)?;
