@@ -103,6 +103,7 @@ check-scripts: check-tools
 .PHONY: check-prose
 check-prose:
 	git ls-files -z --cached --others --exclude-standard '*.md' | LC_ALL=C xargs -0 awk -f .ci/prose.awk
+	git ls-files -z --cached --others --exclude-standard '*.rs' | LC_ALL=C xargs -0 awk -f .ci/comments.awk
 
 .PHONY: check-manifests
 # The built helm knows no version of Kubernetes, so it is told the oldest one.

@@ -1,7 +1,8 @@
-//! What the engine does per entry and per byte, beside delta: scanning, digests, listings, frames, and making small files.
+//! What the engine does per entry and per byte, beside delta: scanning, digests, listings, frames, and making small
+//! files.
 //!
-//! Trees are in memory (`/dev/shm`) where there is such a place, so that the engine is measured and not a disk. The wall clock is
-//! taken, because scans and runs use all cores.
+//! Trees are in memory (`/dev/shm`) where there is such a place, so that the engine is measured and not a disk. The
+//! wall clock is taken, because scans and runs use all cores.
 
 #![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
 

@@ -1,5 +1,6 @@
-//! Regression tests that noise cannot fail: what a run counts is compared with `benches/regression/figures.json`. `make test-regression`
-//! runs them, `make accept-figures` accepts what they count as the new figures; `benches/README.md` says what a failure means.
+//! Regression tests that noise cannot fail: what a run counts is compared with `benches/regression/figures.json`.
+//! `make test-regression` runs them, `make accept-figures` accepts what they count as the new figures;
+//! `benches/README.md` says what a failure means.
 
 use std::{
     path::{Path, PathBuf},

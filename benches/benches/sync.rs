@@ -1,7 +1,7 @@
 //! The field's named suites: whole runs of the release program, local and over QUIC on loopback, trees in memory.
 //!
-//! `cargo bench --bench sync -- local/sync_small_files` runs one suite; `make bench` builds the program first. A run's result is checked before
-//! its time is kept. `benches/src/suites.rs` says what each bench is.
+//! `cargo bench --bench sync -- local/sync_small_files` runs one suite; `make bench` builds the program first. A run's
+//! result is checked before its time is kept. `benches/src/suites.rs` says what each bench is.
 
 #![allow(clippy::unwrap_used, reason = "a bench that fails has nothing to measure")]
 

@@ -1,4 +1,5 @@
-//! The result of running two programs in turn on the named benches: as Markdown for a pull request, as JSON, and as one HTML page.
+//! The result of running two programs in turn on the named benches: as Markdown for a pull request, as JSON, and as one
+//! HTML page.
 
 use std::fmt::Write as _;
 
@@ -54,7 +55,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Judges the rounds of one bench; none where there is no round. `threshold` is the least change that counts, 0.03 for 3 %.
+    /// Judges the rounds of one bench; none where there is no round. `threshold` is the least change that counts, 0.03
+    /// for 3 %.
     pub fn new(bench: String, unit: Unit, before: Vec<f64>, after: Vec<f64>, threshold: f64) -> Option<Self> {
         let ratio = Ratio::of(&before, &after)?;
         let verdict = match unit {

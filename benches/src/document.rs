@@ -1,4 +1,5 @@
-//! Figures in documents: each table of figures stands between two marks and is written from a file in `benches/results`, never by hand.
+//! Figures in documents: each table of figures stands between two marks and is written from a file in
+//! `benches/results`, never by hand.
 
 use std::{fmt::Write as _, path::Path};
 

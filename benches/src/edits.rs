@@ -49,7 +49,8 @@ pub enum Edit {
         /// Bytes appended to each.
         bytes: usize,
     },
-    /// A new file, put together from a piece of `bytes` bytes of each of the `count` files that sort first, none from its start.
+    /// A new file, put together from a piece of `bytes` bytes of each of the `count` files that sort first, none from
+    /// its start.
     Assemble {
         /// Files.
         count: usize,

@@ -1,5 +1,5 @@
-//! The figures that the regression tests hold a run to: `benches/regression/figures.json`, with the toolchain that they are of and a tolerance for
-//! each kind.
+//! The figures that the regression tests hold a run to: `benches/regression/figures.json`, with the toolchain that they
+//! are of and a tolerance for each kind.
 
 use std::{
     collections::BTreeMap,
@@ -147,7 +147,8 @@ impl Figures {
         counts.iter().map(judge).collect()
     }
 
-    /// Accepts what was counted on `bench` into the file at `path`. Figures of another toolchain are dropped, those of other benches stay.
+    /// Accepts what was counted on `bench` into the file at `path`. Figures of another toolchain are dropped, those of
+    /// other benches stay.
     ///
     /// # Errors
     /// Where the file cannot be read, locked or written.
@@ -175,7 +176,8 @@ fn compare(kind: Kind, counted: u64, accepted: u64, tolerance_percent: f64) -> S
     }
 }
 
-/// What builds and counts here: compiler, target, C library, valgrind, and whether the processor has AVX2, by which code is chosen at run time.
+/// What builds and counts here: compiler, target, C library, valgrind, and whether the processor has AVX2, by which
+/// code is chosen at run time.
 ///
 /// # Errors
 /// Where one of the programs that are asked does not run.

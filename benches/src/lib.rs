@@ -1,8 +1,9 @@
 //! Side-by-side runs of Volferry and its peers, and what they need: reference trees and their edits, a tree
 //! comparison that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
 //!
-//! `bin/peers` runs them, `bin/relay` is the relay alone, `bin/scale` shows what trees of many files take, `bin/compare` runs two builds in turn,
-//! `bin/profile` draws a flamegraph, and `bin/tables` writes figures into documents.
+//! `bin/peers` runs them, `bin/relay` is the relay alone, `bin/scale` shows what trees of many files take,
+//! `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes figures into
+//! documents.
 
 pub mod compare;
 pub mod document;

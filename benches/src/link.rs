@@ -136,8 +136,8 @@ impl<T> Link<T> {
         Some(sent + self.config.rtt / 2 + extra)
     }
 
-    /// When the last byte has left, or `None` when the queue is full: it holds a round trip's worth, and at least 20 ms, as
-    /// routers' queues do.
+    /// When the last byte has left, or `None` when the queue is full: it holds a round trip's worth, and at least 20
+    /// ms, as routers' queues do.
     fn transmit(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
         let Some(bandwidth) = self.config.bandwidth else { return Some(now) };
         let start = self.free_at.map_or(now, |free| free.max(now));

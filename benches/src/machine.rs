@@ -18,7 +18,8 @@ pub struct Machine {
     pub kernel: String,
     /// Type of the file system that holds both trees.
     pub file_system: String,
-    /// Processes that wanted to run, on average over the minute before the bench. Figures of a busy machine mean little.
+    /// Processes that wanted to run, on average over the minute before the bench. Figures of a busy machine mean
+    /// little.
     pub load: f64,
 }
 

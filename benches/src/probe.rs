@@ -1,5 +1,5 @@
-//! Counts what a run of a program does, in figures that do not depend on how busy the machine is: instructions and allocations by callgrind,
-//! system calls by strace.
+//! Counts what a run of a program does, in figures that do not depend on how busy the machine is: instructions and
+//! allocations by callgrind, system calls by strace.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,7 +18,8 @@ use crate::process::{find_program, run};
 pub enum Probe {
     /// Nothing.
     None,
-    /// valgrind's callgrind, which counts instructions and calls outside of the kernel, and takes some fifty times as long.
+    /// valgrind's callgrind, which counts instructions and calls outside of the kernel, and takes some fifty times as
+    /// long.
     Callgrind,
     /// strace, which counts system calls.
     Strace,
@@ -26,8 +27,8 @@ pub enum Probe {
     Perf,
 }
 
-/// strace has `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind makes up. What the kernel itself would tell names a vDSO
-/// that valgrind has unmapped, and a static program would read it and crash.
+/// strace has `prctl` fail, so that rustix reads `/proc/self/auxv`, which valgrind makes up. What the kernel itself
+/// would tell names a vDSO that valgrind has unmapped, and a static program would read it and crash.
 const CALLGRIND: [&str; 14] = [
     "strace",
     "-f",
@@ -78,8 +79,8 @@ const TIMED: [&str; 22] = [
 ];
 
 impl Probe {
-    /// The words of a command line that come before the program's name. What is counted goes to a file in `scratch` that carries the name
-    /// of the `end`.
+    /// The words of a command line that come before the program's name. What is counted goes to a file in `scratch`
+    /// that carries the name of the `end`.
     pub fn words(self, scratch: &Path, end: &str) -> Vec<String> {
         let file = self.file(scratch, end);
         let words: &[&str] = match self {
@@ -132,7 +133,8 @@ fn valgrind_version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Has this thread, and all that it starts from now on, use one core: programs then start one worker, whatever the machine has.
+/// Has this thread, and all that it starts from now on, use one core: programs then start one worker, whatever the
+/// machine has.
 ///
 /// # Errors
 /// Where the kernel refuses.
@@ -170,8 +172,8 @@ impl Profile {
         Ok(sum)
     }
 
-    /// Reads callgrind's format: `cfn=(7) malloc` names a function once, later `cfn=(7)` stands for it, and the line `calls=3 …` that follows
-    /// counts.
+    /// Reads callgrind's format: `cfn=(7) malloc` names a function once, later `cfn=(7)` stands for it, and the line
+    /// `calls=3 …` that follows counts.
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut profile = Self::default();
         let mut allocators = HashSet::new();

@@ -31,8 +31,8 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Runs a command to its end. A status other than 0, or more time than `limit` (it is killed then), is an error that holds the
-/// end of what it printed. Output goes to files in `logs`: nothing has to be read while the clock runs.
+/// Runs a command to its end. A status other than 0, or more time than `limit` (it is killed then), is an error that
+/// holds the end of what it printed. Output goes to files in `logs`: nothing has to be read while the clock runs.
 pub fn run_timed(mut command: Command, logs: &Path, limit: Duration) -> anyhow::Result<Finished> {
     let (out, err) = (logs.join("stdout"), logs.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
@@ -114,15 +114,16 @@ impl Daemon {
             .with_context(|| format!("waiting for it to listen at {address}"))
     }
 
-    /// Waits until a UDP socket is bound to the port. Such a socket answers nothing that would show it, so the kernel is asked.
+    /// Waits until a UDP socket is bound to the port. Such a socket answers nothing that would show it, so the kernel
+    /// is asked.
     pub fn binds_udp(&mut self, port: u16) -> anyhow::Result<()> {
         let needle = format!(":{port:04X} ");
         let bound = || std::fs::read_to_string("/proc/net/udp").is_ok_and(|table| table.contains(&needle));
         self.until(bound).with_context(|| format!("waiting for it to bind UDP port {port}"))
     }
 
-    /// Stops it from running at all until [`Daemon::resume`]: a server that polls while it has no client must not take the
-    /// processor from the others.
+    /// Stops it from running at all until [`Daemon::resume`]: a server that polls while it has no client must not take
+    /// the processor from the others.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }

@@ -1,8 +1,8 @@
 //! A UDP relay that behaves like a link with delay, loss and reordering, for machines whose kernel has no netem.
 //!
 //! Clients send to its front address; it forwards to one target, from a socket of its own for each client, and carries
-//! answers back. One thread does it all, with the kernel's offloads (many datagrams a call), so that it is not what limits a
-//! measurement.
+//! answers back. One thread does it all, with the kernel's offloads (many datagrams a call), so that it is not what
+//! limits a measurement.
 
 use std::{
     collections::HashMap,
@@ -184,8 +184,8 @@ impl Worker {
     }
 }
 
-/// Sends all that has arrived at the link's end. Datagrams of one flow that follow each other and have one size (the last may be
-/// shorter) leave in one call.
+/// Sends all that has arrived at the link's end. Datagrams of one flow that follow each other and have one size (the
+/// last may be shorter) leave in one call.
 fn send_due<'a>(
     link: &mut Link<Datagram>,
     now: Instant,

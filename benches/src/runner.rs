@@ -86,8 +86,8 @@ fn empty_row(scenario: &Scenario, phase: Phase, peers: &[Box<dyn Peer>]) -> Row 
     Row { tree: scenario.tree.name(), phase, cells: cells.collect() }
 }
 
-/// Gives each tool an empty destination and lets it start its server. Each round begins with another tool, so that no one always
-/// runs right after the same other.
+/// Gives each tool an empty destination and lets it start its server. Each round begins with another tool, so that no
+/// one always runs right after the same other.
 fn enter<'a>(
     peers: &'a mut [Box<dyn Peer>],
     trees: &Path,
@@ -150,8 +150,8 @@ fn run_round(
     Ok(())
 }
 
-/// One run, and the check of what it left. After a failure the tool is out until the next round: it no longer starts from the
-/// state that the others start from.
+/// One run, and the check of what it left. After a failure the tool is out until the next round: it no longer starts
+/// from the state that the others start from.
 fn measure(entrant: &mut Entrant<'_>, work: &WorkDir, settings: &Settings) -> Result<Sample, String> {
     if let Some(out) = &entrant.out {
         return Err(out.clone());

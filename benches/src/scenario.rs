@@ -30,8 +30,8 @@ pub struct Phase {
     pub name: &'static str,
     /// What happens to the source before it.
     pub edit: Edit,
-    /// The time that the project wants to reach, in milliseconds; `None` where the step only prepares the next one and is not
-    /// shown.
+    /// The time that the project wants to reach, in milliseconds; `None` where the step only prepares the next one and
+    /// is not shown.
     pub reach_ms: Option<f64>,
     /// The ratio to the best peer up to which the step counts as good enough; below 1 it is ahead.
     pub allowance: f64,

@@ -1,9 +1,10 @@
 //! What series of measurements say: medians, spreads, and whether one series is slower than another.
 //!
-//! Two programs run in turn, so each round gives one ratio, and what disturbs both ends of a round cancels out. The median ratio is judged by its
-//! distribution-free confidence interval, which assumes nothing about how noise is distributed (J.-Y. Le Boudec, Performance Evaluation of Computer
-//! and Communication Systems, EPFL Press 2010, theorem 2.1), together with the least change that counts (T. Kalibera and R. Jones, Rigorous
-//! Benchmarking in Reasonable Time, ISMM 2013: an effect's size and interval, never a test alone).
+//! Two programs run in turn, so each round gives one ratio, and what disturbs both ends of a round cancels out. The
+//! median ratio is judged by its distribution-free confidence interval, which assumes nothing about how noise is
+//! distributed (J.-Y. Le Boudec, Performance Evaluation of Computer and Communication Systems, EPFL Press 2010, theorem
+//! 2.1), together with the least change that counts (T. Kalibera and R. Jones, Rigorous Benchmarking in Reasonable
+//! Time, ISMM 2013: an effect's size and interval, never a test alone).
 
 use serde::Serialize;
 
@@ -70,8 +71,8 @@ impl Ratio {
     }
 }
 
-/// How many of `count` sorted values to leave out at either end, so that those left hold the median with [`CONFIDENCE`]: the sign test's
-/// acceptance region, from the binomial distribution.
+/// How many of `count` sorted values to leave out at either end, so that those left hold the median with
+/// [`CONFIDENCE`]: the sign test's acceptance region, from the binomial distribution.
 fn interval_rank(count: usize) -> Option<usize> {
     let mut outside = 0.0;
     let mut chance = 0.5f64.powi(i32::try_from(count).ok()?);

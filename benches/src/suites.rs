@@ -1,5 +1,5 @@
-//! The named benches: trees and steps that whole runs of the program are measured on, by Criterion, by `benches/compare` and by the
-//! regression tests alike.
+//! The named benches: trees and steps that whole runs of the program are measured on, by Criterion, by
+//! `benches/compare` and by the regression tests alike.
 
 use crate::{edits::Edit, trees::Shape};
 
@@ -114,7 +114,8 @@ fn tiny() -> Bench {
     first("memory_5000_tiny", "5000", Shape { folders: 50, ..Shape::flat(5000, 10) })
 }
 
-/// The five trees of sy's own benchmark (`scripts/benchmark.py` of nijaru/sy), of random bytes where sy repeats one letter.
+/// The five trees of sy's own benchmark (`scripts/benchmark.py` of nijaru/sy), of random bytes where sy repeats one
+/// letter.
 fn sy() -> Vec<Bench> {
     let shape = |files, kb: u64, folders, depth| Shape { folders, depth, ..Shape::flat(files, kb * 1024) };
     vec![

@@ -125,8 +125,8 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Table {
-    /// The figures of `rows`, whose cells are in the order of `tools`. Steps that only prepare another are left out. `rtt_ms` is the
-    /// link's round trip, where there is a link.
+    /// The figures of `rows`, whose cells are in the order of `tools`. Steps that only prepare another are left out.
+    /// `rtt_ms` is the link's round trip, where there is a link.
     pub fn new(title: String, tools: Vec<Named>, rows: &[Row], rtt_ms: Option<f64>) -> Self {
         let rows = rows.iter().filter_map(|row| Line::new(row, &tools, rtt_ms)).collect();
         Self { title, tools, rows }

@@ -271,7 +271,8 @@ impl Words {
         Self((0..4096).map(|_| word(rng)).collect())
     }
 
-    /// Exactly `bytes` bytes of lines. Words are as unevenly frequent as in a language: the product of two even choices.
+    /// Exactly `bytes` bytes of lines. Words are as unevenly frequent as in a language: the product of two even
+    /// choices.
     pub fn lines(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes + 200);
         while out.len() < bytes {

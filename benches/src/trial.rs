@@ -72,8 +72,8 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Makes an empty destination for the program in `dir`, which must not exist, and brings it to the state that the bench needs before
-    /// all runs. A run that takes longer than `limit` fails.
+    /// Makes an empty destination for the program in `dir`, which must not exist, and brings it to the state that the
+    /// bench needs before all runs. A run that takes longer than `limit` fails.
     ///
     /// # Errors
     /// Where a folder cannot be made, or the first run of the program fails.

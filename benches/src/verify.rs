@@ -24,8 +24,8 @@ pub enum Fidelity {
     Full,
 }
 
-/// Compares `copy` with `original`, except for the entries of `copy`'s root that are named in `own`, which a tool keeps there for itself.
-/// The error names the first difference, in the order of paths.
+/// Compares `copy` with `original`, except for the entries of `copy`'s root that are named in `own`, which a tool keeps
+/// there for itself. The error names the first difference, in the order of paths.
 pub fn compare(original: &Path, copy: &Path, fidelity: Fidelity, own: &[&str]) -> anyhow::Result<()> {
     let original_entries = entries(original, fidelity, &[])?;
     let copy_entries = entries(copy, fidelity, own)?;

@@ -1,4 +1,5 @@
-//! Where the trees are: a folder that goes away with the bench however that ends, or a file system of its own in such a folder.
+//! Where the trees are: a folder that goes away with the bench however that ends, or a file system of its own in such a
+//! folder.
 
 use std::{
     ffi::OsStr,
@@ -54,9 +55,9 @@ impl FileSystem {
     }
 }
 
-/// Goes on in a mount namespace of its own where `file_system` has to be mounted: the kernel then unmounts it, and gives the
-/// loop device and the file's space back, when the last process of the bench is gone, killed or not. Returns at once in all other
-/// cases.
+/// Goes on in a mount namespace of its own where `file_system` has to be mounted: the kernel then unmounts it, and
+/// gives the loop device and the file's space back, when the last process of the bench is gone, killed or not. Returns
+/// at once in all other cases.
 pub fn enter_namespace(file_system: FileSystem) -> anyhow::Result<()> {
     if file_system == FileSystem::Dir || std::env::var_os(NAMESPACE).is_some() {
         return Ok(());
@@ -101,8 +102,8 @@ impl WorkDir {
         &self.trees
     }
 
-    /// Has every tool begin alike, before one that has to do with `bytes` of data: writes what is dirty, so that no tool's clock runs while another's
-    /// data is written, and warms the memory.
+    /// Has every tool begin alike, before one that has to do with `bytes` of data: writes what is dirty, so that no
+    /// tool's clock runs while another's data is written, and warms the memory.
     pub fn settle(&self, bytes: u64) -> anyhow::Result<()> {
         self.sync()?;
         self.warm(bytes).context("warming the memory")
@@ -113,8 +114,9 @@ impl WorkDir {
         Ok(rustix::fs::syncfs(File::open(&self.trees)?)?)
     }
 
-    /// Takes memory and frees it, as the trees' file system does: some take it by the page, others in large pieces. A hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same update of
-    /// 1 GiB took 0.7 s or 3.3 s, and 256 MiB to XFS 0.25 or 0.95 s.
+    /// Takes memory and frees it, as the trees' file system does: some take it by the page, others in large pieces. A
+    /// hypervisor may take back what is free, and who gets it first then waits for it: on one such machine, the same
+    /// update of 1 GiB took 0.7 s or 3.3 s, and 256 MiB to XFS 0.25 or 0.95 s.
     fn warm(&self, bytes: u64) -> anyhow::Result<()> {
         if !self.is_in_memory()? {
             return Ok(());
@@ -149,8 +151,8 @@ impl WorkDir {
         Ok(())
     }
 
-    /// The image is unlinked once it is mounted, so that only the mount keeps it. One in memory has all of that from the start: else those would get it who make
-    /// their copies durable while they are measured.
+    /// The image is unlinked once it is mounted, so that only the mount keeps it. One in memory has all of that from
+    /// the start: else those would get it who make their copies durable while they are measured.
     fn mount_image(&self, program: &str, args: &[&str], options: &str, bytes: u64) -> anyhow::Result<()> {
         let image = self.dir.path().join("image");
         let file = File::create_new(&image)?;

@@ -1,6 +1,6 @@
 //! A real Kubernetes control plane without a node: etcd, kube-apiserver, and of kube-controller-manager only what a
-//! node would not need: Jobs, garbage collection, namespaces and service accounts. It has no scheduler and no kubelet, so a
-//! pod does what the test says.
+//! node would not need: Jobs, garbage collection, namespaces and service accounts. It has no scheduler and no kubelet,
+//! so a pod does what the test says.
 
 use std::{
     net::TcpListener,
@@ -213,8 +213,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Asks again and again until `probe` succeeds: that a server answers is nothing that can be watched. A process that
-    /// ends meanwhile ends the wait.
+    /// Asks again and again until `probe` succeeds: that a server answers is nothing that can be watched. A process
+    /// that ends meanwhile ends the wait.
     fn wait_until(&mut self, what: &str, probe: impl Fn(&Self) -> Result<()>) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {

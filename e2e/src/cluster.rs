@@ -50,7 +50,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A new namespace under the restricted PodSecurity standard. Panics, saying what to run, where there is no cluster.
+    /// A new namespace under the restricted PodSecurity standard. Panics, saying what to run, where there is no
+    /// cluster.
     pub async fn new(test: &str) -> Self {
         Self::with(test, json!({"pod-security.kubernetes.io/enforce": "restricted"}), json!({})).await
     }

@@ -27,8 +27,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a device of that many MiB on a node, which its group may read and write, and a claim for it. Tries again where
-    /// another program took the free device first.
+    /// Makes a device of that many MiB on a node, which its group may read and write, and a claim for it. Tries again
+    /// where another program took the free device first.
     pub async fn create(sandbox: &Sandbox, claim: &str, node: &str, mib: u32) -> Result<Self> {
         let script = format!(
             "set -e; image=$(mktemp); truncate -s {mib}M $image; left=20; \

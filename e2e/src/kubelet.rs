@@ -160,8 +160,8 @@ impl Kubelet {
         self.end(pod, 0, &serde_json::to_string(report)?).await
     }
 
-    /// Writes a value below the SyncRun's status as the agent in that pod would: with the rights of the pod's ServiceAccount,
-    /// and no others.
+    /// Writes a value below the SyncRun's status as the agent in that pod would: with the rights of the pod's
+    /// ServiceAccount, and no others.
     pub async fn publish(&self, pod: &Pod, path: &str, value: &Value) -> Result<()> {
         let api = syncjob::runs(&self.client_of(pod).await?, &self.namespace);
         let operations = json!([

@@ -200,7 +200,8 @@ impl Drop for Stage {
 }
 
 impl Controller {
-    /// Goes on until `done` is, or until the controller comes to its cut, after which it can do nothing any more but be killed.
+    /// Goes on until `done` is, or until the controller comes to its cut, after which it can do nothing any more but be
+    /// killed.
     pub async fn until_cut_or(&self, done: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::select! {
             () = self.line.reached() => Ok(()),

@@ -1,5 +1,5 @@
-//! Trees on volumes: what is in one, by other programs than those under test, and a script that makes one with all that a
-//! run has to keep.
+//! Trees on volumes: what is in one, by other programs than those under test, and a script that makes one with all that
+//! a run has to keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,9 +104,9 @@ pub fn assert_same(source: &Listing, destination: &Listing) {
     assert!(differences.is_empty(), "the trees differ:\n{differences}");
 }
 
-/// A script that makes a tree of all that a run keeps: nested and empty directories, empty, small and large files, modes, times
-/// down to the nanosecond, links that point to a file, a folder, nothing and out of the tree, names with blanks, newlines and
-/// bytes that are not UTF-8.
+/// A script that makes a tree of all that a run keeps: nested and empty directories, empty, small and large files,
+/// modes, times down to the nanosecond, links that point to a file, a folder, nothing and out of the tree, names with
+/// blanks, newlines and bytes that are not UTF-8.
 pub const VARIED: &str = r#"
     mkdir -p site/css site/img/deep/deeper empty/nested private
     for i in $(seq 200); do echo 'page '$i > site/page-$i.html; done

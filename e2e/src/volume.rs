@@ -1,5 +1,5 @@
-//! Claims on one node's disk, whose files the tests make and read through the node itself. No pod of the tests' own is in
-//! the way, and what a syncer may not read can be made and looked at.
+//! Claims on one node's disk, whose files the tests make and read through the node itself. No pod of the tests' own is
+//! in the way, and what a syncer may not read can be made and looked at.
 
 use std::{
     ffi::OsStr,
@@ -54,8 +54,8 @@ impl Sandbox {
 }
 
 impl Volume {
-    /// Makes a claim on that node and waits until it is bound. The provisioner binds at the first consumer; saying which node
-    /// that will be does as well.
+    /// Makes a claim on that node and waits until it is bound. The provisioner binds at the first consumer; saying
+    /// which node that will be does as well.
     pub async fn create(sandbox: &Sandbox, claim: &str, node: &str) -> Result<Self> {
         let claims: Api<PersistentVolumeClaim> = sandbox.api();
         let manifest = json!({
@@ -80,8 +80,8 @@ impl Volume {
         Ok(Self { claim: claim.into(), node, path })
     }
 
-    /// Makes a claim of a `local` volume on that node, all of which the kubelet gives to a pod's `fsGroup`. It does not do so with the
-    /// provisioner's volumes. [`delete_local`](Self::delete_local) removes the volume.
+    /// Makes a claim of a `local` volume on that node, all of which the kubelet gives to a pod's `fsGroup`. It does not
+    /// do so with the provisioner's volumes. [`delete_local`](Self::delete_local) removes the volume.
     pub async fn create_local(sandbox: &Sandbox, claim: &str, node: &str) -> Result<Self> {
         let name = local_name(sandbox, claim);
         let path = format!("/var/lib/{name}");
@@ -104,7 +104,8 @@ impl Volume {
         Ok(Self { claim: claim.into(), node: node.into(), path })
     }
 
-    /// Removes the volume of a claim that [`create_local`](Self::create_local) made; its namespace takes the claim along.
+    /// Removes the volume of a claim that [`create_local`](Self::create_local) made; its namespace takes the claim
+    /// along.
     pub async fn delete_local(sandbox: &Sandbox, claim: &str) -> Result<()> {
         let volumes = Api::<PersistentVolume>::all(sandbox.client.clone());
         volumes.delete(&local_name(sandbox, claim), &DeleteParams::default()).await?;

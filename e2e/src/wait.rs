@@ -15,8 +15,8 @@ use serde::{Serialize, de::DeserializeOwned};
 pub trait Kind: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static {}
 impl<K: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static> Kind for K {}
 
-/// The object of that name once `holds` is true of it, at most `limit` from now. `what` finishes the sentence "waited in
-/// vain until …".
+/// The object of that name once `holds` is true of it, at most `limit` from now. `what` finishes the sentence "waited
+/// in vain until …".
 pub async fn until<K: Kind>(
     api: &Api<K>,
     name: &str,

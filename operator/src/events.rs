@@ -46,8 +46,8 @@ impl Events {
         Self { client, instance: instance.into() }
     }
 
-    /// Publishes a note as an event of its own, so that the event of a run never stands for those of other runs. A note that
-    /// cannot be published is dropped: the status says the same.
+    /// Publishes a note as an event of its own, so that the event of a run never stands for those of other runs. A note
+    /// that cannot be published is dropped: the status says the same.
     pub async fn publish(&self, job: &SyncJob, note: &Note) {
         let event = event(job, note, &self.instance, Timestamp::now());
         let events = Api::<Event>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());

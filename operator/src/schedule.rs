@@ -1,7 +1,8 @@
 //! When runs fall due: times of the clock, or an interval. Pure: the present time comes in.
 //!
-//! Daylight saving is that of Vixie's cron: a time that the clock skips is made up when the clock has moved, one that comes
-//! twice runs once, and a schedule with wildcards, lists or ranges of hours or minutes follows the time that really passes.
+//! Daylight saving is that of Vixie's cron: a time that the clock skips is made up when the clock has moved, one that
+//! comes twice runs once, and a schedule with wildcards, lists or ranges of hours or minutes follows the time that
+//! really passes.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -118,8 +119,8 @@ impl Schedule {
         }
     }
 
-    /// Finds when the second run after a success falls due, so that a copy can be called too old: without another success
-    /// by then, a run failed or never came. `None` where the calendar ends before it.
+    /// Finds when the second run after a success falls due, so that a copy can be called too old: without another
+    /// success by then, a run failed or never came. `None` where the calendar ends before it.
     pub fn deadline(&self, uid: &str, success: Timestamp) -> Option<Timestamp> {
         self.after(uid, self.after(uid, success)?)
     }

@@ -1,8 +1,9 @@
-//! Block devices, and files that are the image of one: what is at a place, how long it is, and the parts that it is synced in.
+//! Block devices, and files that are the image of one: what is at a place, how long it is, and the parts that it is
+//! synced in.
 //!
-//! A device is synced as a folder of files is, each of which is one part of it, [`PART_BYTES`] long but for the last. What the parts are
-//! follows from the device's length alone, so nobody has to say it. Parts bound what is held in memory of a device of any length, and let
-//! one part be compared while the one before is on its way.
+//! A device is synced as a folder of files is, each of which is one part of it, [`PART_BYTES`] long but for the last.
+//! What the parts are follows from the device's length alone, so nobody has to say it. Parts bound what is held in
+//! memory of a device of any length, and let one part be compared while the one before is on its way.
 
 use std::{
     io,
@@ -106,8 +107,9 @@ pub(crate) enum PathKind {
 }
 
 impl PathKind {
-    /// Looks at `place`, where a regular file is an image if there are `images`. Below its trusted folder no symbolic link is followed, and no device node taken for a device: who writes to a
-    /// volume does not say which of the machine's devices are used.
+    /// Looks at `place`, where a regular file is an image if there are `images`. Below its trusted folder no symbolic
+    /// link is followed, and no device node taken for a device: who writes to a volume does not say which of the
+    /// machine's devices are used.
     pub(crate) fn at(place: &TreeLocation, images: bool) -> Self {
         let found = match place.below.split_last() {
             None => rustix::fs::stat(&place.trusted).map_err(io::Error::from),
@@ -174,7 +176,8 @@ impl AsFd for Opened {
 }
 
 impl Opened {
-    /// Opens what is at `place` as a source, to be read only. One without bytes is a disk that is not attached, or a backup that failed.
+    /// Opens what is at `place` as a source, to be read only. One without bytes is a disk that is not attached, or a
+    /// backup that failed.
     pub(crate) fn to_read(place: &TreeLocation) -> Result<Self, DeviceError> {
         let opened = Self::look(place)?;
         match opened.len {

@@ -116,8 +116,8 @@ impl Monitor {
         self.checks.made.load(SeqCst)
     }
 
-    /// Adds `on_planned`, which is called on the engine's thread with each action of a dry run, or of a run that shows its
-    /// changes.
+    /// Adds `on_planned`, which is called on the engine's thread with each action of a dry run, or of a run that shows
+    /// its changes.
     #[must_use]
     pub fn with_planned(self, on_planned: impl Fn(&PlannedAction) + Send + Sync + 'static) -> Self {
         Self { on_planned: Box::new(on_planned), ..self }

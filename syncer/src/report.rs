@@ -56,8 +56,8 @@ impl Failures {
         self.count.fetch_add(count.saturating_sub(here), Relaxed);
     }
 
-    /// Returns a digest of the paths of all failures, so that two processes that look at the same trees can tell whether they have seen the
-    /// same ones fail, in whatever order.
+    /// Returns a digest of the paths of all failures, so that two processes that look at the same trees can tell
+    /// whether they have seen the same ones fail, in whatever order.
     pub fn paths(&self) -> u64 {
         let [here, peers] = self.lock().digests;
         if [here, peers] == [0, 0] { 0 } else { word(&digest(&[&here.to_le_bytes(), &peers.to_le_bytes()])) }

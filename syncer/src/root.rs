@@ -163,7 +163,8 @@ impl Root {
 
     /// Opens the folder in which [`Root::prepare`] would make the first missing folder of `place`.
     ///
-    /// # Errors As [`Root::prepare`], also if this process may not make a folder there.
+    /// # Errors
+    /// As [`Root::prepare`], also if this process may not make a folder there.
     pub fn above_missing(place: &TreeLocation) -> Result<Self, RootError> {
         let path = &place.trusted;
         let at = match Self::open(path) {

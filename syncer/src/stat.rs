@@ -14,8 +14,8 @@ pub(crate) fn changed(stat: &Stat) -> Time {
     Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
 }
 
-/// Changes the modification time of a listed file that may not be as a run left it, so that it equals no real file's and
-/// the plan compares the content. Applied twice it gives the time back.
+/// Changes the modification time of a listed file that may not be as a run left it, so that it equals no real file's
+/// and the plan compares the content. Applied twice it gives the time back.
 pub(crate) fn in_doubt(mtime: Time) -> Time {
     Time { seconds: !mtime.seconds, ..mtime }
 }

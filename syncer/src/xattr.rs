@@ -81,7 +81,8 @@ impl AttrReader {
 
     /// Puts the attributes of an entry of the current directory into `out`, which is empty if it has none.
     ///
-    /// # Errors If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
+    /// # Errors
+    /// If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
     pub(crate) fn read(&mut self, name: &CStr, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
         if !self.supported {
@@ -116,7 +117,8 @@ fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
 
 /// Returns the attributes of these kinds of an open file.
 ///
-/// # Errors If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
+/// # Errors
+/// If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
 pub(crate) fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
     let mut out = Vec::new();
     if !classes.is_empty() {

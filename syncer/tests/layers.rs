@@ -192,7 +192,8 @@ fn layers() -> Vec<(String, BTreeSet<String>)> {
     rows
 }
 
-/// What each file below `src` imports of the others. A file is called by its module path; that of the crate's root is empty.
+/// What each file below `src` imports of the others. A file is called by its module path; that of the crate's root is
+/// empty.
 fn imports_of(src: &Path) -> Imports {
     let mut files = BTreeMap::new();
     find_files(src, &mut Vec::new(), &mut files);
@@ -221,7 +222,8 @@ fn find_files(folder: &Path, above: &mut Vec<String>, files: &mut BTreeMap<Strin
     }
 }
 
-/// The module path of the file that has what `path`, in the file of `module`, names; `None` for what is of another crate.
+/// The module path of the file that has what `path`, in the file of `module`, names; `None` for what is of another
+/// crate.
 fn file_of(path: &str, module: &str, files: &BTreeMap<String, String>) -> Option<String> {
     let mut at: Vec<&str> = module.split("::").filter(|name| !name.is_empty()).collect();
     let mut names = path.split("::").peekable();

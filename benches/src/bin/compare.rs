@@ -19,9 +19,11 @@ use benches::{
 };
 use clap::{Parser, ValueEnum};
 
-/// Runs two builds of `volferry` in turn on the named benches, checks each result, and prints medians, spreads, ratios and verdicts.
+/// Runs two builds of `volferry` in turn on the named benches, checks each result, and prints medians, spreads, ratios
+/// and verdicts.
 ///
-/// `benches/compare A B` builds two commits and calls this. The status is 0 when no bench got slower, 1 when one did, and 2 after an error.
+/// `benches/compare A B` builds two commits and calls this. The status is 0 when no bench got slower, 1 when one did,
+/// and 2 after an error.
 #[derive(Debug, Parser)]
 struct Args {
     /// The first program

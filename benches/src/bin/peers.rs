@@ -18,8 +18,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Measures Volferry side by side with rsync, sparsync, tar, cp and sy, on trees that are the same everywhere.
 ///
-/// Every result is compared with its source; a tool that left a wrong one has no figure. The status is 1 when Volferry failed anywhere, or with
-/// --strict also when it is not ahead somewhere.
+/// Every result is compared with its source; a tool that left a wrong one has no figure. The status is 1 when Volferry
+/// failed anywhere, or with --strict also when it is not ahead somewhere.
 #[derive(Debug, Parser)]
 struct Args {
     /// Which scenarios to run
@@ -34,7 +34,8 @@ struct Args {
     /// Only these tools, by their names in the table
     #[arg(long, num_args = 1.., value_name = "NAME")]
     only: Vec<String>,
-    /// What lies between the ends of the network set. Over `wan` (50 ms round trip, 1 % loss) only tools that speak UDP run, on net1k
+    /// What lies between the ends of the network set. Over `wan` (50 ms round trip, 1 % loss) only tools that speak UDP
+    /// run, on net1k
     #[arg(long, value_enum, default_value = "loopback")]
     link: Link,
     /// Bytes per second of the `wan` link, such as 100Mi; unlimited if absent
@@ -46,7 +47,8 @@ struct Args {
     /// Folder to work in; some gigabytes are needed
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// What the trees are kept on; a file system of its own is made in a file in --dir, mounted for the time of the bench
+    /// What the trees are kept on; a file system of its own is made in a file in --dir, mounted for the time of the
+    /// bench
     #[arg(long, value_enum, default_value = "dir")]
     fs: FileSystem,
     /// Stop each tool's clock when its copy is durable (`syncfs`), as Volferry's always is

@@ -10,9 +10,11 @@ use signal_hook::{
     iterator::Signals,
 };
 
-/// Forwards UDP datagrams to one target and answers back to whoever sent, with the delay, loss and reordering of a long link.
+/// Forwards UDP datagrams to one target and answers back to whoever sent, with the delay, loss and reordering of a long
+/// link.
 ///
-/// Prints one line of JSON with its address once it listens. Ends on SIGINT or SIGTERM, and then prints what went through.
+/// Prints one line of JSON with its address once it listens. Ends on SIGINT or SIGTERM, and then prints what went
+/// through.
 #[derive(Debug, Parser)]
 struct Args {
     /// Where to listen; port 0 chooses one

@@ -26,8 +26,9 @@ const BYTES_PER_FILE: u64 = 40;
 /// Of the file system in an image, where one is asked for: both trees, and room.
 const IMAGE_BYTES_PER_FILE: u64 = 2 << 10;
 
-/// Runs `volferry send` and `receive` on trees of many empty files, and prints the time and the peak memory of both ends: of the first run, of one with no
-/// change and of one with a new file. The status is 1 when an end took more than 64 MiB and 40 bytes a file.
+/// Runs `volferry send` and `receive` on trees of many empty files, and prints the time and the peak memory of both
+/// ends: of the first run, of one with no change and of one with a new file. The status is 1 when an end took more than
+/// 64 MiB and 40 bytes a file.
 #[derive(Debug, Parser)]
 struct Args {
     /// Trees of so many files, one after the other

@@ -133,8 +133,8 @@ fn install_crate(root: &Path, program: &str, name: &str, version: &str) -> anyho
     if super::version_line(&root.join("bin").join(program), "--version").contains(version) {
         return Ok(());
     }
-    // Outside the workspace, whose settings are not what a user of the peer would build it with; and not in its target folder,
-    // whose lock the bench's own build may hold.
+    // Outside the workspace, whose settings are not what a user of the peer would build it with; and not in its target
+    // folder, whose lock the bench's own build may hold.
     let build = tempfile::tempdir()?;
     eprintln!("building {name} {version}");
     run(command("cargo")

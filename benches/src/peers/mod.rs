@@ -87,7 +87,8 @@ pub trait Peer {
         true
     }
 
-    /// Starts what waits at the destination. Called before each round, with an empty scratch folder and an empty destination.
+    /// Starts what waits at the destination. Called before each round, with an empty scratch folder and an empty
+    /// destination.
     fn begin(&mut self, place: &Place) -> anyhow::Result<()>;
 
     /// Runs once and says how long it took.
@@ -138,7 +139,8 @@ pub fn of_set(set: Set, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing
     (found.peers, found.missing)
 }
 
-/// The tools that speak UDP, over the relay: Volferry over a link without delay or loss, Volferry and sparsync over `link`.
+/// The tools that speak UDP, over the relay: Volferry over a link without delay or loss, Volferry and sparsync over
+/// `link`.
 pub fn over_link(link: LinkConfig, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
     let mut found = Found::default();
     let direct = LinkConfig { rtt: Duration::ZERO, loss: 0.0, reorder: 0.0, ..link };

@@ -12,8 +12,8 @@ use crate::{
     verify::Fidelity,
 };
 
-/// rsync 3.5 sets folders' times too, but when a folder of the root was renamed, its daemon leaves the root with the time of rsync's own
-/// last write.
+/// rsync 3.5 sets folders' times too, but when a folder of the root was renamed, its daemon leaves the root with the
+/// time of rsync's own last write.
 pub(super) const FIDELITY: Fidelity = Fidelity::Files;
 
 /// `rsync -a --delete` to an rsync daemon: no encryption.

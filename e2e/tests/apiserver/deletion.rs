@@ -1,5 +1,5 @@
-//! A SyncJob that is deleted in the middle of a run, with a controller that is killed at every point of the deletion: nothing
-//! is left, and no pod outlives the job.
+//! A SyncJob that is deleted in the middle of a run, with a controller that is killed at every point of the deletion:
+//! nothing is left, and no pod outlives the job.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use contract::Side;
@@ -60,8 +60,8 @@ async fn each(at: At, shards: u32, cuts: impl Iterator<Item = Cut>) -> Result<()
     stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect().await
 }
 
-/// A job that is deleted while its run is under way, from the deletion until nothing is left, with a controller that is killed
-/// at the cut, and another one after it. Returns the number of writes of the first.
+/// A job that is deleted while its run is under way, from the deletion until nothing is left, with a controller that is
+/// killed at the cut, and another one after it. Returns the number of writes of the first.
 async fn deletion(at: At, shards: u32, cut: Cut) -> Result<usize> {
     let stage = Stage::new("deletion").await?;
     deletion_on(&stage, at, shards, cut).await.inspect_err(|_| stage.print_diagnosis())

@@ -1,5 +1,5 @@
-//! `volferry-operator run` with loop devices in place of raw block volumes. Needs no API server, but both programs, as the tests beside
-//! it do. Skipped, with a line that says why, where this process cannot have loop devices.
+//! `volferry-operator run` with loop devices in place of raw block volumes. Needs no API server, but both programs, as
+//! the tests beside it do. Skipped, with a line that says why, where this process cannot have loop devices.
 
 use std::{
     fs,

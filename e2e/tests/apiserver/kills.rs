@@ -1,6 +1,6 @@
-//! A controller that is killed at every point of a run: between any two of its writes, after any write whose answer it never
-//! saw, at requests of any kind, and while the pods go on without it. Another one goes on from there, with the same run and
-//! the same pods.
+//! A controller that is killed at every point of a run: between any two of its writes, after any write whose answer it
+//! never saw, at requests of any kind, and while the pods go on without it. Another one goes on from there, with the
+//! same run and the same pods.
 
 use std::{
     collections::hash_map::RandomState,
@@ -87,8 +87,8 @@ struct Asked {
     requests: usize,
 }
 
-/// A job from its creation until its run is over and swept up, with a controller that is killed at the cut, and another one
-/// after it. Returns what the first has asked for.
+/// A job from its creation until its run is over and swept up, with a controller that is killed at the cut, and another
+/// one after it. Returns what the first has asked for.
 async fn run(plot: Plot, cut: Cut) -> Result<Asked> {
     let stage = Stage::new("kills").await?;
     run_on(&stage, plot, cut).await.inspect_err(|_| stage.print_diagnosis())
@@ -168,7 +168,8 @@ async fn a_run_goes_on_while_there_is_no_controller_and_the_next_one_takes_it_as
     stream::iter(lives).buffer_unordered(AT_ONCE).try_collect::<()>().await.unwrap();
 }
 
-/// A controller that is killed before one step of the pods, and another one that starts before that step or a later one.
+/// A controller that is killed before one step of the pods, and another one that starts before that step or a later
+/// one.
 async fn absence(stage: &Stage, killed: usize, back: usize) -> Result<()> {
     let witness = Witness::new(stage);
     let mut controller = Some(stage.controller(Cut::Never).await?);

@@ -1,4 +1,5 @@
-//! Tests on a real API server with a played kubelet, a file a behaviour. One program has them all, so that they share one server.
+//! Tests on a real API server with a played kubelet, a file a behaviour. One program has them all, so that they share
+//! one server.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod claims;

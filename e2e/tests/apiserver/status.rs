@@ -1,4 +1,5 @@
-//! What a SyncJob's status and events say: before the operator has seen it, of several runs, and of a run that left files out.
+//! What a SyncJob's status and events say: before the operator has seen it, of several runs, and of a run that left
+//! files out.
 
 use contract::{Failure, Report, RunResult, Timings, Work};
 use e2e::{

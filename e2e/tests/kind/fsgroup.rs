@@ -1,5 +1,5 @@
-//! A destination that the kubelet gives to a pod's `fsGroup`: run after run works, what is opened to the group is closed again,
-//! and another user is told whose the folder is.
+//! A destination that the kubelet gives to a pod's `fsGroup`: run after run works, what is opened to the group is
+//! closed again, and another user is told whose the folder is.
 
 use e2e::{cluster::Sandbox, syncjob, volume::Volume};
 use kube::api::DynamicObject;
@@ -9,8 +9,8 @@ const TREE: &str =
     "mkdir data; for i in 1 2 3; do echo $i > data/$i; done; head -c 3000000 /dev/urandom > large
     chmod -R a+rX .";
 
-/// What the kubelet does to most kinds of volumes whenever a pod with an `fsGroup` mounts them. To a `local` one, as here, it does so
-/// at the first mount alone.
+/// What the kubelet does to most kinds of volumes whenever a pod with an `fsGroup` mounts them. To a `local` one, as
+/// here, it does so at the first mount alone.
 const OPEN_TO_GROUP: &str = "chgrp -R 2000 .; chmod -R ug+rwX .; find . -type d -exec chmod g+s {} +";
 
 #[tokio::test]

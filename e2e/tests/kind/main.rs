@@ -1,4 +1,5 @@
-//! Tests on the kind cluster that `e2e/run` brings up, a file a behaviour. One program has them all, so that they run side by side.
+//! Tests on the kind cluster that `e2e/run` brings up, a file a behaviour. One program has them all, so that they run
+//! side by side.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 mod chain;

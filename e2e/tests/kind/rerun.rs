@@ -24,8 +24,8 @@ async fn later_runs_move_only_what_has_changed() {
     assert!(work.bytes_on_wire < 65_536, "an unchanged tree costs a round trip: {work:?}");
     assert_eq!(to.list().unwrap(), first);
 
-    // Three new entries, four updates (two of them the directories whose times that changed, and the root is none), three
-    // deletions.
+    // Three new entries, four updates (two of them the directories whose times that changed, and the root is none),
+    // three deletions.
     from.shell_as_syncer(
         "echo new > site/img/deep/new.txt; mkdir fresh; ln -s page-1.html site/link
          echo longer than before > site/page-7.html; chmod 700 site/run.sh

@@ -59,8 +59,8 @@ impl AgentArgs {
         (self.shards > 1).then_some(Shard { index: self.index, count: self.shards })
     }
 
-    /// Returns the arguments of `volferry` that are this pod's alone: where it listens, and which shard it has. `volferry receive`
-    /// hears the shard from its source.
+    /// Returns the arguments of `volferry` that are this pod's alone: where it listens, and which shard it has.
+    /// `volferry receive` hears the shard from its source.
     pub(super) fn own_args(&self) -> Result<Vec<OsString>, NoSuchShard> {
         let address = self.pod_ip.zip(self.listen_port).map(SocketAddr::from);
         let mut args: Vec<OsString> =

@@ -1,7 +1,9 @@
-//! How the ends of a try learn of each other: each pod writes its contact into the SyncRun's status, and reads its peer's there.
+//! How the ends of a try learn of each other: each pod writes its contact into the SyncRun's status, and reads its
+//! peer's there.
 //!
-//! A contact decides which key the peer accepts. So the API server lets nobody change one (`rules::contacts`), only the run's
-//! own pods can write it (`resources::access`), and each pod sees to it that its own stays until the two have met.
+//! A contact decides which key the peer accepts. So the API server lets nobody change one (`rules::contacts`), only the
+//! run's own pods can write it (`resources::access`), and each pod sees to it that its own stays until the two have
+//! met.
 
 use std::{
     pin::{Pin, pin},
@@ -80,8 +82,8 @@ impl<'a> Meeting<'a> {
         *self = Self::default();
     }
 
-    /// Waits for the peer's contact, which comes once, or for the reason why the two ends cannot meet. May be dropped and
-    /// asked for again.
+    /// Waits for the peer's contact, which comes once, or for the reason why the two ends cannot meet. May be dropped
+    /// and asked for again.
     pub(super) async fn next(&mut self) -> Result<Contact, MeetingError> {
         let Some(attempt) = &mut self.attempt else { return std::future::pending().await };
         let Some(peer) = &mut self.peer else { return Err(attempt.await) };
@@ -96,8 +98,8 @@ impl<'a> Meeting<'a> {
 }
 
 impl Publisher {
-    /// Writes this end's contact and tells the peer's once it is there. Then goes on looking whether anybody touches this
-    /// end's. Returns only with an error.
+    /// Writes this end's contact and tells the peer's once it is there. Then goes on looking whether anybody touches
+    /// this end's. Returns only with an error.
     async fn meet(&self, own: Contact, tell: oneshot::Sender<Contact>) -> MeetingError {
         if let Err(error) = self.offer(&own).await {
             return error;

@@ -3,8 +3,8 @@
 //! The pod's role allows to read its own SyncRun and to patch the status of that. A patch tests the SyncRun's UID and
 //! the try's name, so that one of an earlier try, or of a SyncRun that was deleted, has no effect.
 //!
-//! The shards of a run write under their numbers. Of their progress the first shard makes the sum: each patch is answered
-//! with the whole status, and so with what the others wrote.
+//! The shards of a run write under their numbers. Of their progress the first shard makes the sum: each patch is
+//! answered with the whole status, and so with what the others wrote.
 
 use std::{collections::BTreeMap, time::Duration};
 

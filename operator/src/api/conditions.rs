@@ -1,9 +1,9 @@
 //! The conditions of a SyncJob, by the rules of kstatus.
 //!
-//! `Ready` is always there. `Reconciling` and `Stalled` are there only while true, because kstatus and the tools
-//! built on it read their mere presence with status `True`; at most one of the two is. A job that
-//! waits for its schedule has neither: it is `Ready=True` where the last run succeeded, else `Ready=False`. A suspended one is
-//! as `Ready` as its last run left it.
+//! `Ready` is always there. `Reconciling` and `Stalled` are there only while true, because kstatus and the tools built
+//! on it read their mere presence with status `True`; at most one of the two is. A job that waits for its schedule has
+//! neither: it is `Ready=True` where the last run succeeded, else `Ready=False`. A suspended one is as `Ready` as its
+//! last run left it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -16,14 +16,15 @@ pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 /// The last run that got to its end left files out. There only while true.
 pub const INCOMPLETE: &str = "Incomplete";
-/// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while true.
+/// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while
+/// true.
 pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
-/// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. There only with that field, once
-/// it is known what is usual.
+/// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. There only with that
+/// field, once it is known what is usual.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
 
-/// Reasons of conditions and events that are met in more than one place. A run that failed is named by the reason in its
-/// report.
+/// Reasons of conditions and events that are met in more than one place. A run that failed is named by the reason in
+/// its report.
 #[allow(missing_docs)] // each is explained by the message that goes with it
 pub mod reason {
     pub const SUCCEEDED: &str = "Succeeded";

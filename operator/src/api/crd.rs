@@ -12,7 +12,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     [SyncJob::crd(), run, SyncGrant::crd()].map(adapted).into()
 }
 
-/// Bounds the name of a SyncRun, which is a label of all that is made for it. Only a rule of the whole object sees the name.
+/// Bounds the name of a SyncRun, which is a label of all that is made for it. Only a rule of the whole object sees the
+/// name.
 fn bound_name(crd: &mut CustomResourceDefinition) {
     let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
     for schema in schemas.filter_map(|validation| validation.open_api_v3_schema.as_mut()) {

@@ -14,8 +14,9 @@ pub struct SourceEndpoint {
     /// The far end of a cross-cluster pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
-    /// The folder inside the volume whose content is synced. It must be there, and no part of the path may be a symbolic
-    /// link. Where the destination's claim has volumeMode Block and this one a file system: the file that is restored to that device.
+    /// The folder inside the volume whose content is synced. It must be there, and no part of the path may be a
+    /// symbolic link. Where the destination's claim has volumeMode Block and this one a file system: the file that is
+    /// restored to that device.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
@@ -49,9 +50,9 @@ pub struct DestinationEndpoint {
     /// Make the claim if it is not there. Absent: it must be there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateClaim>,
-    /// The folder inside the volume that is made equal to the source's. What is missing of it is made; no part of the path
-    /// may be a symbolic link. Where the source's claim has volumeMode Block and this one a file system: the file that becomes
-    /// the image of that device.
+    /// The folder inside the volume that is made equal to the source's. What is missing of it is made; no part of the
+    /// path may be a symbolic link. Where the source's claim has volumeMode Block and this one a file system: the file
+    /// that becomes the image of that device.
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,

@@ -11,10 +11,11 @@ use super::rules;
 pub struct Files {
     /// Remove from the destination what the source does not have.
     pub delete: bool,
-    /// When that is done. After: when all content is there. Before: before any content is written, which makes room for it.
+    /// When that is done. After: when all content is there. Before: before any content is written, which makes room for
+    /// it.
     pub delete_timing: DeleteTiming,
-    /// Remove it also after something could not be read, listed or written. Without this, such a run deletes nothing, so that nothing is
-    /// lost that what failed was to replace; the next run without a failure deletes.
+    /// Remove it also after something could not be read, listed or written. Without this, such a run deletes nothing,
+    /// so that nothing is lost that what failed was to replace; the next run without a failure deletes.
     pub delete_anyway: bool,
     /// The guard on `delete`.
     pub delete_limit: DeleteLimit,
@@ -26,8 +27,9 @@ pub struct Files {
     #[schemars(length(max = 256), inner(length(min = 1, max = 4096)))]
     #[schemars(extend("x-kubernetes-validations" = rules::each_glob()))]
     pub exclude: Vec<String>,
-    /// Also leave out what the `.gitignore` and `.volferryignore` files of the source say, each for its own folder and all below,
-    /// as in git. They are read at the source; what they match at the destination is neither changed nor deleted.
+    /// Also leave out what the `.gitignore` and `.volferryignore` files of the source say, each for its own folder and
+    /// all below, as in git. They are read at the source; what they match at the destination is neither changed nor
+    /// deleted.
     pub ignore_files: bool,
     /// Files of fewer bytes are neither sent, changed nor deleted, for example `1k`. Absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,8 +44,8 @@ pub struct Files {
     pub compare: Compare,
     /// Which attributes are compared and set.
     pub preserve: Preserve,
-    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: what changes
-    /// is written into the old file, by way of a journal; only of files of 1 MiB and more.
+    /// How an existing file's content is replaced. Atomic: a staged file is renamed over the old one. InPlace: what
+    /// changes is written into the old file, by way of a journal; only of files of 1 MiB and more.
     pub write: WriteMode,
 }
 

@@ -98,8 +98,8 @@ pub struct SyncJobReference {
     pub generation: Option<i64>,
 }
 
-/// What has become of a SyncRun. `contacts`, `progress`, `summary` and `ends` are written by the run's pods, and nothing is decided by
-/// them but how the run's own try ended; all else is the operator's.
+/// What has become of a SyncRun. `contacts`, `progress`, `summary` and `ends` are written by the run's pods, and
+/// nothing is decided by them but how the run's own try ended; all else is the operator's.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncRunStatus {
@@ -110,8 +110,8 @@ pub struct SyncRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The name of the try under way, which the run's pods name in what they write, so that those of an earlier try write
-    /// nothing.
+    /// The name of the try under way, which the run's pods name in what they write, so that those of an earlier try
+    /// write nothing.
     #[serde(rename = "try", skip_serializing_if = "Option::is_none")]
     pub try_id: Option<String>,
     /// The number of tries that failed.

@@ -95,8 +95,8 @@ pub struct SyncJobSpec {
     pub source: SourceEndpoint,
     /// Where they are to be.
     pub destination: DestinationEndpoint,
-    /// When to run. Absent: once for each change of the spec that matters to a run. A change of `trigger` asks for a run
-    /// either way.
+    /// When to run. Absent: once for each change of the spec that matters to a run. A change of `trigger` asks for a
+    /// run either way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Any change of this string asks for one more run. Its content means nothing.
@@ -120,7 +120,8 @@ pub struct SyncJobSpec {
     /// Keep point-in-time snapshots of the destination, one after each run. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<Snapshots>,
-    /// Raise the condition PerformanceRegressed when three comparable runs in a row take longer than usual. Absent: never.
+    /// Raise the condition PerformanceRegressed when three comparable runs in a row take longer than usual. Absent:
+    /// never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regression: Option<Regression>,
     /// When to give up.
@@ -195,8 +196,8 @@ pub struct Snapshots {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub volume_snapshot_class_name: Option<String>,
-    /// Which snapshots of this SyncJob are kept; its others are removed after each run that succeeds. Snapshots of other
-    /// SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
+    /// Which snapshots of this SyncJob are kept; its others are removed after each run that succeeds. Snapshots of
+    /// other SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]
     pub retain: Retain,
 }

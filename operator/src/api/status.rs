@@ -56,16 +56,16 @@ pub struct SyncJobStatus {
     /// remove this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
-    /// When the next run falls due by the schedule, jitter included, in whole seconds. A time that is past is that of a run
-    /// which waits for something, such as the end of another. Absent without a schedule, while suspended, and while the spec
-    /// cannot be run.
+    /// When the next run falls due by the schedule, jitter included, in whole seconds. A time that is past is that of a
+    /// run which waits for something, such as the end of another. Absent without a schedule, while suspended, and while
+    /// the spec cannot be run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_time: Option<Time>,
     /// The value of `spec.trigger` that the last started run answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_trigger: Option<String>,
-    /// The snapshots of this job that are kept on the destination, as the last run that took one found them. The volume is
-    /// the truth: `volferry snapshot list` shows it.
+    /// The snapshots of this job that are kept on the destination, as the last run that took one found them. The volume
+    /// is the truth: `volferry snapshot list` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<SnapshotStatus>,
     /// `host:port` of the listening end of a cross-cluster pair.
@@ -385,8 +385,8 @@ pub struct Run {
     /// The `metadata.generation` that the run was of.
     #[serde(default)]
     pub generation: i64,
-    /// A hash of what matters to a run in that generation's spec: where it stays the same, a change of the spec asks for
-    /// no run.
+    /// A hash of what matters to a run in that generation's spec: where it stays the same, a change of the spec asks
+    /// for no run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
     /// Why the run was started.
@@ -424,7 +424,8 @@ pub struct Run {
     /// The first few failures; `work.filesFailed` counts all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// What was left undone without being a failure, as far as the run before did not say the same; `status.notes` has all.
+    /// What was left undone without being a failure, as far as the run before did not say the same; `status.notes` has
+    /// all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The snapshot of the destination, with `spec.snapshots`.

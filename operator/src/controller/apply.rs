@@ -1,5 +1,5 @@
-//! The fourth step: brings into the cluster what was built, by server-side apply under one field manager. The account and its
-//! rights come before the first Job, whose pods need them. A Job that is there is left as it is.
+//! The fourth step: brings into the cluster what was built, by server-side apply under one field manager. The account
+//! and its rights come before the first Job, whose pods need them. A Job that is there is left as it is.
 
 use std::fmt::Debug;
 

@@ -47,7 +47,8 @@ pub struct Found {
     pub placements: Placements,
     /// The other users of the namespace's claims; read only while the run under way has no pods.
     pub rivals: Option<Rivals>,
-    /// The other runs, as far as they count for the limits on runs; from the API server if `rivals` are, else from a watch.
+    /// The other runs, as far as they count for the limits on runs; from the API server if `rivals` are, else from a
+    /// watch.
     pub line: Option<Line>,
     /// The round of the queue for a run that takes a place now.
     pub round: i64,
@@ -96,8 +97,8 @@ impl Found {
         security::consent(self.consent.as_deref()).unwrap_or(false)
     }
 
-    /// What became of a claim that is not there to be used any more, or is about to go, and whose it is; the destination's
-    /// first.
+    /// What became of a claim that is not there to be used any more, or is about to go, and whose it is; the
+    /// destination's first.
     pub fn lost(&self) -> Option<(Side, Fault)> {
         self.claims.iter().rev().find_map(|claim| Some((claim.side, claims::loss(claim)?)))
     }
@@ -151,8 +152,8 @@ pub async fn dereference(client: &Client, known: &Known, limits: Limits, job: &S
     Ok(found)
 }
 
-/// Reads which other runs are ahead of `run`. What the watch has brought is enough to have it wait for the limits on runs; only
-/// what the API server says lets it start.
+/// Reads which other runs are ahead of `run`. What the watch has brought is enough to have it wait for the limits on
+/// runs; only what the API server says lets it start.
 async fn others(
     client: &Client,
     known: &Known,
@@ -201,8 +202,8 @@ async fn asked(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result
     Ok(now.filter(is_for))
 }
 
-/// Reads the jobs of the namespace, or all that the operator watches if those count; from the API server and not from a watch:
-/// two runs that are recorded at a time would each miss the other in what a watch has brought so far.
+/// Reads the jobs of the namespace, or all that the operator watches if those count; from the API server and not from a
+/// watch: two runs that are recorded at a time would each miss the other in what a watch has brought so far.
 async fn jobs(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Vec<SyncJob>> {
     let api = if limits.all > 0 { known.all_jobs(client) } else { api::<Guarded>(client, job) };
     let jobs = api.list(&ListParams::default()).await.map_err(reading("SyncJobs"))?;
@@ -272,7 +273,8 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
     }
 }
 
-/// The pods of the whole namespace are looked at only where a claim ties to a node, and only until the run is under way.
+/// The pods of the whole namespace are looked at only where a claim ties to a node, and only until the run is under
+/// way.
 async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
     let on_one_node = |side| {

@@ -277,8 +277,8 @@ fn note_run(status: &mut SyncJobStatus, step: &Step, found: &Found) {
     }
 }
 
-/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep. Returns whether
-/// the last run's is done: what was made for it is gone, and its SyncRun says so.
+/// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep. Returns
+/// whether the last run's is done: what was made for it is gone, and its SyncRun says so.
 async fn settle_runs(
     context: &Context,
     view: &View<'_>,

@@ -5,8 +5,8 @@ use thiserror::Error;
 
 use crate::api::SyncJob;
 
-/// A SyncJob, or what is left to know of one that this operator cannot read: one object that a newer operator has let in
-/// must not stop the work for all others.
+/// A SyncJob, or what is left to know of one that this operator cannot read: one object that a newer operator has let
+/// in must not stop the work for all others.
 pub type Guarded = DeserializeGuard<SyncJob>;
 
 /// What could not be read.

@@ -110,8 +110,8 @@ pub async fn write(client: &Client, run: &SyncRun, new: &SyncRunStatus) -> Resul
     }
 }
 
-/// Takes the rights of the pods of a run that has ended, so that its record stays as it is whoever has their token. One that
-/// was not launched has none.
+/// Takes the rights of the pods of a run that has ended, so that its record stays as it is whoever has their token. One
+/// that was not launched has none.
 pub async fn revoke_rights(client: &Client, run: &SyncRun, role: &str) -> Result<(), RecordError> {
     let roles = Api::<Role>::namespaced(client.clone(), &run.namespace().unwrap_or_default());
     match roles.patch(role, &params(), &Patch::Merge(json!({"rules": null}))).await {

@@ -270,7 +270,8 @@ fn syncruns(
         .predicate_filter(interest_in_run, Default::default())
 }
 
-/// A hash of all of a SyncRun but what its pods write for each other, and their progress, which they write every second.
+/// A hash of all of a SyncRun but what its pods write for each other, and their progress, which they write every
+/// second.
 fn interest_in_run(run: &SyncRun) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();

@@ -95,8 +95,8 @@ impl Folders {
         folders.refuse_overlap(job).map(|()| folders)
     }
 
-    /// Refuses folders that contain one another, which would nest one level deeper in each run. One that is still to be made is judged
-    /// by the nearest folder above it that is there.
+    /// Refuses folders that contain one another, which would nest one level deeper in each run. One that is still to be
+    /// made is judged by the nearest folder above it that is there.
     fn refuse_overlap(&self, job: &ValidatedSyncJob) -> Result<(), LocalError> {
         let (Some(source), Some(destination)) = (real_path(&self.source), real_path(&self.destination))
         else {

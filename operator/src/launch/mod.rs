@@ -36,8 +36,8 @@ pub fn source_args(end: &End, timeout_s: u64, params: &RunParams) -> Vec<String>
     end_args("send", "--source-path", end, vec![format!("--connect-timeout={timeout_s}")], asked(params))
 }
 
-/// The command line of the end that receives them, without the address to listen at ([`listen_arg`]). It demands what the job
-/// says, so that a hostile source cannot ask for more.
+/// The command line of the end that receives them, without the address to listen at ([`listen_arg`]). It demands what
+/// the job says, so that a hostile source cannot ask for more.
 pub fn sink_args(end: &End, params: &RunParams) -> Vec<String> {
     end_args("receive", "--destination-path", end, vec!["--once".into()], Demands::of(params).to_args())
 }
@@ -47,7 +47,8 @@ pub fn listen_arg(address: SocketAddr) -> String {
     format!("--listen={address}")
 }
 
-/// The command line of the process that is both ends. Nothing is said of a network, and there is nobody to show a key to.
+/// The command line of the process that is both ends. Nothing is said of a network, and there is nobody to show a key
+/// to.
 pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &RunParams) -> Vec<String> {
     let mut args = vec!["sync".to_string(), source.volume.clone(), destination.volume.clone()];
     for (flag, folder) in [("--source-path", source), ("--destination-path", destination)] {
@@ -63,7 +64,8 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     args
 }
 
-/// The flags of a run, without the limit on the deletes of one that deletes nothing: `volferry` refuses flags without effect.
+/// The flags of a run, without the limit on the deletes of one that deletes nothing: `volferry` refuses flags without
+/// effect.
 fn asked(params: &RunParams) -> Vec<String> {
     let delete_limit = if params.delete { params.delete_limit } else { DeleteLimit::default() };
     RunParams { delete_limit, ..params.clone() }.to_args()
@@ -72,8 +74,8 @@ fn asked(params: &RunParams) -> Vec<String> {
 fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, asked: Vec<String>) -> Vec<String> {
     let Folder { volume, path: below } = &end.folder;
     let mut args = vec![command.to_string(), volume.clone()];
-    // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can write
-    // to the volume could have put there to lead into the rest of the pod.
+    // Never joined with the volume: on the way to the folder `volferry` follows no symbolic link, which whoever can
+    // write to the volume could have put there to lead into the rest of the pod.
     if below != "/" {
         args.push(format!("{path}={below}"));
     }

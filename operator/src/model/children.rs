@@ -35,8 +35,8 @@ pub enum Stuck {
 }
 
 impl Children {
-    /// The names of the tries that these children belong to, apart from `current`, of the job with that name and UID. A pod
-    /// counts whatever its label is, since it may write to the volume.
+    /// The names of the tries that these children belong to, apart from `current`, of the job with that name and UID. A
+    /// pod counts whatever its label is, since it may write to the volume.
     pub fn leftovers(&self, current: Option<&TryNames>, job: &str, uid: &str) -> Vec<TryNames> {
         let made = tries(self.jobs.iter().map(ResourceExt::labels)).filter(|names| names.is_of(job, uid));
         let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));

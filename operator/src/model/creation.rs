@@ -17,8 +17,8 @@ use crate::{
     names,
 };
 
-/// Makes the claim that is to be created now: the spec asks for it, it is not there, and what is to be copied is. It has no owner,
-/// so that the copy outlives the SyncJob.
+/// Makes the claim that is to be created now: the spec asks for it, it is not there, and what is to be copied is. It
+/// has no owner, so that the copy outlives the SyncJob.
 pub fn due(job: &ValidatedSyncJob, claims: &[Claim]) -> Option<PersistentVolumeClaim> {
     let wanted = job.create.as_ref()?;
     let of = |side| claims.iter().find(|claim| claim.side == side);

@@ -1,7 +1,7 @@
 //! Raw block volumes and file systems: which goes with which, and what makes sense for a device. Pure.
 //!
-//! The spec does not say which kind a volume is; its claim does (`volumeMode`). A device goes onto a device, or into a file of a file
-//! system as its image, and back from there.
+//! The spec does not say which kind a volume is; its claim does (`volumeMode`). A device goes onto a device, or into a
+//! file of a file system as its image, and back from there.
 
 use contract::{RunParams, Side};
 
@@ -15,7 +15,8 @@ use crate::{api::conditions::reason, fault::Fault};
 /// The job, with what its claims are for. Claims that are not there decide nothing yet.
 ///
 /// # Errors
-/// Where a device would have to go onto a tree or the other way round, or the spec asks something of a device that only files have.
+/// Where a device would have to go onto a tree or the other way round, or the spec asks something of a device that only
+/// files have.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJob, Fault> {
     let is_block = |side| claims::is_block(claims.iter().find(|claim| claim.side == side)?);
     let (Some(source), Some(sink)) = (is_block(Side::Source), is_block(Side::Sink)) else { return Ok(job) };

@@ -5,8 +5,8 @@ use contract::Side;
 use super::{claims::Claim, placement, validate::ValidatedSyncJob};
 use crate::api::Placement;
 
-/// The job, with what its claims say where the spec leaves it open. Claims of which nothing is known decide for the network, which
-/// does not ask them to be on one node.
+/// The job, with what its claims say where the spec leaves it open. Claims of which nothing is known decide for the
+/// network, which does not ask them to be on one node.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let is_local = match job.placement {
         Placement::Local => true,

@@ -219,7 +219,8 @@ fn job_failed(side: Side, why: Option<&str>) -> Fault {
     )
 }
 
-/// A pod that contradicts itself, as by a limit of the namespace's LimitRange that is below the request, is refused each time.
+/// A pod that contradicts itself, as by a limit of the namespace's LimitRange that is below the request, is refused
+/// each time.
 fn invalid_pod(side: Side, warning: &str) -> Option<Fault> {
     let is_invalid = warning.starts_with(OF_THE_JOB_CONTROLLER) && warning.contains(" is invalid: ");
     let message = || {

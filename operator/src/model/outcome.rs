@@ -126,8 +126,8 @@ impl Outcome {
         !matches!(self.exit, ExitCode::Done | ExitCode::Partial)
     }
 
-    /// How much this outcome of a shard explains of the run's: what only followed from another shard's end explains least
-    /// of the failures.
+    /// How much this outcome of a shard explains of the run's: what only followed from another shard's end explains
+    /// least of the failures.
     fn weight(&self) -> u8 {
         match (self.exit, self.report.reason.as_deref()) {
             (ExitCode::Done, _) => 0,

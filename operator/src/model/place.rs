@@ -32,8 +32,8 @@ impl Place {
     }
 }
 
-/// Finds the run that a job records, and its place. A run that is neither started nor has a place is in nobody's way, nor is
-/// one that will not start any more.
+/// Finds the run that a job records, and its place. A run that is neither started nor has a place is in nobody's way,
+/// nor is one that will not start any more.
 pub fn recorded(job: &SyncJob) -> Option<(Place, &ActiveRun)> {
     let run = job.status.as_ref()?.active_run.as_ref()?;
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());

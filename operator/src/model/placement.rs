@@ -1,9 +1,9 @@
 //! Which node the pod of an end has to run on, beyond what the scheduler knows. Pure.
 //!
-//! A volume that one node at a time may mount is tied to the node of whoever uses it. Where the volume is local, its own
-//! node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for ever. So a
-//! pod is pinned to the node of somebody else's pod that uses the volume, and syncers' pods have labels for the claims that
-//! they use, by which the scheduler lets one follow the other.
+//! A volume that one node at a time may mount is tied to the node of whoever uses it. Where the volume is local, its
+//! own node affinity says so; where it is attached over a network, nothing does, and a pod elsewhere would wait for
+//! ever. So a pod is pinned to the node of somebody else's pod that uses the volume, and syncers' pods have labels for
+//! the claims that they use, by which the scheduler lets one follow the other.
 
 use contract::Side;
 use k8s_openapi::{
@@ -116,8 +116,9 @@ pub fn pinned(wanted: Option<Affinity>, node: &str) -> Affinity {
     affinity
 }
 
-/// `wanted`, and the node of whichever pod with that label is the first. Beside required terms of the user's own that is
-/// a preference: to the scheduler only those pods count that match all required terms, so theirs would not be met any more.
+/// `wanted`, and the node of whichever pod with that label is the first. Beside required terms of the user's own that
+/// is a preference: to the scheduler only those pods count that match all required terms, so theirs would not be met
+/// any more.
 pub fn following(wanted: Option<Affinity>, label: String) -> Affinity {
     let mut affinity = wanted.unwrap_or_default();
     let terms = affinity.pod_affinity.get_or_insert_default();

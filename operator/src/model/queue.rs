@@ -77,7 +77,8 @@ impl Line {
 
     /// Says why `run`, of a job of that namespace, has to wait; `None`: the limits leave it its turn.
     ///
-    /// Runs that have been started count, and so do those with an earlier place, before and after the run itself is started.
+    /// Runs that have been started count, and so do those with an earlier place, before and after the run itself is
+    /// started.
     pub fn ahead_of(&self, run: &ActiveRun, namespace: &str, place: &Place) -> Option<Queued> {
         let limits = self.limits;
         let mut ahead: BTreeMap<&str, Ahead> = BTreeMap::new();
@@ -94,8 +95,9 @@ impl Line {
         is_full(taken, limits.all).then(|| queued(run, "all namespaces together", limits.all, all))
     }
 
-    /// Finds the round for a new run of that namespace: after the one that has its turn, and one later for each run of the
-    /// namespace that is there. So namespaces take turns, and a run that waits is overtaken at most once in each round.
+    /// Finds the round for a new run of that namespace: after the one that has its turn, and one later for each run of
+    /// the namespace that is there. So namespaces take turns, and a run that waits is overtaken at most once in each
+    /// round.
     pub fn next_round(&self, namespace: &str) -> i64 {
         if self.limits.all == 0 {
             return 0;

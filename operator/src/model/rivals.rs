@@ -50,8 +50,8 @@ enum Use {
 }
 
 impl Rivals {
-    /// Those of the job of that name and UID: the SyncJobs of its namespace and the namespace's syncer pods, read one after
-    /// the other, jobs first.
+    /// Those of the job of that name and UID: the SyncJobs of its namespace and the namespace's syncer pods, read one
+    /// after the other, jobs first.
     pub fn new(name: &str, jobs: &[SyncJob], pods: Vec<Pod>) -> Self {
         let others = jobs.iter().filter(|job| job.name_any() != name);
         let runs: Vec<Rival> = others.filter_map(rival).collect();
@@ -64,8 +64,8 @@ impl Rivals {
 
     /// Whom `run` of the job with that name and UID waits for before anything is made for it; `None`: it is its turn.
     ///
-    /// A run that has been started is waited for. Of two that have not, the one with the later place waits, and one that was
-    /// started a moment ago gives way to an earlier place.
+    /// A run that has been started is waited for. Of two that have not, the one with the later place waits, and one
+    /// that was started a moment ago gives way to an earlier place.
     pub fn ahead_of(&self, run: &ActiveRun, name: &str, uid: &str) -> Option<Fault> {
         let place = Place::of(run, name, uid);
         let is_ahead = |rival: &&Rival| {

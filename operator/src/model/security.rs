@@ -19,7 +19,8 @@ const REFUSALS: [&str; 2] = ["ermission denied", "peration not permitted"];
 /// Whether the namespace lets syncers run as root, by the value of its annotation.
 ///
 /// # Errors
-/// A value that is neither `true` nor `false`: whoever wrote it meant something, and would not learn that it has no effect.
+/// A value that is neither `true` nor `false`: whoever wrote it meant something, and would not learn that it has no
+/// effect.
 pub fn consent(annotation: Option<&str>) -> Result<bool, Fault> {
     match annotation {
         None | Some("false") => Ok(false),

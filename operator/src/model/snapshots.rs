@@ -26,7 +26,8 @@ const RUN_NOT_WHOLE: &str = "RunNotWhole";
 /// Returns what a spec asks of the engine, for the SyncJob `job`: its namespace and name, because SyncJobs of several
 /// namespaces may share a volume.
 ///
-/// # Errors If a field is out of range, or does not go with another one.
+/// # Errors
+/// If a field is out of range, or does not go with another one.
 pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>, ValidationError> {
     let Some(snapshots) = &spec.snapshots else { return Ok(None) };
     if spec.parallelism > 1 {
@@ -72,7 +73,8 @@ fn tags(tags: &[String]) -> Result<Vec<String>, ValidationError> {
 
 /// Refuses what does not go with a source that is a snapshot.
 ///
-/// # Errors With the field to change.
+/// # Errors
+/// With the field to change.
 pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), ValidationError> {
     if params.source_snapshot.is_none() {
         return Ok(());

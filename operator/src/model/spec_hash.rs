@@ -4,8 +4,8 @@ use crate::api::SyncJobSpec;
 
 /// The hash of the fields that decide how a run goes and what comes of it: 16 hexadecimal digits.
 ///
-/// It differs between versions of the operator that know other fields, so it is compared only where the spec's generation
-/// changed, too.
+/// It differs between versions of the operator that know other fields, so it is compared only where the spec's
+/// generation changed, too.
 pub fn of(spec: &SyncJobSpec) -> String {
     let mut spec = spec.clone();
     spec.destination.create = None;

@@ -285,7 +285,8 @@ fn scheduled(status: &mut SyncJobStatus, next: Option<Timestamp>, generation: i6
     status.observed_generation = Some(generation);
 }
 
-/// No run is started, on request. The last run decides how `Ready` and `Stalled` stand, as it does without that request.
+/// No run is started, on request. The last run decides how `Ready` and `Stalled` stand, as it does without that
+/// request.
 pub fn suspended(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64, now: Timestamp) {
     let failed = status.last_run.as_ref().filter(|run| run.result != RunResult::Succeeded);
     let standing = status.last_run.as_ref().map(|run| format!(" {}", standing_message(run)));
@@ -389,8 +390,8 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The run as `lastRun` has it, of all its tries. Its timings add up to `total`: `podStart` is the time from the start of each
-/// try until both ends ran, the phases are as the ends measured them, and `queue` is the rest.
+/// The run as `lastRun` has it, of all its tries. Its timings add up to `total`: `podStart` is the time from the start
+/// of each try until both ends ran, the phases are as the ends measured them, and `queue` is the rest.
 fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     let report = &outcome.report;
     let started = active.start_time.as_ref().map_or(now, |time| time.0);
@@ -439,7 +440,8 @@ fn tries_until(active: &ActiveRun, report: &Report, now: Timestamp) -> EarlierTr
     all
 }
 
-/// The timings of a try that has just ended. Of a try that left no report, the time that both ends ran is in `total` alone.
+/// The timings of a try that has just ended. Of a try that left no report, the time that both ends ran is in `total`
+/// alone.
 fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timings {
     let began =
         [&active.try_time, &active.start_time].into_iter().flatten().next().map_or(now, |time| time.0);

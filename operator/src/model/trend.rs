@@ -1,7 +1,7 @@
 //! Whether a job's runs have become slower, from its history. Pure.
 //!
-//! The rule is that of `volferry report`, in [`contract::regression`]. A history forgets; so what later runs are held against
-//! is kept in the status, for each kind of run.
+//! The rule is that of `volferry report`, in [`contract::regression`]. A history forgets; so what later runs are held
+//! against is kept in the status, for each kind of run.
 
 use contract::regression::{self, Rule, Sample, Slower, Verdict};
 use jiff::Timestamp;
@@ -14,8 +14,8 @@ use crate::{
     human,
 };
 
-/// Judges the run that has just ended, the first of the history, and sets the baseline of its kind and the condition. Runs that
-/// did not succeed say nothing.
+/// Judges the run that has just ended, the first of the history, and sets the baseline of its kind and the condition.
+/// Runs that did not succeed say nothing.
 pub fn judge(status: &mut SyncJobStatus, rule: Rule, generation: i64, now: Timestamp) {
     let Some((last, sample)) = status.history.first().and_then(|last| Some((last, sample(last)?))) else {
         return;

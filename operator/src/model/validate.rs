@@ -67,8 +67,8 @@ pub struct ValidatedSyncJob {
     pub trigger: Option<String>,
     /// No run is to be started.
     pub suspend: bool,
-    /// What the engine is told, but for the run's name and the shard, which are still to be given. The limit on bandwidth is
-    /// that of each shard.
+    /// What the engine is told, but for the run's name and the shard, which are still to be given. The limit on
+    /// bandwidth is that of each shard.
     pub params: RunParams,
     /// How many shards the tree is dealt into; 1 to [`MAX_PARALLELISM`].
     pub parallelism: u32,
@@ -114,7 +114,8 @@ pub struct VolumeFolder {
     pub claim: Claim,
     /// The folder inside its volume.
     pub folder: Folder,
-    /// The claim is for a raw block device, which has no folders. The spec does not say; [`kinds`](super::kinds) asks the claim.
+    /// The claim is for a raw block device, which has no folders. The spec does not say; [`kinds`](super::kinds) asks
+    /// the claim.
     pub is_block: bool,
 }
 

@@ -4,7 +4,8 @@ use contract::Side;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-/// The last warning that Kubernetes recorded about a pod of each end that does not start, or about a Job that lacks pods.
+/// The last warning that Kubernetes recorded about a pod of each end that does not start, or about a Job that lacks
+/// pods.
 #[derive(Debug, Default)]
 pub struct Warnings {
     /// That about the end with the files.

@@ -43,7 +43,8 @@ pub(super) enum Command {
     },
     /// Print what the pods of a run said.
     Logs {
-        /// A SyncJob, for the run in progress or else the last one, or a SyncRun. A name that both have is the SyncJob's.
+        /// A SyncJob, for the run in progress or else the last one, or a SyncRun. A name that both have is the
+        /// SyncJob's.
         #[arg(value_name = "JOB|RUN")]
         name: String,
         /// Only the pods of this end. The one pod of a local run is its sink.

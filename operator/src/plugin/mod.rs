@@ -1,7 +1,7 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
-//! `args` are the commands, `cluster` talks with the API server, `lines` and `table` make text of objects without it, and
-//! `output` prints. `operator/doc/api.md` lists the commands.
+//! `args` are the commands, `cluster` talks with the API server, `lines` and `table` make text of objects without it,
+//! and `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
 mod cluster;

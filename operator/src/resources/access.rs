@@ -23,7 +23,8 @@ pub fn service_account_name(of: &Try<'_>) -> String {
     of.job.pods.service_account_name.clone().unwrap_or_else(|| own_name(of))
 }
 
-/// `get` and `watch` on the SyncRun of this run, by which an end hears of its peer, and `patch` on its status, all by name.
+/// `get` and `watch` on the SyncRun of this run, by which an end hears of its peer, and `patch` on its status, all by
+/// name.
 pub fn role(of: &Try<'_>) -> Role {
     let rule = |resource: String, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![SyncRun::group(&()).into_owned()]),

@@ -39,7 +39,8 @@ const DATA: &str = "data";
 /// That of the source, in a pod that has the destination's as well.
 const SOURCE_DATA: &str = "source";
 const SCRATCH_DIR: &str = "/run/volferry";
-/// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: 80 million entries of 50 bytes.
+/// Where a syncer puts the listing of a directory that is too large for memory, and what it may take there: 80 million
+/// entries of 50 bytes.
 const TMP_DIR: &str = "/tmp";
 const TMP_SIZE: &str = "4Gi";
 const REPORT: &str = "/run/volferry/report.json";
@@ -48,8 +49,8 @@ pub const PORT: u16 = 8900;
 /// How long a syncer may take to remove its staging and to report when it is told to stop.
 const GRACE_S: i64 = 60;
 
-/// The Job of the end that has the files. It dials the sink for as long as the run may take: the sink's pod may start much
-/// later, or be stuck until a person helps.
+/// The Job of the end that has the files. It dials the sink for as long as the run may take: the sink's pod may start
+/// much later, or be stuck until a person helps.
 pub fn source_job(of: &Try<'_>) -> Job {
     let timeout_s = of.job.timeout.as_secs();
     job(of, Side::Source, Vec::new(), launch::source_args(&end(of, Side::Source), timeout_s, &params(of)))
@@ -124,9 +125,9 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
     }
 }
 
-/// How many pods there are, each of which is started once: whether a try is followed by another is the operator's decision,
-/// by the exit status of both ends. A shard that fails leaves the pods of the others alone: they find out by themselves, and
-/// have to say what they did.
+/// How many pods there are, each of which is started once: whether a try is followed by another is the operator's
+/// decision, by the exit status of both ends. A shard that fails leaves the pods of the others alone: they find out by
+/// themselves, and have to say what they did.
 fn pods_of_a_try(shards: u32) -> JobSpec {
     match i32::try_from(shards) {
         Ok(shards @ 2..) => JobSpec {
@@ -146,7 +147,8 @@ fn pod_labels(of: &Try<'_>, side: Side, own: BTreeMap<String, String>) -> BTreeM
     of.job.pods.labels.clone().into_iter().chain(claims).chain(own).collect()
 }
 
-/// The labels for the claims that the pod of that end uses and that bind all their users to one node; the destination's last.
+/// The labels for the claims that the pod of that end uses and that bind all their users to one node; the destination's
+/// last.
 fn claim_labels(of: &Try<'_>, side: Side) -> impl Iterator<Item = String> {
     let tied = sides(of, side).into_iter().filter(|side| of.placements.on_one_node(*side));
     tied.map(|side| names::claim_label(&of.job.volume(side).claim.name))
@@ -199,8 +201,9 @@ fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
     if !placed.is_empty() {
         return placed.iter().fold(wanted, |wanted, it| Some(placement::pinned(wanted, &it.node)));
     }
-    // Of two claims one only: to the scheduler those pods count that match all terms, so with two terms a pod would not follow one
-    // that uses either. That it is always the destination's keeps two pods from waiting for each other (operator/doc/design.md).
+    // Of two claims one only: to the scheduler those pods count that match all terms, so with two terms a pod would not
+    // follow one that uses either. That it is always the destination's keeps two pods from waiting for each other
+    // (operator/doc/design.md).
     match claim_labels(of, side).last() {
         Some(label) => Some(placement::following(wanted, label)),
         None => wanted,
@@ -316,8 +319,8 @@ fn data_volume(of: &Try<'_>, side: Side) -> Volume {
         name: data_name(of, side).into(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
             claim_name: of.job.volume(side).claim.name.clone(),
-            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a device it is all that keeps
-            // it from being written to.
+            // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a
+            // device it is all that keeps it from being written to.
             read_only: Some(side == Side::Source),
         }),
         ..Volume::default()

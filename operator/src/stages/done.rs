@@ -43,8 +43,8 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     (Step::Begin(queued::demanded(situation, demand, run)), None)
 }
 
-/// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its times;
-/// without one, for each change of the spec that matters to a run.
+/// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its
+/// times; without one, for each change of the spec that matters to a run.
 fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
     if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
         return Some(RunCause::Trigger);
@@ -75,8 +75,8 @@ fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
     demand.schedule.as_ref()?.due(situation.uid, past, situation.now)
 }
 
-/// What `status.nextRunTime` is after a step. While suspended, and while the spec cannot be run, no run is ahead, and what
-/// falls due then is not made up.
+/// What `status.nextRunTime` is after a step. While suspended, and while the spec cannot be run, no run is ahead, and
+/// what falls due then is not made up.
 pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
     let is_active = situation.status.active_run.is_some();
     match &situation.demand {

@@ -1,4 +1,5 @@
-//! Preparing: a run has its turn. What is left of earlier tries goes, and its record is there, before its pods are made. Pure.
+//! Preparing: a run has its turn. What is left of earlier tries goes, and its record is there, before its pods are
+//! made. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -36,8 +36,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<
     })
 }
 
-/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First what was made from
-/// an older one is removed, since the newer one may name other claims.
+/// The same run, from the newest spec, its trigger included: nothing was done for the older one. First what was made
+/// from an older one is removed, since the newer one may name other claims.
 pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
     if let Ok(demand) = &situation.demand
         && run.generation != situation.generation

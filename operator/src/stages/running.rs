@@ -23,7 +23,8 @@ pub(super) fn obstacle(situation: &Situation<'_>, stand: &Stand) -> String {
     known.map(|message| format!(" {message}")).unwrap_or_default()
 }
 
-/// Whether the ends of the run under way got beyond connecting, all of them, as far as they have said; one pod has nobody to meet.
+/// Whether the ends of the run under way got beyond connecting, all of them, as far as they have said; one pod has
+/// nobody to meet.
 fn have_met(situation: &Situation<'_>) -> bool {
     let is_local = situation.status.active_run.as_ref().is_some_and(|run| run.local);
     is_local || situation.progress.is_some_and(|it| it.progress.phase != Phase::Connect)

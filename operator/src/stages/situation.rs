@@ -197,8 +197,8 @@ impl Step {
     }
 }
 
-/// What a run does that has not got its turn, and when it looks again: the sooner the further ahead it is in the queue, since
-/// it is woken when its turn comes.
+/// What a run does that has not got its turn, and when it looks again: the sooner the further ahead it is in the queue,
+/// since it is woken when its turn comes.
 pub(super) fn wait(situation: &Situation<'_>, turn: &Turn) -> Option<(Step, Option<Timestamp>)> {
     let (fault, period) = match turn {
         Turn::Free | Turn::Unknown => return None,

@@ -81,9 +81,9 @@ pub(super) enum Command {
 
     /// Say from the reports of earlier runs how long they took, and whether they have become slower
     ///
-    /// FILE is a report as --report writes them, or several, one after the other. Runs count as slower when the last three
-    /// that can be compared all took longer than is usual: runs of the same kind (first, changed, unchanged), within a
-    /// fifth of the same size.
+    /// FILE is a report as --report writes them, or several, one after the other. Runs count as slower when the last
+    /// three that can be compared all took longer than is usual: runs of the same kind (first, changed, unchanged),
+    /// within a fifth of the same size.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportFlags),
 
@@ -133,9 +133,9 @@ pub(super) enum Command {
     /// Check two folders, or the way to a `volferry receive`, and say what a run would run into
     ///
     /// Tries out what DST keeps (names, attributes, links, times, owners, shared blocks) in a folder that is gone
-    /// afterwards, looks at room, clock and mounts, and makes a dry run. With --connect, dials the other end and makes a
-    /// dry run of an empty folder. Each finding that is not `ok` has a line `hint: ` with what to do. Exits with 0, with
-    /// 3 if something would be left out, and with 1 if a run would fail.
+    /// afterwards, looks at room, clock and mounts, and makes a dry run. With --connect, dials the other end and makes
+    /// a dry run of an empty folder. Each finding that is not `ok` has a line `hint: ` with what to do. Exits with 0,
+    /// with 3 if something would be left out, and with 1 if a run would fail.
     Doctor(DoctorFlags),
 
     /// Take, browse, restore, keep and check snapshots of a mounted volume
@@ -604,7 +604,8 @@ impl WireFlags {
     }
 }
 
-/// Everything that [`Demands::to_args`] spells: what the owner of DST demands of every run, whatever the sending end asks for.
+/// Everything that [`Demands::to_args`] spells: what the owner of DST demands of every run, whatever the sending end
+/// asks for.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Demands on every run, also on one with --force")]
 pub(super) struct DemandFlags {
@@ -666,9 +667,9 @@ pub(super) struct OutputFlags {
 
     /// Print one line for each change on standard output, in rsync's letters
     ///
-    /// Each line is a change that the run is about to make, as `>f.st...... path`: < sent or > received, c made here, h a
-    /// hard link, . only metadata; f file, d folder, L link, D device, S FIFO; then what differs: c content, s size, t
-    /// time, p permissions, o owner, g group, a access control lists, x other attributes; or + for a new entry.
+    /// Each line is a change that the run is about to make, as `>f.st...... path`: < sent or > received, c made here, h
+    /// a hard link, . only metadata; f file, d folder, L link, D device, S FIFO; then what differs: c content, s size,
+    /// t time, p permissions, o owner, g group, a access control lists, x other attributes; or + for a new entry.
     #[arg(short, long)]
     pub(super) itemize_changes: bool,
 

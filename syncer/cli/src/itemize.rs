@@ -4,7 +4,8 @@ use contract::{Action, Difference, EntryKind, PlannedAction};
 
 use super::human::printable;
 
-/// The letters of what may differ, in rsync's order. The seventh place is for the time of the last use, which is not kept.
+/// The letters of what may differ, in rsync's order. The seventh place is for the time of the last use, which is not
+/// kept.
 const LETTERS: [(Option<Difference>, char); 9] = [
     (Some(Difference::Content), 'c'),
     (Some(Difference::Size), 's'),

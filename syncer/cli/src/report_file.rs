@@ -39,7 +39,8 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// How many names are tried before somebody is taken to make files of each of them on purpose.
 const MAX_TRIES: usize = 16;
 
-/// Makes a new file beside `path`, under a name with a `word` in it, so that no file or link of another user is written to.
+/// Makes a new file beside `path`, under a name with a `word` in it, so that no file or link of another user is written
+/// to.
 ///
 /// # Errors
 /// `AlreadyExists` when each of [`MAX_TRIES`] names is taken.

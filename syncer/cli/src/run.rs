@@ -46,8 +46,8 @@ enum LinkError {
 }
 
 impl LinkError {
-    /// Returns the outcome of a run that did not begin, for want of a peer or of an identity. A file that is not there was
-    /// mistyped on the command line; any other refusal of one is about who the ends are.
+    /// Returns the outcome of a run that did not begin, for want of a peer or of an identity. A file that is not there
+    /// was mistyped on the command line; any other refusal of one is about who the ends are.
     fn outcome(self, run: &str, monitor: &Monitor) -> Outcome {
         let (exit, reason) = match &self {
             Self::Session(_) => (ExitCode::Failed, ""),

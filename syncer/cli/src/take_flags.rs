@@ -20,7 +20,8 @@ pub(super) struct TakeFlags {
     #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
     snapshot_tag: Vec<String>,
 
-    /// The job that the snapshot belongs to, such as NAMESPACE/NAME of a SyncJob; the rules below judge the snapshots of each job separately
+    /// The job that the snapshot belongs to, such as NAMESPACE/NAME of a SyncJob; the rules below judge the snapshots
+    /// of each job separately
     #[arg(long, value_name = "NAME", requires = "snapshot", default_value = "", hide_default_value = true)]
     snapshot_job: String,
 

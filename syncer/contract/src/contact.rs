@@ -66,7 +66,8 @@ impl From<Fingerprint> for String {
     }
 }
 
-/// How a peer knows an end and finds it. It holds no secret, but whoever passes it on decides which key the peer accepts.
+/// How a peer knows an end and finds it. It holds no secret, but whoever passes it on decides which key the peer
+/// accepts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Contact {

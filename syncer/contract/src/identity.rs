@@ -82,7 +82,8 @@ impl FreshKey {
         self.fingerprint
     }
 
-    /// Makes the identity of this end of the job of this name (1 to 512 bytes), which accepts no other peer than `peer`.
+    /// Makes the identity of this end of the job of this name (1 to 512 bytes), which accepts no other peer than
+    /// `peer`.
     pub fn into_identity(self, side: Side, job: &str, peer: Fingerprint) -> Result<Identity, IdentityError> {
         check_job(job)?;
         Ok(Identity { side, job: job.into(), pkcs8: self.pkcs8, peer })
@@ -117,8 +118,8 @@ pub struct IdentityPair {
 }
 
 impl IdentityPair {
-    /// Makes two fresh key pairs for the job of this name, which has 1 to 512 bytes. An end refuses a peer of another job, also where it
-    /// has the right key.
+    /// Makes two fresh key pairs for the job of this name, which has 1 to 512 bytes. An end refuses a peer of another
+    /// job, also where it has the right key.
     pub fn generate(job: &str) -> Result<Self, IdentityError> {
         let (source, sink) = (FreshKey::generate()?, FreshKey::generate()?);
         let (source_print, sink_print) = (source.fingerprint(), sink.fingerprint());
@@ -135,14 +136,15 @@ impl IdentityPair {
         Self::generate(&format!("{:032x}", u128::from_be_bytes(bytes)))
     }
 
-    /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there: both files or, on an error, neither.
-    /// A file that exists already is an error: a key is never overwritten.
+    /// Writes `dir/source` and `dir/sink`, mode 0600, and makes `dir` if it is not there: both files or, on an error,
+    /// neither. A file that exists already is an error: a key is never overwritten.
     pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
         fs::create_dir_all(dir).map_err(|source| IdentityError::File { path: dir.into(), source })?;
         let source = dir.join("source");
         self.source.write(&source)?;
         self.sink.write(&dir.join("sink")).inspect_err(|_| {
-            // One key without the other is of no use, and would be in the way of the next try. The error above is the one to tell of.
+            // One key without the other is of no use, and would be in the way of the next try. The error above is the
+            // one to tell of.
             let _ = fs::remove_file(&source);
         })
     }
@@ -167,9 +169,10 @@ fn check_job(job: &str) -> Result<(), IdentityError> {
 }
 
 impl Identity {
-    /// Reads an identity from a file that nobody else may use. Of a file of this user that means no other bits than the owner's. A
-    /// Kubernetes Secret is mounted as root's, for a group that this process is in (the pod's `fsGroup`): the group's bits are accepted on a
-    /// file of another user, and on one of root where this process is root and in the group.
+    /// Reads an identity from a file that nobody else may use. Of a file of this user that means no other bits than the
+    /// owner's. A Kubernetes Secret is mounted as root's, for a group that this process is in (the pod's `fsGroup`):
+    /// the group's bits are accepted on a file of another user, and on one of root where this process is root and in
+    /// the group.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let in_file = |source| IdentityError::File { path: path.into(), source };
         let mut file = fs::File::open(path).map_err(in_file)?;

@@ -123,8 +123,8 @@ impl Shard {
     }
 }
 
-/// What the owner of a destination demands of every run onto it. Of each of these and of what the source asks for, the stricter
-/// counts, and `force` does not override it.
+/// What the owner of a destination demands of every run onto it. Of each of these and of what the source asks for, the
+/// stricter counts, and `force` does not override it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Demands {
     /// The run's name in the report of a run that fails before the source has said its name.
@@ -150,8 +150,8 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// What the owner of a job demands at the destination so that nobody but the job decides there: all of its parameters that only
-    /// ever forbid, but for the guards of a job that overrides them.
+    /// What the owner of a job demands at the destination so that nobody but the job decides there: all of its
+    /// parameters that only ever forbid, but for the guards of a job that overrides them.
     pub fn of(params: &RunParams) -> Self {
         let guarded = !params.force;
         Self {
@@ -228,7 +228,8 @@ pub struct RunParams {
     /// Say what would be done, and change nothing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Afterwards, or instead of a run where `dry_run` is set too, read the whole destination back and compare it with the source.
+    /// Afterwards, or instead of a run where `dry_run` is set too, read the whole destination back and compare it with
+    /// the source.
     #[serde(default)]
     pub verify: bool,
     /// Remove what the source does not have.
@@ -288,8 +289,8 @@ pub struct RunParams {
     /// Tell the source each change before it is made. The process that shows changes sets it, so no flag spells it.
     #[serde(default)]
     pub itemize_changes: bool,
-    /// The snapshot of the source's volume that is copied in place of its files, by its id, a tag, or `latest`. It is the
-    /// source's own business, so it does not cross the network.
+    /// The snapshot of the source's volume that is copied in place of its files, by its id, a tag, or `latest`. It is
+    /// the source's own business, so it does not cross the network.
     #[serde(skip)]
     pub source_snapshot: Option<String>,
     /// What the owner of the destination demands. No peer can say it, and the source has none.
@@ -331,7 +332,8 @@ impl RunParams {
         OF_TREES.iter().filter(|(_, asked)| asked(self)).map(|(flag, _)| *flag)
     }
 
-    /// The flags that these parameters need and that a run of a single file refuses, because they choose among the entries of a folder.
+    /// The flags that these parameters need and that a run of a single file refuses, because they choose among the
+    /// entries of a folder.
     pub fn flags_of_folders(&self) -> impl Iterator<Item = &'static str> {
         const OF_FOLDERS: [&str; 12] = [
             "--delete",
@@ -350,7 +352,8 @@ impl RunParams {
         self.flags_of_trees().filter(|flag| OF_FOLDERS.contains(flag))
     }
 
-    /// The flags that these parameters need and that a run from a snapshot refuses, because it copies all of the snapshot.
+    /// The flags that these parameters need and that a run from a snapshot refuses, because it copies all of the
+    /// snapshot.
     pub fn flags_of_live_sources(&self) -> impl Iterator<Item = &'static str> {
         const OF_LIVE: [&str; 8] = [
             "--include",

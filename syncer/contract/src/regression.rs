@@ -3,8 +3,8 @@
 //! The statistic is a run rule on log ratios, as in a Shewhart chart (Western Electric, *Statistical Quality Control
 //! Handbook*, 1956): three comparable runs in a row beyond the limit. Centre and spread are the median and the median
 //! absolute deviation times 1.4826 (Iglewicz and Hoaglin, *How to Detect and Handle Outliers*, 1993), so that single
-//! slow runs move neither. The limit is the geometric mean of 1 and the threshold, the boundary at which "unchanged" and
-//! "slower by the threshold" are equally likely, and at least 2.5 spreads.
+//! slow runs move neither. The limit is the geometric mean of 1 and the threshold, the boundary at which "unchanged"
+//! and "slower by the threshold" are equally likely, and at least 2.5 spreads.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -204,8 +204,8 @@ pub fn judge(reports: &[Report], rule: Rule) -> Verdict {
     judge_by(&samples, None, rule).1
 }
 
-/// Judges the last of `runs`, which are in their order, by a baseline that was found earlier, if it fits. Returns the one to
-/// hold the next run against; `None` while there are too few runs.
+/// Judges the last of `runs`, which are in their order, by a baseline that was found earlier, if it fits. Returns the
+/// one to hold the next run against; `None` while there are too few runs.
 pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> (Option<Baseline>, Verdict) {
     let Some(last) = runs.last() else { return (None, Verdict::default()) };
     let comparable: Vec<Sample> = runs.iter().filter(|run| run.is_comparable(last)).copied().collect();
@@ -217,7 +217,8 @@ pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> (Optio
 }
 
 /// Returns what later runs are held against: what is known, else the first `window` runs, or the last `window` in a row
-/// that were faster than the ones before by the limit. It never moves to slower runs, so that a slow drift is found, too.
+/// that were faster than the ones before by the limit. It never moves to slower runs, so that a slow drift is found,
+/// too.
 fn baseline(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> Option<Baseline> {
     let window = rule.window.max(IN_A_ROW);
     let (mut baseline, later) = match known {

@@ -54,7 +54,7 @@ pub struct Timings {
     pub scan: u64,
     /// Comparing the trees and deciding what to do; also reading the destination back, where that was asked for.
     pub plan: u64,
-    /// Naming chunks and finding what the destination lacks, while nothing crossed the wire.
+    /// Comparing contents, checking the guards and deleting what goes first, before content moves.
     pub delta: u64,
     /// Moving data.
     pub transfer: u64,
@@ -161,8 +161,8 @@ impl Work {
         self.files_created.saturating_add(self.files_updated).saturating_add(self.files_deleted)
     }
 
-    /// Adds what an earlier try of the same run changed. What the tree holds and what failed is as the last try found it, or
-    /// as the earlier one did if the last did not get so far.
+    /// Adds what an earlier try of the same run changed. What the tree holds and what failed is as the last try found
+    /// it, or as the earlier one did if the last did not get so far.
     pub fn add_try(&mut self, earlier: &Self) {
         let last = *self;
         self.add(earlier);
@@ -268,8 +268,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// What the shards of one run did together: the sum of their work, in the time of the slowest, with the reason of the one that ended
-    /// worst. Memory is that of the largest process.
+    /// What the shards of one run did together: the sum of their work, in the time of the slowest, with the reason of
+    /// the one that ended worst. Memory is that of the largest process.
     pub fn of_shards(shards: &[Self]) -> Self {
         let Some(worst) = shards.iter().rev().max_by_key(|report| report.badness()) else {
             return Self::default();
@@ -303,7 +303,8 @@ impl Report {
         sum
     }
 
-    /// How much more an end of a run has to tell than another. What only followed from another shard's end tells least of the failures.
+    /// How much more an end of a run has to tell than another. What only followed from another shard's end tells least
+    /// of the failures.
     fn badness(&self) -> u8 {
         match self.result {
             RunResult::Succeeded => 0,
@@ -314,8 +315,8 @@ impl Report {
         }
     }
 
-    /// Makes the run one that has [`RunResult::PartiallyFailed`], and says in the message what failed, and how many deletes were kept back
-    /// because so many entries had failed by then.
+    /// Makes the run one that has [`RunResult::PartiallyFailed`], and says in the message what failed, and how many
+    /// deletes were kept back because so many entries had failed by then.
     pub fn tell_failures(&mut self, failed_before_deletes: u64) {
         self.result = RunResult::PartiallyFailed;
         self.reason = Some("SomeFilesFailed".into());
@@ -337,8 +338,8 @@ impl Report {
         };
     }
 
-    /// Adds what became of the snapshot. If that failed, the run has [`RunResult::PartiallyFailed`], with the reason and the
-    /// message of the snapshot.
+    /// Adds what became of the snapshot. If that failed, the run has [`RunResult::PartiallyFailed`], with the reason
+    /// and the message of the snapshot.
     pub fn tell_snapshot(&mut self, snapshot: SnapshotReport) {
         if self.result == RunResult::Succeeded && snapshot.is_failure() {
             self.result = RunResult::PartiallyFailed;
@@ -402,7 +403,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// How far the shards of one run are together: in the phase of the one that is least far, with the sum of what they move.
+    /// How far the shards of one run are together: in the phase of the one that is least far, with the sum of what they
+    /// move.
     pub fn of_shards(shards: &[Self]) -> Self {
         let phase = shards.iter().map(|shard| shard.phase).min().unwrap_or_default();
         let sum =

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::parse_error::{ParseParamError, bad};
 
-/// What a destination is known by from run to run: 16 random bytes, made at its first run and kept on it; 32 hex digits in text.
+/// What a destination is known by from run to run: 16 random bytes, made at its first run and kept on it; 32 hex digits
+/// in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{32}$"))]

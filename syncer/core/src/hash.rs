@@ -40,7 +40,8 @@ impl fmt::Debug for ContentId {
     }
 }
 
-/// The hash by which both ends check a file that was sent: of its blocks, in which a hole is a constant, or of its chunks.
+/// The hash by which both ends check a file that was sent: of its blocks, in which a hole is a constant, or of its
+/// chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferHash(pub [u8; 32]);
 

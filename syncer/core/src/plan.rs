@@ -314,8 +314,8 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
     }
 }
 
-/// Returns what differs between two entries of one name, as far as the policy keeps it. Contents of equal size differ if
-/// `step` replaces them although metadata does not decide.
+/// Returns what differs between two entries of one name, as far as the policy keeps it. Contents of equal size differ
+/// if `step` replaces them although metadata does not decide.
 pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Policy) -> Vec<Difference> {
     let is_link = matches!(source.kind, Kind::Symlink { .. });
     let content = match (source.kind, sink.kind) {

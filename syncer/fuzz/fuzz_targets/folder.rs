@@ -1,5 +1,5 @@
-//! A directory in the store: whatever is taken has a reference for each file and directory, and survives its encoding. The
-//! target adds the checksum, which a fuzzer would not come upon.
+//! A directory in the store: whatever is taken has a reference for each file and directory, and survives its encoding.
+//! The target adds the checksum, which a fuzzer would not come upon.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

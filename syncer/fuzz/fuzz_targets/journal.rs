@@ -1,4 +1,5 @@
-//! An entry of the journal: whatever is taken names a file of the destination, stays within its length and survives its encoding.
+//! An entry of the journal: whatever is taken names a file of the destination, stays within its length and survives its
+//! encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The listing of a directory: whatever is taken has names that are one entry each, in order, and survives its encoding.
+//! The listing of a directory: whatever is taken has names that are one entry each, in order, and survives its
+//! encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

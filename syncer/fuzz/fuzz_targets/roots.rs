@@ -1,5 +1,5 @@
-//! A record of the list of snapshots, or of a job's rules: whatever is taken survives its encoding. The input's first byte says
-//! which; the target adds the checksum, which a fuzzer would not come upon.
+//! A record of the list of snapshots, or of a job's rules: whatever is taken survives its encoding. The input's first
+//! byte says which; the target adds the checksum, which a fuzzer would not come upon.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

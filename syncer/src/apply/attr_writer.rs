@@ -35,7 +35,8 @@ pub(crate) fn visible_attrs() -> Classes {
     }
 }
 
-/// Tries which of these kinds can be set on the destination, on a file of this `name` in `staging`: it depends on the process and on the file system.
+/// Tries which of these kinds can be set on the destination, on a file of this `name` in `staging`: it depends on the
+/// process and on the file system.
 pub(super) fn probe(staging: BorrowedFd<'_>, name: &str, wanted: Classes) -> Classes {
     if wanted.is_empty() {
         return wanted;

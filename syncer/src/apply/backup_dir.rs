@@ -58,7 +58,8 @@ pub struct BackupDir {
 }
 
 impl BackupDir {
-    /// Opens the folder `name` in the folder at `parent`, and makes it with mode 0700 if it is missing. No link is followed.
+    /// Opens the folder `name` in the folder at `parent`, and makes it with mode 0700 if it is missing. No link is
+    /// followed.
     ///
     /// # Errors
     /// [`ApplyError::Backup`] if it cannot be made or belongs to another user.
@@ -130,8 +131,8 @@ impl BackupDir {
         Ok(at)
     }
 
-    /// Opens a folder of the backup folder, and gives one that is new the metadata of the `live` one: a run that is cut off
-    /// shall leave no folder that an undo would close to its users.
+    /// Opens a folder of the backup folder, and gives one that is new the metadata of the `live` one: a run that is cut
+    /// off shall leave no folder that an undo would close to its users.
     fn enter(&self, above: &OwnedFd, name: &[u8], live: &Stat) -> io::Result<OwnedFd> {
         let dir = self.enter_new(above, name)?;
         let wanted = meta::meta_of(live);

@@ -1,6 +1,7 @@
-//! A block device, or the image of one in a file, that is written to in place: there is no room on it for anything that is staged, and no
-//! folder for a lock. A device is held by an exclusive open, which fails while it is mounted or anybody else has it so; an image by a lock
-//! on the file. What a crash leaves has old and new ranges, and the next run finds those that are old.
+//! A block device, or the image of one in a file, that is written to in place: there is no room on it for anything that
+//! is staged, and no folder for a lock. A device is held by an exclusive open, which fails while it is mounted or
+//! anybody else has it so; an image by a lock on the file. What a crash leaves has old and new ranges, and the next run
+//! finds those that are old.
 
 use std::{
     io,
@@ -39,8 +40,8 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Takes what is at `place`, for a run that brings `len` bytes; with `holes`, its zeros take no room where that can be. Where nothing is, an image is made that only its owner may read. Nothing
-    /// else is changed.
+    /// Takes what is at `place`, for a run that brings `len` bytes; with `holes`, its zeros take no room where that can
+    /// be. Where nothing is, an image is made that only its owner may read. Nothing else is changed.
     ///
     /// # Errors
     /// Where it is too small, or in use.

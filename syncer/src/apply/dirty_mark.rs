@@ -1,9 +1,12 @@
-//! Whether all that runs have changed is on the disk: a mark on the destination, as file systems have one in their superblock.
+//! Whether all that runs have changed is on the disk: a mark on the destination, as file systems have one in their
+//! superblock.
 //!
-//! A run that changes something makes the mark first, and removes it when all is durable. The mark need not be waited for: a file system that keeps a
-//! journal keeps the order of what is made, so after a crash the mark is there if anything is that was made after it. What may not be there is what is
-//! *in* those files, whose lengths and times are in the journal, and whose data is not. So who finds a mark believes no file that was changed since the time of
-//! the mark to have the content that its length and time stand for. Each time when something was made durable that time moves on.
+//! A run that changes something makes the mark first, and removes it when all is durable. The mark need not be waited
+//! for: a file system that keeps a journal keeps the order of what is made, so after a crash the mark is there if
+//! anything is that was made after it. What may not be there is what is *in* those files, whose lengths and times are
+//! in the journal, and whose data is not. So who finds a mark believes no file that was changed since the time of the
+//! mark to have the content that its length and time stand for. Each time when something was made durable that time
+//! moves on.
 
 use std::{
     io,
@@ -64,8 +67,8 @@ impl DirtyMark {
         Ok(())
     }
 
-    /// Does `sync`, which makes durable what was changed until now. Then only what is changed from now on is in doubt, if there is a mark and nothing was in
-    /// doubt before.
+    /// Does `sync`, which makes durable what was changed until now. Then only what is changed from now on is in doubt,
+    /// if there is a mark and nothing was in doubt before.
     pub(super) fn moving_on(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let now = self.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
         sync()?;
@@ -81,7 +84,8 @@ impl DirtyMark {
         !self.found.is_empty() || self.lock().is_some()
     }
 
-    /// Removes this process's mark, and those of shards that a run of `shards` does not have: all is durable, and nothing in doubt.
+    /// Removes this process's mark, and those of shards that a run of `shards` does not have: all is durable, and
+    /// nothing in doubt.
     pub(super) fn clear(&self, dir: BorrowedFd<'_>, shards: u32) -> io::Result<()> {
         let found = self.found.iter().map(|(shard, _)| *shard);
         let gone = found.filter(|shard| self.shard == 0 && *shard >= shards);

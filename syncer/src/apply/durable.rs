@@ -13,20 +13,22 @@ use rustix::io::Errno;
 use super::{Destination, apply_error::ApplyError};
 use crate::{entry::Time, monitor::Monitor};
 
-/// How long a run goes on before what it wrote is first sent to the disk. Each pause is twice the one before, up to that in which kernels and
-/// journals do so by themselves: a file system that others write to, too, is not kept busy for them.
+/// How long a run goes on before what it wrote is first sent to the disk. Each pause is twice the one before, up to
+/// that in which kernels and journals do so by themselves: a file system that others write to, too, is not kept busy
+/// for them.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a run that was told to stop waits for the disk: the report is written, and the lock released, within two seconds.
+/// How long a run that was told to stop waits for the disk: the report is written, and the lock released, within two
+/// seconds.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a run that waits for the disk looks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Destination {
-    /// The time from which on what is at the destination may not have the content that its length and time stand for: a run changed it, and did not get to the
-    /// end of making it durable.
+    /// The time from which on what is at the destination may not have the content that its length and time stand for: a
+    /// run changed it, and did not get to the end of making it durable.
     pub fn doubtful_since(&self) -> Option<Time> {
         self.state.dirty().since()
     }
@@ -41,16 +43,18 @@ impl Destination {
         marked.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
-    /// Makes everything durable, if anything was changed, by this run or by one before it that did not get there. `is_whole`: all is as it is at the source.
+    /// Makes everything durable, if anything was changed, by this run or by one before it that did not get there.
+    /// `is_whole`: all is as it is at the source.
     ///
     /// # Errors
-    /// When that fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile. Then the mark stays.
+    /// When that fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile. Then
+    /// the mark stays.
     pub fn commit(&self, is_whole: bool, monitor: &Monitor) -> io::Result<()> {
         self.commit_within(Duration::ZERO, is_whole, monitor)
     }
 
-    /// Makes durable what a run has done that did not get to its end, as [`Self::commit`] does. One that was told to stop waits for the disk
-    /// for a second; what is not durable by then is in doubt for the next run.
+    /// Makes durable what a run has done that did not get to its end, as [`Self::commit`] does. One that was told to
+    /// stop waits for the disk for a second; what is not durable by then is in doubt for the next run.
     pub fn commit_unfinished(&self, monitor: &Monitor) -> io::Result<()> {
         self.commit_within(STOP_PATIENCE, false, monitor)
     }
@@ -69,7 +73,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Makes everything written so far durable: one `syncfs` of the volume. After a stop it is waited for no longer than `patience`.
+    /// Makes everything written so far durable: one `syncfs` of the volume. After a stop it is waited for no longer
+    /// than `patience`.
     fn sync(&self, monitor: &Monitor, patience: Duration) -> io::Result<()> {
         let root = self.root.as_fd().try_clone_to_owned()?;
         let sync = move || rustix::fs::syncfs(&root);
@@ -98,8 +103,9 @@ impl Destination {
     }
 }
 
-/// Makes a call that may take long and cannot be broken off, on a thread of its own, and leaves that thread to itself when the monitor is told
-/// to stop and `patience` is over. The kernel holds the volume for as long as the call takes, but not the lock on it.
+/// Makes a call that may take long and cannot be broken off, on a thread of its own, and leaves that thread to itself
+/// when the monitor is told to stop and `patience` is over. The kernel holds the volume for as long as the call takes,
+/// but not the lock on it.
 ///
 /// # Errors
 /// Those of the call; `ECANCELED` when it was not waited for.

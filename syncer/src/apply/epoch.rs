@@ -1,8 +1,8 @@
 //! Whether a destination is still this run's.
 //!
-//! The lock on a destination is the file system's, and a network file system may give it away while its holder is cut off, frozen or
-//! presumed dead. So every run that takes the lock writes a stamp that no other run has, and looks whether it is still there before it
-//! changes anything: the run of the newest stamp goes on, any other stops.
+//! The lock on a destination is the file system's, and a network file system may give it away while its holder is cut
+//! off, frozen or presumed dead. So every run that takes the lock writes a stamp that no other run has, and looks
+//! whether it is still there before it changes anything: the run of the newest stamp goes on, any other stops.
 
 use std::{
     io,
@@ -19,8 +19,8 @@ use rustix::{
 
 pub(super) const EPOCH: &[u8] = b"epoch";
 
-/// How old a look at the stamp may be when something is changed. A look costs two microseconds on a local volume and a round trip on a
-/// network's.
+/// How old a look at the stamp may be when something is changed. A look costs two microseconds on a local volume and a
+/// round trip on a network's.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A counter and a random number. The counter is for people; two runs that hold a lock at once may count to the same.
@@ -77,7 +77,8 @@ impl Epoch {
         self.lost.load(Relaxed)
     }
 
-    /// Looks at the stamp, unless that was done less than [`LOOK_EVERY`] ago, and then does what `also` has to be looked at.
+    /// Looks at the stamp, unless that was done less than [`LOOK_EVERY`] ago, and then does what `also` has to be
+    /// looked at.
     ///
     /// # Errors
     /// When it is another run's, or cannot be read; those of `also`.

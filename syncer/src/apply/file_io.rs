@@ -43,8 +43,8 @@ const BTRFS_SUPER_MAGIC: i64 = 0x9123_683e;
 /// Copies `len` bytes to an empty file. With `holes`, those of the source stay holes.
 ///
 /// # Errors
-/// `UnexpectedEof` where the source turns out to be shorter; `ECANCELED` when the monitor was told to stop, at which it looks every
-/// [`MAX_UNCHECKED_BYTES`].
+/// `UnexpectedEof` where the source turns out to be shorter; `ECANCELED` when the monitor was told to stop, at which it
+/// looks every [`MAX_UNCHECKED_BYTES`].
 pub(super) fn content(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -64,8 +64,8 @@ pub(super) fn content(
     }
 }
 
-/// Copies by as many threads as there are cores. One of them at a time writes: a kernel lets no more than one thread write to a file, and
-/// has the others spin.
+/// Copies by as many threads as there are cores. One of them at a time writes: a kernel lets no more than one thread
+/// write to a file, and has the others spin.
 fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monitor) -> io::Result<()> {
     let (next, writing) = (AtomicU64::new(0), Mutex::new(()));
     let work = || {
@@ -130,8 +130,8 @@ fn between_holes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &M
     Ok(())
 }
 
-/// Has a file share blocks with another: a range of that is `at` this offset then, too. False, and nothing done, where blocks would not come to lie
-/// upon blocks, or the file system does not share.
+/// Has a file share blocks with another: a range of that is `at` this offset then, too. False, and nothing done, where
+/// blocks would not come to lie upon blocks, or the file system does not share.
 pub(super) fn share(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -156,8 +156,9 @@ pub(super) fn share(
     Ok(true)
 }
 
-/// Copies a range of a file to the same place of another, sharing its blocks where the file system can. This is how a file is written in
-/// place, which is finished whoever asks to stop: half of it would be neither the old file nor the new one.
+/// Copies a range of a file to the same place of another, sharing its blocks where the file system can. This is how a
+/// file is written in place, which is finished whoever asks to stop: half of it would be neither the old file nor the
+/// new one.
 ///
 /// # Errors
 /// `UnexpectedEof` where the file ends before.
@@ -166,7 +167,8 @@ pub(super) fn range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>)
     rest(from, to, range, copied, None)
 }
 
-/// Copies what the kernel has left of a range of which it `copied` the beginning: a file system may copy less than it is asked for, whatever is there.
+/// Copies what the kernel has left of a range of which it `copied` the beginning: a file system may copy less than it
+/// is asked for, whatever is there.
 fn rest(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -186,7 +188,8 @@ fn part(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>, monitor: &M
     rest(from, to, range, copied, Some(monitor))
 }
 
-/// `copy_file_range`, of a range `at` another place. How much was copied: less where the file ends before, and nothing where the file systems do not do it.
+/// `copy_file_range`, of a range `at` another place. How much was copied: less where the file ends before, and nothing
+/// where the file systems do not do it.
 fn in_kernel(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -272,9 +275,10 @@ pub(super) fn write_zeros(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Re
 /// What is written of a file at once from this size on is sent to the disk at once.
 const WRITE_BACK_BYTES: u64 = 256 << 10;
 
-/// Has the system begin to write to the disk what was just written to a file, while the run goes on: it would begin in half a minute, or at the `syncfs` that
-/// ends the run, and who has waited for the network then waits for the disk. Linux begins to write what it is told that nobody needs, and drops it only if
-/// that is done already (`posix_fadvise(2)`, `mm/fadvise.c`). 256 MiB to XFS took 243 ms instead of 277, and to ext4 472 instead of 667.
+/// Has the system begin to write to the disk what was just written to a file, while the run goes on: it would begin in
+/// half a minute, or at the `syncfs` that ends the run, and who has waited for the network then waits for the disk.
+/// Linux begins to write what it is told that nobody needs, and drops it only if that is done already
+/// (`posix_fadvise(2)`, `mm/fadvise.c`). 256 MiB to XFS took 243 ms instead of 277, and to ext4 472 instead of 667.
 pub(super) fn begin_write_back(file: BorrowedFd<'_>, offset: u64, len: u64) {
     if len >= WRITE_BACK_BYTES {
         let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
@@ -306,7 +310,8 @@ mod tests {
 
     use super::*;
 
-    /// However much of a range the kernel has copied when it says that there is no more, the copy is whole, or an error.
+    /// However much of a range the kernel has copied when it says that there is no more, the copy is whole, or an
+    /// error.
     #[test]
     fn a_short_count_of_the_kernel_is_no_success() {
         let content: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();

@@ -1,8 +1,9 @@
 //! Files that are written in place.
 //!
-//! What changes is staged alone, beside a note of where it belongs ([`Overlay`]). When all of it is there and was checked, it becomes an
-//! entry of the journal ([`JournalEntry`]), is made durable, and only then written into the file. A crash before that leaves the old file; after it,
-//! whoever opens the destination next writes what the entry says, once more from its start.
+//! What changes is staged alone, beside a note of where it belongs ([`Overlay`]). When all of it is there and was
+//! checked, it becomes an entry of the journal ([`JournalEntry`]), is made durable, and only then written into the
+//! file. A crash before that leaves the old file; after it, whoever opens the destination next writes what the entry
+//! says, once more from its start.
 
 use std::{
     io,
@@ -100,7 +101,8 @@ fn times_of(stat: &Stat) -> Timestamps {
     }
 }
 
-/// Makes a staged file an entry of the journal, on disk. From then on the file is the new one. Returns the entry's name.
+/// Makes a staged file an entry of the journal, on disk. From then on the file is the new one. Returns the entry's
+/// name.
 fn commit(state: &StateDir, staged: &Staged, redo: &JournalEntry) -> io::Result<String> {
     state.check()?;
     let name = staged.name().ok_or(io::ErrorKind::NotFound)?;
@@ -181,7 +183,8 @@ fn not_believed(entries: usize) -> String {
     )
 }
 
-/// The names of the entries, and how many others were removed because another user could have written them. Anything else in the journal is not ours.
+/// The names of the entries, and how many others were removed because another user could have written them. Anything
+/// else in the journal is not ours.
 fn keys(state: &StateDir) -> io::Result<(Vec<String>, usize)> {
     let (mut keys, mut removed) = (Vec::new(), 0);
     for entry in Dir::read_from(state.journal().as_fd())? {

@@ -1,7 +1,7 @@
 //! What an entry of the journal says: how a file that is written in place gets from its old content to its new one.
 //!
-//! An entry is one file. The new bytes are at the offsets that they have in the target, the rest up to the target's new length is a hole;
-//! after that come a table and a trailer. `syncer/doc/format.md` describes it.
+//! An entry is one file. The new bytes are at the offsets that they have in the target, the rest up to the target's new
+//! length is a hole; after that come a table and a trailer. `syncer/doc/format.md` describes it.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -123,7 +123,8 @@ impl JournalEntry {
         Ok(out)
     }
 
-    /// Reads a table, without the trailer, of an entry with this many bytes of content. Nothing is allocated that the table does not hold.
+    /// Reads a table, without the trailer, of an entry with this many bytes of content. Nothing is allocated that the
+    /// table does not hold.
     ///
     /// # Errors
     /// [`JournalError::Damaged`].
@@ -168,7 +169,8 @@ impl JournalEntry {
     }
 }
 
-/// The file that an entry of this name and size is of, if as much can still be read of an entry that is damaged: its name is made from the path.
+/// The file that an entry of this name and size is of, if as much can still be read of an entry that is damaged: its
+/// name is made from the path.
 pub(super) fn path_of_damaged(entry: BorrowedFd<'_>, size: u64, key: &str) -> Option<RelPath> {
     let trailer = read_trailer(entry, size).ok()?;
     let mut start = vec![0; trailer.table_len.min(2 * MAX_PATH_BYTES)];

@@ -1,5 +1,5 @@
-//! Metadata, always in the order owner, attributes, mode, time: a change of owner clears set-user-ID bits and capabilities, an access
-//! control list changes the mode, and every change of content or name moves times.
+//! Metadata, always in the order owner, attributes, mode, time: a change of owner clears set-user-ID bits and
+//! capabilities, an access control list changes the mode, and every change of content or name moves times.
 
 use std::{
     io,
@@ -23,7 +23,8 @@ use crate::{
 /// The mode that a new file gets where permissions are not kept.
 const DEFAULT_FILE_MODE: u16 = 0o644;
 
-/// Sets the metadata of an open file that nobody sees yet. `inherits` is whether it may have attributes of its directory's.
+/// Sets the metadata of an open file that nobody sees yet. `inherits` is whether it may have attributes of its
+/// directory's.
 pub(super) fn set_open_file(
     settings: Settings,
     file: BorrowedFd<'_>,
@@ -77,8 +78,8 @@ pub(super) fn unlock_file(root: &Root, path: &RelPath, inode: u64) -> io::Result
     chmod_held(file.as_fd(), mode | Mode::RUSR | Mode::WUSR)
 }
 
-/// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where `with_attrs`. A file has to be as
-/// the plan saw it ([`check_seen`]).
+/// Sets the metadata of the entry of this name, which is not followed if it is a link; its attributes only where
+/// `with_attrs`. A file has to be as the plan saw it ([`check_seen`]).
 pub(super) fn set_entry(
     settings: Settings,
     since: Since,
@@ -141,8 +142,9 @@ pub(super) fn meta_of(stat: &Stat) -> Meta {
     }
 }
 
-/// Checks that what is held is what the plan compared: of the kind of `entry`, and a file of its length and the time that was `seen`. One that gets
-/// another owner, set-id bits or capabilities has to be of this process's user, nobody else's to write to, and as the scan saw it ([`is_unseen`]).
+/// Checks that what is held is what the plan compared: of the kind of `entry`, and a file of its length and the time
+/// that was `seen`. One that gets another owner, set-id bits or capabilities has to be of this process's user, nobody
+/// else's to write to, and as the scan saw it ([`is_unseen`]).
 fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &Entry<'_>) -> io::Result<()> {
     let Since { user, seen, opened } = since;
     let stat = rustix::fs::fstat(held)?;
@@ -197,7 +199,8 @@ fn set_entry_attrs(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>) 
     set
 }
 
-/// The mode that a file of this name gets: what the run wants, or, where permissions are not kept, what a file that is there has.
+/// The mode that a file of this name gets: what the run wants, or, where permissions are not kept, what a file that is
+/// there has.
 pub(super) fn file_mode(
     settings: Settings,
     dir: BorrowedFd<'_>,
@@ -223,8 +226,8 @@ pub(super) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
     }
 }
 
-/// Sets the metadata of a directory, its attributes only where there are `wanted_attrs`. Where permissions are not kept, a mode of 0
-/// leaves it the one that it has.
+/// Sets the metadata of a directory, its attributes only where there are `wanted_attrs`. Where permissions are not
+/// kept, a mode of 0 leaves it the one that it has.
 pub(super) fn set_dir(
     settings: Settings,
     dir: BorrowedFd<'_>,
@@ -289,7 +292,8 @@ fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Holds the entry itself, not what it leads to if it is a link: what is done with it then is done with nothing else, whoever renames it.
+/// Holds the entry itself, not what it leads to if it is a link: what is done with it then is done with nothing else,
+/// whoever renames it.
 pub(super) fn hold(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)

@@ -132,8 +132,9 @@ impl Candidate {
         })
     }
 
-    /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in the journal is finished. Which attributes are set in the end also
-    /// depends on what the file system takes. Processes that each have a `shard` of the run of this name take it together.
+    /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in
+    /// the journal is finished. Which attributes are set in the end also depends on what the file system takes.
+    /// Processes that each have a `shard` of the run of this name take it together.
     pub fn take(
         self,
         mut settings: Settings,
@@ -227,8 +228,8 @@ impl Destination {
         }
     }
 
-    /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks for itself; this is to
-    /// stop a run that has no more to do there.
+    /// Whether the destination is still this run's, as far as was seen. Every method that changes something looks for
+    /// itself; this is to stop a run that has no more to do there.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Own`] when it cannot be told.
@@ -249,7 +250,8 @@ impl Destination {
         self.settings
     }
 
-    /// Takes note that the scan has found extended attributes. As long as none are known, none are looked for where none are wanted.
+    /// Takes note that the scan has found extended attributes. As long as none are known, none are looked for where
+    /// none are wanted.
     pub fn found_attrs(&self) {
         self.has_attrs.store(true, Relaxed);
     }
@@ -259,8 +261,9 @@ impl Destination {
         self.root.dir(path)
     }
 
-    /// Opens a directory to work in, which has to be the one of this `inode` number; without one it has to be this process's user's, as one that was just
-    /// made is. Whoever can write to the directory above it could have put another in its place.
+    /// Opens a directory to work in, which has to be the one of this `inode` number; without one it has to be this
+    /// process's user's, as one that was just made is. Whoever can write to the directory above it could have put
+    /// another in its place.
     pub fn known_dir(&self, path: &RelPath, inode: Option<u64>) -> io::Result<OwnedFd> {
         let dir = self.root.dir(path)?;
         self.check_known(dir.as_fd(), inode).map(|_| dir)
@@ -275,8 +278,8 @@ impl Destination {
         }
     }
 
-    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where permissions are
-    /// not kept, it has at once the mode that new directories get. Returns its inode number.
+    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where
+    /// permissions are not kept, it has at once the mode that new directories get. Returns its inode number.
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
         self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
@@ -293,7 +296,8 @@ impl Destination {
         kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
 
-    /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode number.
+    /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode
+    /// number.
     pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
         self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
@@ -350,8 +354,8 @@ impl Destination {
         hidden.show(&self.state, &self.hidden)
     }
 
-    /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had. Whoever calls this
-    /// sets the directory's metadata at the end of the run, or gives the mode back.
+    /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had.
+    /// Whoever calls this sets the directory's metadata at the end of the run, or gives the mode back.
     pub fn unlock_dir(&self, dir: BorrowedFd<'_>) -> io::Result<u16> {
         self.state.check()?;
         meta::unlock_dir(dir)
@@ -369,8 +373,9 @@ impl Destination {
         node::make(&self.state, &self.retire, at, entry, |at, staged| self.set_meta(at, staged, None))
     }
 
-    /// Makes the entry a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not followed. The target has to have this
-    /// `owner` where owners are kept: another user who can write to its directory could have put a file of theirs in its place.
+    /// Makes the entry a hard link to `target` in `target_dir`, in place of what is there. A symbolic link is not
+    /// followed. The target has to have this `owner` where owners are kept: another user who can write to its directory
+    /// could have put a file of theirs in its place.
     pub fn link(
         &self,
         target_dir: BorrowedFd<'_>,
@@ -383,8 +388,9 @@ impl Destination {
         node::link(&self.state, &self.retire, target_dir, target, owner, at)
     }
 
-    /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or capabilities, and has changed, or come to
-    /// its name, since this run opened the destination. A file with several names keeps its content; setting its metadata then fails.
+    /// Whether the metadata of a file can only be set with new content: it would get another owner, set-id bits or
+    /// capabilities, and has changed, or come to its name, since this run opened the destination. A file with several
+    /// names keeps its content; setting its metadata then fails.
     pub fn needs_content(&self, dir: BorrowedFd<'_>, entry: &Entry<'_>) -> bool {
         let held = meta::hold(dir, entry.name).and_then(|held| Ok(rustix::fs::fstat(held)?));
         held.is_ok_and(|now| now.st_nlink == 1 && meta::is_unseen(self.settings, entry, &now, self.opened))
@@ -398,8 +404,9 @@ impl Destination {
         meta::set_entry(self.settings, since, dir, entry, self.sets_attrs(entry.attrs))
     }
 
-    /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without `attrs` it keeps the extended attributes
-    /// that it has. Returns the directory, open for reading, if another user than this process's had it and has it no more.
+    /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without
+    /// `attrs` it keeps the extended attributes that it has. Returns the directory, open for reading, if another user
+    /// than this process's had it and has it no more.
     pub fn finish_dir(
         &self,
         path: &RelPath,
@@ -427,7 +434,8 @@ impl Destination {
         !self.settings.attrs.is_empty() && (!wanted.is_empty() || self.has_attrs.load(Relaxed))
     }
 
-    /// Begins a file whose content is written as a whole, for a place in `dir`. `replaces` is whether something is there, `mode` what the file shall have in the end.
+    /// Begins a file whose content is written as a whole, for a place in `dir`. `replaces` is whether something is
+    /// there, `mode` what the file shall have in the end.
     pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Staged> {
         Staged::create(&self.state, dir, replaces, mode)
     }
@@ -437,8 +445,8 @@ impl Destination {
         Staged::inside(dir, name, mode)
     }
 
-    /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the file cannot be
-    /// written so; [`Self::stage_file`] always can.
+    /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the
+    /// file cannot be written so; [`Self::stage_file`] always can.
     pub fn stage_over(&self, path: &RelPath) -> Option<Staged> {
         if !self.settings.in_place {
             return None;
@@ -457,12 +465,14 @@ impl Destination {
         self.state.has_leftover(&part_key(path))
     }
 
-    /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is believed.
+    /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is
+    /// believed.
     pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<Staged> {
         Staged::leftover(&self.state, path, monitor)
     }
 
-    /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of no use any more.
+    /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of
+    /// no use any more.
     pub fn drop_leftovers(&self, needed: impl Iterator<Item = RelPath>) {
         if self.state.has_leftovers() {
             let keys: HashSet<String> = needed.map(|path| part_key(&path)).collect();
@@ -475,7 +485,8 @@ impl Destination {
         self.root.file(path)
     }
 
-    /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not clone.
+    /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not
+    /// clone.
     pub fn private_clone(&self, from: BorrowedFd<'_>) -> Option<OwnedFd> {
         clone::private_clone(&self.state, from)
     }
@@ -499,9 +510,9 @@ impl Destination {
         staged.publish(&self.state, &self.retire, at)
     }
 
-    /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which nothing can be renamed
-    /// from staging: copies it there, and gives the copy its name when it is complete. For files of which [`Self::publish`]
-    /// failed with `EXDEV`.
+    /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which
+    /// nothing can be renamed from staging: copies it there, and gives the copy its name when it is complete. For files
+    /// of which [`Self::publish`] failed with `EXDEV`.
     pub fn publish_copy(
         &self,
         staged: &Staged,
@@ -559,7 +570,8 @@ impl Destination {
         Ok(rustix::fs::statat(self.state.staging(), aside, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// Makes visible, at its place, what was published under the name `aside` in staging. It has to be the entry of this inode number.
+    /// Makes visible, at its place, what was published under the name `aside` in staging. It has to be the entry of
+    /// this inode number.
     pub fn publish_aside(&self, aside: &str, inode: u64, at: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
         if self.inode_of_aside(aside)? != inode {
@@ -578,7 +590,8 @@ impl Destination {
         staged.unlink(&self.state);
     }
 
-    /// What the entries that were made or changed did not keep because this process may not set it, a sentence for each kind.
+    /// What the entries that were made or changed did not keep because this process may not set it, a sentence for each
+    /// kind.
     pub fn not_kept(&self) -> Vec<String> {
         let owners = (self.owners_not_kept.load(Relaxed), "owners: only root may give files away");
         let attrs = self.attrs_not_kept.iter().zip(Classes::EACH);
@@ -619,7 +632,8 @@ impl Destination {
         self.retire.remove_dir(at)
     }
 
-    /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large files are kept.
+    /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large
+    /// files are kept.
     pub fn close(self) {
         self.state.end();
     }

@@ -25,8 +25,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Opens the file at `path`. `None` where it cannot be written in place: it is none, has other names, which would change with it, or may
-    /// not be written to.
+    /// Opens the file at `path`. `None` where it cannot be written in place: it is none, has other names, which would
+    /// change with it, or may not be written to.
     pub(super) fn new(root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
         let target = match root.file_to_write(path) {
             Err(error) if refuses_writing(&error) => return Ok(None),

@@ -12,7 +12,8 @@ use rustix::{fs::SeekFrom, io::Errno};
 use super::file_io;
 use crate::slice::{Slice, data_in};
 
-/// On a device, fewer zeros than these are written as any bytes: that is quicker than a command to the disk, which is waited for.
+/// On a device, fewer zeros than these are written as any bytes: that is quicker than a command to the disk, which is
+/// waited for.
 const MIN_HOLE_BYTES: u64 = 64 << 10;
 
 /// So much of a device is looked at at once.
@@ -63,8 +64,8 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Makes a range zeros, without room taken for them where that can be. What is zeros already is left alone; a device has to be read to
-    /// tell.
+    /// Makes a range zeros, without room taken for them where that can be. What is zeros already is left alone; a
+    /// device has to be read to tell.
     pub(super) fn make_hole(&self, fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
         let (mut at, end) = (self.at(offset, len)?, self.start + offset + len);
         if !self.is_block {

@@ -1,8 +1,10 @@
-//! Keeps `.volferry/` the syncer's own: it is used only if it belongs to the user that this process writes as and nobody else can write to it.
+//! Keeps `.volferry/` the syncer's own: it is used only if it belongs to the user that this process writes as and
+//! nobody else can write to it.
 //!
-//! A volume has other users: the owner of its root can rename and replace anything in it, and where Kubernetes applies an `fsGroup`, every file
-//! becomes writable for a group at each mount. What is the syncer's own is repaired, another user's folder is made anew where this process may
-//! remove it, and anything else is refused. [`Private::trusts`] remembers whether others could write, and then believes nothing that was found.
+//! A volume has other users: the owner of its root can rename and replace anything in it, and where Kubernetes applies
+//! an `fsGroup`, every file becomes writable for a group at each mount. What is the syncer's own is repaired, another
+//! user's folder is made anew where this process may remove it, and anything else is refused. [`Private::trusts`]
+//! remembers whether others could write, and then believes nothing that was found.
 
 use std::{
     ffi::CStr,
@@ -68,11 +70,12 @@ impl AsFd for Private {
 }
 
 impl Private {
-    /// Opens `.volferry/` of the destination at `root`, whose `path` is for messages, and makes it where it is missing. Also returns what is to be
-    /// kept of another user's folder that was in its place and was removed.
+    /// Opens `.volferry/` of the destination at `root`, whose `path` is for messages, and makes it where it is missing.
+    /// Also returns what is to be kept of another user's folder that was in its place and was removed.
     ///
     /// # Errors
-    /// [`NotOwn`] where it, or something in it, is not this user's; `WOULDBLOCK` when a run of another user works in it.
+    /// [`NotOwn`] where it, or something in it, is not this user's; `WOULDBLOCK` when a run of another user works in
+    /// it.
     pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> io::Result<(Self, Option<Replaced>)> {
         let own_path = path.join(".volferry");
         let mut replaced = None;
@@ -94,8 +97,8 @@ impl Private {
         }
     }
 
-    /// Opens the folder `name` in any folder, and makes it where it is missing. It has to be the `user`'s; its `path` is
-    /// for messages.
+    /// Opens the folder `name` in any folder, and makes it where it is missing. It has to be the `user`'s; its `path`
+    /// is for messages.
     pub(super) fn adopt(parent: BorrowedFd<'_>, name: &[u8], path: &Path, user: u32) -> io::Result<Self> {
         let (fd, stat) = open_or_make(parent, name, path)?;
         if stat.st_uid != user {
@@ -140,8 +143,8 @@ impl Private {
         self.user
     }
 
-    /// Closes the folder to others again, where somebody has opened it to them since: Kubernetes does that whenever it mounts the volume into
-    /// another pod with an `fsGroup`.
+    /// Closes the folder to others again, where somebody has opened it to them since: Kubernetes does that whenever it
+    /// mounts the volume into another pod with an `fsGroup`.
     pub(super) fn stay_private(&self) -> io::Result<()> {
         let stat = rustix::fs::fstat(&self.fd)?;
         match stat.st_mode & OTHERS_WRITE != 0 && !self.has_no_modes {
@@ -156,7 +159,8 @@ impl Private {
         there.is_ok_and(|stat| Identity::of(&stat) == self.identity)
     }
 
-    /// Whether a file that was found in it is this user's, has no other name, and neither it nor the folder could be written to by others.
+    /// Whether a file that was found in it is this user's, has no other name, and neither it nor the folder could be
+    /// written to by others.
     pub(super) fn trusts(&self, file: &Stat) -> bool {
         !self.was_open && self.problem_of(file).is_none() && file.st_mode & OTHERS_WRITE == 0
     }
@@ -244,7 +248,8 @@ impl NotOwn {
     }
 }
 
-/// The error of looking into the `.volferry/` of `root`: where it may not be looked into because it is another user's, that is said.
+/// The error of looking into the `.volferry/` of `root`: where it may not be looked into because it is another user's,
+/// that is said.
 pub(super) fn explain(root: BorrowedFd<'_>, path: &Path, error: io::Error) -> io::Error {
     let user = geteuid().as_raw();
     match rustix::fs::statat(root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW) {
@@ -280,7 +285,8 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<
     Ok((fd, stat))
 }
 
-/// Opens a folder that may not be read: this user's by giving its owner's rights back, another's for looking at it only.
+/// Opens a folder that may not be read: this user's by giving its owner's rights back, another's for looking at it
+/// only.
 fn unlock(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<OwnedFd> {
     let folder = open_child(parent, name, OFlags::PATH)?;
     let stat = rustix::fs::fstat(&folder)?;
@@ -302,7 +308,8 @@ fn close_to_others(entry: BorrowedFd<'_>, stat: &Stat, owners: Mode) -> io::Resu
     }
 }
 
-/// The user that files made in `root` belong to: this process's own, or the one that a server makes of it. Asked only where `found` is another's.
+/// The user that files made in `root` belong to: this process's own, or the one that a server makes of it. Asked only
+/// where `found` is another's.
 fn user_of(root: BorrowedFd<'_>, found: &Stat) -> io::Result<u32> {
     let state = geteuid().as_raw();
     if found.st_uid == state {

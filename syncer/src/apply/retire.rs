@@ -59,8 +59,8 @@ impl<'a> EntryAt<'a> {
 
 /// Keeps old versions of the destination's entries.
 pub(super) trait OldVersions: Debug + Send + Sync {
-    /// Gives an entry that is about to go, and is no folder, a name where it is kept; `path` is its directory's. `None` if
-    /// there is no entry.
+    /// Gives an entry that is about to go, and is no folder, a name where it is kept; `path` is its directory's. `None`
+    /// if there is no entry.
     fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>>;
 
     /// Copies a file that is about to be written in place, durably.
@@ -104,8 +104,8 @@ pub(super) struct Retire {
 }
 
 impl Retire {
-    /// Renames an entry that is not a folder over the one at `to`, if there is one. What is renamed `is_large` if freeing
-    /// the old version may take long, which happens in the background then.
+    /// Renames an entry that is not a folder over the one at `to`, if there is one. What is renamed `is_large` if
+    /// freeing the old version may take long, which happens in the background then.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
         self.saving(to, || Ok(from.rename(to)?))?;
@@ -115,8 +115,8 @@ impl Retire {
         Ok(())
     }
 
-    /// Puts the folder `from` at `to`, and removes the entry there, which is no folder. Both names are exchanged, if the
-    /// file system can, so that `to` is never missing.
+    /// Puts the folder `from` at `to`, and removes the entry there, which is no folder. Both names are exchanged, if
+    /// the file system can, so that `to` is never missing.
     pub(super) fn put_folder(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
         self.saving(to, || match from.rename_with(to, RenameFlags::EXCHANGE) {
             Ok(()) => from.unlink().inspect_err(|_| {

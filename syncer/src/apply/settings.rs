@@ -58,14 +58,15 @@ impl Settings {
         })
     }
 
-    /// The mode that an entry gets where permissions are kept: files of owners who are not lose their set-id bits, which would let others act as the user of
-    /// this process.
+    /// The mode that an entry gets where permissions are kept: files of owners who are not lose their set-id bits,
+    /// which would let others act as the user of this process.
     pub fn mode_of(&self, kind: Kind<'_>, wanted: &Meta) -> u16 {
         let is_given = self.owners || wanted.owner == self.user;
         kept_mode(kind, wanted, is_given)
     }
 
-    /// Whether setting the metadata of a file that is as it is `now` would vouch for what is in it: by another owner, set-id bits or capabilities.
+    /// Whether setting the metadata of a file that is as it is `now` would vouch for what is in it: by another owner,
+    /// set-id bits or capabilities.
     pub fn grants(&self, wanted: &Entry<'_>, now: &Meta) -> bool {
         let owner = self.owners && wanted.meta.owner != now.owner;
         let set_ids = self.permissions && self.mode_of(wanted.kind, &wanted.meta) & SET_IDS & !now.mode != 0;

@@ -1,8 +1,9 @@
-//! Several processes that write to one destination in one run, each of them for one shard of the tree: who is in, how far each is, and
-//! who has died. `syncer/doc/format.md` describes the files.
+//! Several processes that write to one destination in one run, each of them for one shard of the tree: who is in, how
+//! far each is, and who has died. `syncer/doc/format.md` describes the files.
 //!
-//! All that they share is the volume. They write to one file, the board, under a lock that each holds for microseconds, since taking and
-//! giving up a lock is when a network file system writes and asks anew. Each also holds a lock of its own for as long as it lives.
+//! All that they share is the volume. They write to one file, the board, under a lock that each holds for microseconds,
+//! since taking and giving up a lock is when a network file system writes and asks anew. Each also holds a lock of its
+//! own for as long as it lives.
 
 use std::{
     fs::File,
@@ -232,7 +233,8 @@ impl ShardBoard {
         self.shard
     }
 
-    /// Tells the others that this shard has compared the trees, the digest of the paths that have failed, and how many these are.
+    /// Tells the others that this shard has compared the trees, the digest of the paths that have failed, and how many
+    /// these are.
     pub fn has_planned(&self, failures: u64, failed: u64) -> io::Result<()> {
         self.update(|seat| *seat = ShardState { stage: Stage::Planned, failures, failed })
     }
@@ -254,8 +256,8 @@ impl ShardBoard {
         meeting.write(&board)
     }
 
-    /// Looks whether shard 0, or `all` of them, are at `stage`, and if not, whether one has died before it was done. Another run's board is nothing to wait for: then
-    /// this run was taken over.
+    /// Looks whether shard 0, or `all` of them, are at `stage`, and if not, whether one has died before it was done.
+    /// Another run's board is nothing to wait for: then this run was taken over.
     pub fn look(&self, stage: Stage, all: bool) -> io::Result<OtherShards> {
         let Some(meeting) = self.table.try_meet()? else { return Ok(OtherShards::Waiting { absent: None }) };
         let seats = self.board(&meeting)?.seats;
@@ -314,7 +316,8 @@ impl ShardBoard {
         board.ok_or_else(|| io::Error::other("another run has taken the destination over"))
     }
 
-    /// Whether the process of another shard lives. To be called with the board's lock held, so that nobody begins to live meanwhile.
+    /// Whether the process of another shard lives. To be called with the board's lock held, so that nobody begins to
+    /// live meanwhile.
     fn is_alive(&self, index: u32) -> io::Result<bool> {
         let seat = open_file(&self.table.dir, seat_name(index).as_bytes())?;
         match rustix::fs::flock(&seat, FlockOperation::NonBlockingLockExclusive) {

@@ -1,9 +1,9 @@
 //! Files that are being written and that nobody can see yet.
 //!
-//! - A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and two
-//!   workers do not meet in a common staging folder.
-//! - A file that replaces another, or whose content arrives in pieces, is named in `.volferry/staging/` and renamed into
-//!   place.
+//! - A new small file is anonymous (`O_TMPFILE`) and gets its name by one `linkat`: a crash leaves nothing behind, and
+//!   two workers do not meet in a common staging folder.
+//! - A file that replaces another, or whose content arrives in pieces, is named in `.volferry/staging/` and renamed
+//!   into place.
 //! - A file in a directory that nobody sees has its name from the start ([`Inside`]).
 //! - A file that is to be written in place has only what changes in it ([`Overlay`]).
 //! - What is written to a part of a device is at its place at once ([`PartWriter`]).
@@ -36,7 +36,8 @@ use super::{
 };
 use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
 
-/// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is emptied.
+/// A file with content and no visible name. Dropped without [`Staged::publish`], it is gone, or goes when staging is
+/// emptied.
 #[derive(Debug)]
 pub struct Staged {
     fd: OwnedFd,
@@ -115,7 +116,8 @@ impl Staged {
         }
     }
 
-    /// A new file with the content of one that others could write to, and may hold open. What the content is will be checked, as that of any basis.
+    /// A new file with the content of one that others could write to, and may hold open. What the content is will be
+    /// checked, as that of any basis.
     fn copy_of(
         state: &StateDir,
         path: &RelPath,
@@ -139,7 +141,8 @@ impl Staged {
         }
     }
 
-    /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or may not be written to.
+    /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or
+    /// may not be written to.
     pub fn overlay(state: &StateDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
         let Some(overlay) = Overlay::new(root, path)? else { return Ok(None) };
         let (fd, name) = Self::create_named(state, OWNERS)?;
@@ -262,8 +265,8 @@ impl Staged {
         }
     }
 
-    /// Makes it a clone of another file, which shares its blocks until one of the two is written to. False where the file system does not
-    /// do that.
+    /// Makes it a clone of another file, which shares its blocks until one of the two is written to. False where the
+    /// file system does not do that.
     pub fn clone_of(&self, from: BorrowedFd<'_>) -> bool {
         rustix::fs::ioctl_ficlone(&self.fd, from).is_ok()
     }
@@ -356,8 +359,8 @@ impl Staged {
         self.check_published(at)
     }
 
-    /// Looks whether the file that was written and checked is the one that has the name now: it was renamed by its name,
-    /// which somebody who can write to staging, or to the directory, could have given to another.
+    /// Looks whether the file that was written and checked is the one that has the name now: it was renamed by its
+    /// name, which somebody who can write to staging, or to the directory, could have given to another.
     fn check_published(&self, at: EntryAt<'_>) -> io::Result<()> {
         let there = rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?;
         match Identity::of(&there) == Identity::of(&rustix::fs::fstat(&self.fd)?) {
@@ -390,11 +393,12 @@ pub(super) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) 
     rustix::fs::linkat(CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and nobody has to wait for it.
+/// Files of this length are freed in the background: for 1 GiB on tmpfs that takes about a tenth of a second, and
+/// nobody has to wait for it.
 const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
 
-/// What a file is made with that is to have these permission bits in the end: them, so that they need not be set, unless its owner could then not
-/// give it attributes.
+/// What a file is made with that is to have these permission bits in the end: them, so that they need not be set,
+/// unless its owner could then not give it attributes.
 fn first_mode(mode: u16) -> Mode {
     let mode = Mode::from_raw_mode((mode & 0o777).into());
     if mode.contains(OWNERS) { mode } else { OWNERS }

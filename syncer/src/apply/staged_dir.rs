@@ -1,8 +1,8 @@
 //! New directories that are filled where nobody sees them.
 //!
-//! In a directory that others see, a file is made without a name, and gets its name when it is complete. In one that nobody sees it is made
-//! under its name, and the directory is moved to its place when all of its files are complete. That saves a change of the directory for each file:
-//! `syncer/doc/design.md` has the figures.
+//! In a directory that others see, a file is made without a name, and gets its name when it is complete. In one that
+//! nobody sees it is made under its name, and the directory is moved to its place when all of its files are complete.
+//! That saves a change of the directory for each file: `syncer/doc/design.md` has the figures.
 
 use std::{
     ffi::CStr,
@@ -25,8 +25,8 @@ use crate::{
     root::{Root, open_child},
 };
 
-/// So many may be out of sight at once: each is held open, and is lost with a run that is cut off. With 1 MiB at most in each, that is less
-/// than the 24 MiB that a peer may have in flight.
+/// So many may be out of sight at once: each is held open, and is lost with a run that is cut off. With 1 MiB at most
+/// in each, that is less than the 24 MiB that a peer may have in flight.
 const MAX_HIDDEN: u32 = 16;
 
 /// How many directories are out of sight.
@@ -44,8 +44,8 @@ pub struct StagedDir {
     place: Box<[u8]>,
 }
 
-/// Makes an empty directory `name` in staging that has inherited what a directory in `parent` does, for which it is made there first. Returns its inode
-/// number.
+/// Makes an empty directory `name` in staging that has inherited what a directory in `parent` does, for which it is
+/// made there first. Returns its inode number.
 pub(super) fn make_aside(
     state: &StateDir,
     parent: BorrowedFd<'_>,
@@ -61,8 +61,8 @@ pub(super) fn make_aside(
     Ok(rustix::fs::fstat(open_new(state, name)?)?.st_ino)
 }
 
-/// Opens a directory in staging, which has to be a new one of this process's user: whoever can write to the directory that it was taken from could have put another in
-/// its place.
+/// Opens a directory in staging, which has to be a new one of this process's user: whoever can write to the directory
+/// that it was taken from could have put another in its place.
 fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
     let fd = open_child(state.staging(), name.as_bytes(), OFlags::RDONLY)?;
     let is_own = rustix::fs::fstat(&fd)?.st_uid == state.user();
@@ -75,7 +75,8 @@ fn open_new(state: &StateDir, name: &str) -> io::Result<OwnedFd> {
 }
 
 impl StagedDir {
-    /// Moves the new directory at `path` to staging. It was made at its place, so that it has inherited what a directory there does.
+    /// Moves the new directory at `path` to staging. It was made at its place, so that it has inherited what a
+    /// directory there does.
     ///
     /// # Errors
     /// Also when it is not the empty directory of this user's that was made there: then it stays at its place.
@@ -107,8 +108,8 @@ impl StagedDir {
         }
     }
 
-    /// Moves it back with all that is in it, to the very directory that it was taken from: whoever can swap that for another one cannot have it
-    /// appear elsewhere.
+    /// Moves it back with all that is in it, to the very directory that it was taken from: whoever can swap that for
+    /// another one cannot have it appear elsewhere.
     pub(super) fn show(&self, state: &StateDir, count: &StagedDirCount) -> io::Result<()> {
         count.0.fetch_sub(1, Relaxed);
         Ok(rustix::fs::renameat(state.staging(), &self.name, &self.parent, &*self.place)?)

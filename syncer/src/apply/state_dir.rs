@@ -1,4 +1,5 @@
-//! `.volferry/` on the destination: the lock, the id, the epoch and the staging folder. `syncer/doc/format.md` describes it.
+//! `.volferry/` on the destination: the lock, the id, the epoch and the staging folder. `syncer/doc/format.md`
+//! describes it.
 
 use std::{
     collections::HashMap,
@@ -64,8 +65,9 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for parts of large files.
-    /// Processes that each have a `shard` of the run of this name hold the lock together; the first of them does the rest for all.
+    /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for
+    /// parts of large files. Processes that each have a `shard` of the run of this name hold the lock together; the
+    /// first of them does the rest for all.
     pub fn open(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> Result<Self, ApplyError> {
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ApplyError::Busy { path: path.into() },
@@ -132,7 +134,8 @@ impl StateDir {
         self.dir.user()
     }
 
-    /// Whether an entry of this name in the root would be the folder itself: other names than its own are where the file system folds case.
+    /// Whether an entry of this name in the root would be the folder itself: other names than its own are where the
+    /// file system folds case.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         self.dir.is_still(self.root.as_fd(), name)
     }
@@ -157,7 +160,8 @@ impl StateDir {
         self.team.as_ref().is_none_or(|team| team.shard().index == 0)
     }
 
-    /// Looks, from time to time, whether the destination is still this run's; to be called before anything on it is changed.
+    /// Looks, from time to time, whether the destination is still this run's; to be called before anything on it is
+    /// changed.
     ///
     /// # Errors
     /// When another run has taken it over, or nothing can be said.
@@ -215,7 +219,8 @@ impl StateDir {
         }
     }
 
-    /// A name in staging that nobody else uses, nor another run: one that was taken over must not find its files' names given to others.
+    /// A name in staging that nobody else uses, nor another run: one that was taken over must not find its files' names
+    /// given to others.
     pub fn fresh_name(&self) -> String {
         format!("{}{}", self.mark(), self.next.fetch_add(1, Relaxed))
     }
@@ -225,7 +230,8 @@ impl StateDir {
         self.opened
     }
 
-    /// Names the folder in staging that is filled for `path`: the same in all processes that share a run, of which the first makes it.
+    /// Names the folder in staging that is filled for `path`: the same in all processes that share a run, of which the
+    /// first makes it.
     pub(super) fn folder_name(&self, path: &RelPath) -> String {
         format!("{}{}", self.mark_of(0), part_key(path))
     }
@@ -257,7 +263,8 @@ impl StateDir {
         rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| name)
     }
 
-    /// Forgets the leftovers of files that this run does not need, so that they do not take up room until a run gets to its end.
+    /// Forgets the leftovers of files that this run does not need, so that they do not take up room until a run gets to
+    /// its end.
     pub(super) fn drop_leftovers(&self, is_needed: impl Fn(&str) -> bool) {
         let mut leftovers = self.leftovers();
         leftovers.retain(|key, name| is_needed(key) || unlink(&self.staging, name).is_err());
@@ -277,7 +284,8 @@ impl StateDir {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes what this run staged. One that did not get to its end leaves the parts of large files that have anything in them.
+    /// Removes what this run staged. One that did not get to its end leaves the parts of large files that have anything
+    /// in them.
     fn clear(&self) -> io::Result<()> {
         let (mark, is_over) = (self.mark(), self.is_over.load(Relaxed));
         let stays = |name: &str| !is_over && !self.is_lost() && self.is_of_use(name);
@@ -358,8 +366,8 @@ impl Entering<'_> {
 /// What a report says where nothing can be kept from other users.
 const NO_MODES: &str = "the destination's file system keeps no permissions: whoever can write to it can change what a run stages";
 
-/// Removes what this run staged, but for the parts of large files where the run did not get to its end: the next run goes on from them.
-/// Files of a run that has taken the destination over stay.
+/// Removes what this run staged, but for the parts of large files where the run did not get to its end: the next run
+/// goes on from them. Files of a run that has taken the destination over stay.
 impl Drop for StateDir {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
@@ -397,7 +405,8 @@ fn blocks(staging: &Private, name: &str) -> u64 {
     rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_blocks as u64)
 }
 
-/// The names of the parts that earlier runs left, by their keys, while other processes of the run of this `word` work in `staging`.
+/// The names of the parts that earlier runs left, by their keys, while other processes of the run of this `word` work
+/// in `staging`.
 fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, String>> {
     let mut parts = HashMap::new();
     empty(staging, |name| {
@@ -616,7 +625,8 @@ mod tests {
         late.write_at(b"late", 0).unwrap();
         let new = place.take_over();
         named(&new).unwrap();
-        // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to rename.
+        // Even one that has looked a moment ago, and believes that the destination is its own, has nothing left to
+        // rename.
         let root = Root::open(place.dir.path()).unwrap();
         let at = EntryAt::staged(root.as_fd(), b"file");
         assert!(late.publish(&old, &Retire::default(), at).is_err());

@@ -43,8 +43,8 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
     Ok(())
 }
 
-/// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however deep they are no more than one
-/// is held open.
+/// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however
+/// deep they are no more than one is held open.
 pub(super) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<()> {
     let mut left = vec![name.to_vec()];
     let mut moved = 0u64;

@@ -33,8 +33,9 @@ pub(super) fn of(root: &Root) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// Returns the id in the `.volferry/` that is open as `dir`; if there is none, it gets the one that is `known`, or a new one. The id is on
-/// the disk when this returns, so that no report names one that a crash takes back. Whoever calls this holds the lock.
+/// Returns the id in the `.volferry/` that is open as `dir`; if there is none, it gets the one that is `known`, or a
+/// new one. The id is on the disk when this returns, so that no report names one that a crash takes back. Whoever calls
+/// this holds the lock.
 pub(super) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
     match read_file(dir, VOLUME)? {
         Some(id) => Ok(id),
@@ -50,7 +51,8 @@ pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Option<VolumeId>> {
     }
 }
 
-/// Reads the id in one file. What is not an id, for example a file that a crash of the machine left empty, is as good as none.
+/// Reads the id in one file. What is not an id, for example a file that a crash of the machine left empty, is as good
+/// as none.
 fn read_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<VolumeId>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {

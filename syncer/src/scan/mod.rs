@@ -107,7 +107,8 @@ pub struct ScanOptions {
 
 /// Walks the tree below `root`. Unreadable entries go to `failures`, and their directory is marked incomplete.
 ///
-/// # Errors If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
+/// # Errors
+/// If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
     let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let fd = root.read_dir(&RelPath::root())?;

@@ -180,8 +180,8 @@ impl SessionError {
         }
     }
 
-    /// The error, or that this end was told to stop, which is why the connection was lost: a thread may find it closed before the stop is noted
-    /// as the reason.
+    /// The error, or that this end was told to stop, which is why the connection was lost: a thread may find it closed
+    /// before the stop is noted as the reason.
     pub(crate) fn or_stopped(self, monitor: &Monitor) -> Self {
         match self {
             Self::Transport(TransportError::Lost(_)) if monitor.cancelled() => {

@@ -48,7 +48,8 @@ pub struct Log {
 
 /// Appends a line, after removing a torn one that a crash left. The cost does not depend on the log's length.
 ///
-/// # Errors If the file cannot be written to.
+/// # Errors
+/// If the file cannot be written to.
 pub(super) fn append(dir: BorrowedFd<'_>, event: &Event) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
@@ -87,7 +88,8 @@ fn hash_of(before: &str, text: &str) -> String {
 
 /// Reads a log and checks its chain.
 ///
-/// # Errors If the file cannot be read.
+/// # Errors
+/// If the file cannot be read.
 pub(super) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
     let file = match open_file(dir, AUDIT) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Log::default()),

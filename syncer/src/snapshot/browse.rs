@@ -126,7 +126,8 @@ pub fn root(snapshot: &Snapshot) -> Node {
 
 /// Finds the entry at a path of a snapshot; `None` if there is none.
 ///
-/// # Errors If a directory on the way cannot be read.
+/// # Errors
+/// If a directory on the way cannot be read.
 pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
     let mut at = root(snapshot);
     for name in path.names() {
@@ -141,7 +142,8 @@ pub fn at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<N
 
 /// Finds the file at a path, following a hard link.
 ///
-/// # Errors If there is no entry, or one that is no file.
+/// # Errors
+/// If there is no entry, or one that is no file.
 pub fn file(
     store: &Store,
     snapshot: &Snapshot,
@@ -193,7 +195,8 @@ impl Change {
 /// Reports every entry below `path` that differs between two snapshots, in the order of paths, including each entry of
 /// an added or removed directory.
 ///
-/// # Errors If a directory cannot be read.
+/// # Errors
+/// If a directory cannot be read.
 pub fn diff(
     store: &Store,
     (one, other): (Option<Node>, Option<Node>),
@@ -267,7 +270,8 @@ pub struct Version<'s> {
 
 /// Finds the versions of a path in snapshots, which come in the order of time.
 ///
-/// # Errors If a directory cannot be read.
+/// # Errors
+/// If a directory cannot be read.
 pub fn history<'s>(
     store: &Store,
     snapshots: impl Iterator<Item = &'s Snapshot>,

@@ -1,7 +1,8 @@
 //! Collection: what no snapshot refers to any more is moved to the trash, and removed from there.
 //!
 //! 1. [`plan`] marks what the snapshots that stay refer to; everything else goes. It changes nothing.
-//! 2. [`collect`] publishes the list without the snapshots that go, moves whole objects to the trash, and gives back the room of those in packs that stay.
+//! 2. [`collect`] publishes the list without the snapshots that go, moves whole objects to the trash, and gives back
+//!    the room of those in packs that stay.
 //! 3. [`Writer::empty_trash`] removes the trash. It may be cut off anywhere and done again.
 
 use std::{
@@ -66,7 +67,8 @@ pub enum Collected {
 
 /// Plans the removal of these snapshots and of all objects that only they refer to.
 ///
-/// # Errors If a directory cannot be read, because it is then unknown which objects are still needed.
+/// # Errors
+/// If a directory cannot be read, because it is then unknown which objects are still needed.
 pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result<Plan, SnapshotError> {
     if roots.damages() > 0 {
         let path = store.path().join("roots");
@@ -235,7 +237,8 @@ fn has_data(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<bool> {
 
 /// Carries out a plan, except for emptying the trash.
 ///
-/// # Errors If the list cannot be published; nothing is removed then. If an object cannot be moved; the next collection
+/// # Errors
+/// If the list cannot be published; nothing is removed then. If an object cannot be moved; the next collection
 /// finds it again.
 pub fn collect(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result<Collected, SnapshotError> {
     let gone: BTreeSet<SnapshotId> = plan.snapshots.iter().copied().collect();
@@ -280,7 +283,8 @@ fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
 
 /// Keeps collections from removing objects as long as the returned descriptor is open.
 ///
-/// # Errors If the system refuses.
+/// # Errors
+/// If the system refuses.
 pub fn hold_for_reading(store: &Store) -> Result<OwnedFd, SnapshotError> {
     let hold = || -> io::Result<OwnedFd> {
         let file = readers(store.dir())?;

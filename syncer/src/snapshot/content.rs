@@ -29,8 +29,8 @@ pub fn id_of_file(file: Slice<'_>, len: u64) -> io::Result<ContentId> {
     id_of_visited(file, len, &|_, _| Ok(()))
 }
 
-/// Computes the id of the first `len` bytes of a file, and passes every piece with its offset to `visit`. Pieces of large
-/// files come in any order.
+/// Computes the id of the first `len` bytes of a file, and passes every piece with its offset to `visit`. Pieces of
+/// large files come in any order.
 ///
 /// # Errors `UnexpectedEof` if the file is shorter; any error of `visit`.
 pub fn id_of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {

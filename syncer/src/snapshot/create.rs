@@ -28,7 +28,8 @@ const TICK_NANOS: u32 = 100_000_000;
 
 /// Opens and locks the volume at `place` for changes of its snapshots.
 ///
-/// # Errors If it does not exist, or another run holds it.
+/// # Errors
+/// If it does not exist, or another run holds it.
 pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
     let is_first = candidate.volume()?.is_none();
@@ -50,7 +51,8 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
 
 /// Takes a snapshot of the volume at `place`. Unreadable entries go to `failures`.
 ///
-/// # Errors If the volume cannot be scanned or written to; its snapshots are then unchanged.
+/// # Errors
+/// If the volume cannot be scanned or written to; its snapshots are then unchanged.
 pub fn create(
     place: &TreeLocation,
     labels: Labels,
@@ -68,7 +70,8 @@ pub fn create(
 
 /// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Unreadable entries go to `failures`.
 ///
-/// # Errors If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.
+/// # Errors
+/// If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.
 pub(super) fn create_in(
     writer: &mut Writer<'_>,
     root: &Root,
@@ -90,8 +93,8 @@ pub(super) fn create_in(
     publish(writer, &source, labels, engine, failures, monitor)
 }
 
-/// Whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would: that of a run
-/// also lists sockets, and files whose attributes cannot be read.
+/// Whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would: that of a
+/// run also lists sockets, and files whose attributes cannot be read.
 pub fn is_like_own_scan(tree: &Tree) -> bool {
     let mut entries = tree.dirs.iter().flat_map(|dir| &dir.listing);
     entries.all(|entry| entry.kind != Kind::Socket && !entry.attrs.has(UNREADABLE))

@@ -146,7 +146,8 @@ impl Folder {
 
     /// Decodes a directory and checks all of it; also returns its id.
     ///
-    /// # Errors If the bytes are not the encoding of a directory, or of another version.
+    /// # Errors
+    /// If the bytes are not the encoding of a directory, or of another version.
     pub fn decode(bytes: &[u8]) -> Result<(FolderId, Self), NotFolder> {
         let body = bytes.len().checked_sub(CHECK_BYTES).ok_or(DecodeError::Truncated)?;
         let (body, check) = bytes.split_at(body);

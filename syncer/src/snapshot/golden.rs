@@ -1,5 +1,6 @@
 //! Each kind of stored object, byte for byte as each version of the program wrote it: today's reader reads all of them,
-//! and today's writer writes the newest. A change of these bytes needs a new version, and its fixture beside the old ones.
+//! and today's writer writes the newest. A change of these bytes needs a new version, and its fixture beside the old
+//! ones.
 
 use std::{fs, os::fd::AsFd as _};
 

@@ -14,7 +14,8 @@ pub struct SnapshotId(pub u64);
 impl SnapshotId {
     /// Makes a new random id.
     ///
-    /// # Errors If the system has no random bytes.
+    /// # Errors
+    /// If the system has no random bytes.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
         let mut filled = 0;

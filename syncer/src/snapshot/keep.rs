@@ -114,7 +114,8 @@ pub(super) struct Keeper<'a> {
 impl Keeper<'_> {
     /// Takes the content of the file `name` in `dir`. `old` is its content in the last snapshot.
     ///
-    /// # Errors If it cannot be read, or keeps changing.
+    /// # Errors
+    /// If it cannot be read, or keeps changing.
     pub(super) fn take(
         &self,
         dir: BorrowedFd<'_>,

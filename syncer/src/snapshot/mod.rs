@@ -1,6 +1,7 @@
 //! Snapshots of a volume, in `.volferry/snapshots/` on the volume itself.
 //!
-//! - A [`Snapshot`] is a record in the list [`Roots`]; its directories ([`folder`]) and small contents lie in packs, larger contents in files of their own.
+//! - A [`Snapshot`] is a record in the list [`Roots`]; its directories ([`folder`]) and small contents lie in packs,
+//!   larger contents in files of their own.
 //! - [`publish`] makes one from a scanned tree; [`create`](create::create) scans a mounted volume for it.
 //! - [`after_run::take`] takes one at the end of a run, and drops what the job's rules do not keep.
 //! - [`Store`] reads, [`Writer`](store::Writer) changes; one rename publishes each change.

@@ -8,7 +8,8 @@ use crate::entry::Time;
 /// Reads a time: with a zone as RFC 3339 has it, else by the clock of this machine's zone; a date alone is its last
 /// moment.
 ///
-/// # Errors If the text is none of these.
+/// # Errors
+/// If the text is none of these.
 pub fn parse(text: &str) -> Result<Time, SnapshotError> {
     let zoned = text.parse::<Timestamp>().ok();
     let local = || in_zone(text.parse::<civil::DateTime>().ok().filter(|_| text.len() > "2026-11-22".len())?);

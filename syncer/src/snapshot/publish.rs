@@ -133,7 +133,8 @@ pub struct ScannedTree<'a> {
 /// Publishes a snapshot of a tree. Unreadable files go to `failures`, are counted, and are missing; their directories
 /// are marked, so that a restore deletes nothing there.
 ///
-/// # Errors If the store cannot be written to, or the run is told to stop; it is then unchanged.
+/// # Errors
+/// If the store cannot be written to, or the run is told to stop; it is then unchanged.
 pub fn publish(
     writer: &mut Writer<'_>,
     source: &ScannedTree<'_>,

@@ -237,7 +237,8 @@ impl Roots {
 
     /// Decodes the file. A damaged record does not affect others.
     ///
-    /// # Errors If the file has another version, or is no such file.
+    /// # Errors
+    /// If the file has another version, or is no such file.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotRoots> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(NotRoots::Magic)?;
         let (version, mut rest) = rest.split_first_chunk().ok_or(NotRoots::Magic)?;

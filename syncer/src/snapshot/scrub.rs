@@ -61,7 +61,8 @@ impl StoreShare {
 
     /// Returns the part of `of` whose turn it is in this store: the one after the last that [`Self::note`] wrote down.
     ///
-    /// # Errors If the file with that cannot be read. A damaged one begins anew.
+    /// # Errors
+    /// If the file with that cannot be read. A damaged one begins anew.
     pub fn in_turn(store: &Store, of: u64) -> Result<Self, SnapshotError> {
         let last = last_checked(store.dir()).map_err(io_error("read", store.path().join(CHECKED)))?;
         let before = last.filter(|last| last.of == of && last.nth < of);
@@ -70,7 +71,8 @@ impl StoreShare {
 
     /// Writes down that this part was checked, so that the next check in turn goes on after it.
     ///
-    /// # Errors If the store cannot be written to.
+    /// # Errors
+    /// If the store cannot be written to.
     pub fn note(self, store: &Store) -> Result<(), SnapshotError> {
         let write = || -> io::Result<()> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -109,14 +111,16 @@ impl<'a> ReadPace<'a> {
 
     /// Checks for a stop.
     ///
-    /// # Errors If the monitor is told to stop.
+    /// # Errors
+    /// If the monitor is told to stop.
     pub(super) fn go_on(&self) -> io::Result<()> {
         self.monitor.check()
     }
 
     /// Waits until what was read before is paid for, and charges `bytes`.
     ///
-    /// # Errors If the monitor is told to stop.
+    /// # Errors
+    /// If the monitor is told to stop.
     pub(super) fn spend(&self, bytes: u64) -> io::Result<()> {
         let Some(per_second) = self.per_second else { return self.go_on() };
         let cost = Duration::from_secs_f64(bytes as f64 / per_second.max(1) as f64);

@@ -17,7 +17,8 @@ pub const AS_OF: &str = "as-of:";
 /// Finds the snapshot that `text` means: an id or the beginning of one, a tag, whose newest snapshot counts,
 /// `latest`, or `as-of:TIME`. Forgotten ones are only found by their whole id.
 ///
-/// # Errors If no snapshot matches, or several do, or the time cannot be read.
+/// # Errors
+/// If no snapshot matches, or several do, or the time cannot be read.
 pub fn find<'r>(roots: &'r Roots, text: &str) -> Result<&'r Snapshot, SnapshotError> {
     if let Some(time) = text.strip_prefix(AS_OF) {
         return as_of(roots, moment::parse(time)?);

@@ -83,7 +83,8 @@ impl OpenContent {
 impl Store {
     /// Opens the store of the volume at `root`; `None` if there is none. `path` is the volume's, for messages.
     ///
-    /// # Errors If the folder cannot be opened.
+    /// # Errors
+    /// If the folder cannot be opened.
     pub fn open(root: &Root, path: &Path) -> Result<Option<Self>, SnapshotError> {
         let path = path.join(".volferry/snapshots");
         let opened = open_child(root, OWN_DIR, OFlags::PATH)
@@ -106,7 +107,8 @@ impl Store {
 
     /// Reads the list of snapshots.
     ///
-    /// # Errors If it cannot be read, or has another version.
+    /// # Errors
+    /// If it cannot be read, or has another version.
     pub fn roots(&self) -> Result<Roots, SnapshotError> {
         let path = || self.path.join(ROOTS);
         let file = match open_file(self.dir.as_fd(), ROOTS) {
@@ -127,14 +129,16 @@ impl Store {
 
     /// Reads the audit log.
     ///
-    /// # Errors If it cannot be read.
+    /// # Errors
+    /// If it cannot be read.
     pub fn audit(&self) -> Result<audit::Log, SnapshotError> {
         audit::read(self.dir()).map_err(io_error("read", self.path.join("audit")))
     }
 
     /// Reads a directory and checks its id.
     ///
-    /// # Errors If it cannot be read, or is damaged.
+    /// # Errors
+    /// If it cannot be read, or is damaged.
     pub fn folder(&self, folder: &FolderRef) -> Result<Folder, SnapshotError> {
         let what = || self.name_of_pack(folder.place.pack, folder.place.offset);
         let damaged = |source| SnapshotError::Damaged { what: what(), source };
@@ -214,7 +218,8 @@ impl Store {
 
     /// Opens content. [`Self::check`] checks whether it is undamaged.
     ///
-    /// # Errors If it is missing.
+    /// # Errors
+    /// If it is missing.
     pub fn content(&self, content: &ContentRef) -> Result<OpenContent, SnapshotError> {
         match content.home {
             Home::Pack { pack, offset } => {
@@ -232,7 +237,8 @@ impl Store {
 
     /// Reads content of `len` bytes from a pack and checks it.
     ///
-    /// # Errors If it cannot be read, or does not have its hash.
+    /// # Errors
+    /// If it cannot be read, or does not have its hash.
     pub fn small(&self, content: &ContentRef, len: u64) -> Result<Vec<u8>, SnapshotError> {
         let open = self.content(content)?;
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MAX_FOLDER_BYTES as usize)];
@@ -245,14 +251,16 @@ impl Store {
 
     /// Reads content of `len` bytes and checks it.
     ///
-    /// # Errors If it cannot be read, has another length, or does not have its hash.
+    /// # Errors
+    /// If it cannot be read, has another length, or does not have its hash.
     pub fn check(&self, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
         self.check_visited(content, len, &|_, _| Ok(()))
     }
 
     /// Does the same, and passes each piece that is read to `visit`.
     ///
-    /// # Errors As [`Self::check`], and any error of `visit`.
+    /// # Errors
+    /// As [`Self::check`], and any error of `visit`.
     pub(super) fn check_visited(
         &self,
         content: &ContentRef,
@@ -319,7 +327,8 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Makes missing parts of the store of the volume that `own` holds, and settles what earlier writers left.
     ///
-    /// # Errors If something cannot be made or read, or the store has another version.
+    /// # Errors
+    /// If something cannot be made or read, or the store has another version.
     pub fn open(
         own: &'a StateDir,
         root: &Root,
@@ -342,7 +351,8 @@ impl<'a> Writer<'a> {
 
     /// Removes the files in the trash, at most `per_second` a second, until it is told to stop.
     ///
-    /// # Errors If the system refuses. The next call removes the rest.
+    /// # Errors
+    /// If the system refuses. The next call removes the rest.
     pub fn empty_trash(&self, per_second: Option<u32>, monitor: &Monitor) -> Result<(), SnapshotError> {
         trash::empty(self.store.dir(), per_second, monitor)
             .map_err(io_error("empty the trash in", self.store.path()))
@@ -350,14 +360,16 @@ impl<'a> Writer<'a> {
 
     /// Checks that this process still holds the volume.
     ///
-    /// # Errors If another process has taken it over.
+    /// # Errors
+    /// If another process has taken it over.
     pub fn check(&self) -> Result<(), SnapshotError> {
         self.own.check().map_err(io_error("check the lock of", &self.store.path))
     }
 
     /// Returns the time by the clock of the volume's file system.
     ///
-    /// # Errors If the system refuses.
+    /// # Errors
+    /// If the system refuses.
     pub(super) fn now(&self) -> Result<Time, SnapshotError> {
         let now = || -> io::Result<Time> {
             let now = || rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -370,7 +382,8 @@ impl<'a> Writer<'a> {
 
     /// Makes the folder for the additions of a snapshot's publication.
     ///
-    /// # Errors If the system refuses.
+    /// # Errors
+    /// If the system refuses.
     pub(super) fn make_new(&self, id: SnapshotId) -> io::Result<OwnedFd> {
         let name = format!("{NEW}/{id}");
         make_dir(self.store.dir(), &name)?;
@@ -392,7 +405,8 @@ impl<'a> Writer<'a> {
     /// Writes the change to the audit log, and publishes the list. A crash in between leaves a line without a change,
     /// and never a change without a line.
     ///
-    /// # Errors As [`Self::commit`].
+    /// # Errors
+    /// As [`Self::commit`].
     pub fn commit_by(
         &mut self,
         roots: Roots,
@@ -406,7 +420,8 @@ impl<'a> Writer<'a> {
 
     /// Appends a line to the audit log.
     ///
-    /// # Errors If it cannot be written to.
+    /// # Errors
+    /// If it cannot be written to.
     pub fn log(&self, action: &str, by: &str, snapshots: &[SnapshotId]) -> Result<(), SnapshotError> {
         let event = Event {
             time: contract::timestamp(SystemTime::now()),
@@ -419,7 +434,8 @@ impl<'a> Writer<'a> {
 
     /// Publishes a changed list: the only commit point. The objects that it refers to must be durable.
     ///
-    /// # Errors If the list cannot be written; the volume then still has the old one.
+    /// # Errors
+    /// If the list cannot be written; the volume then still has the old one.
     pub fn commit(&mut self, roots: Roots) -> Result<(), SnapshotError> {
         self.check()?;
         let failed = io_error("write", self.store.path.join(ROOTS_NEW));
@@ -438,7 +454,8 @@ impl<'a> Writer<'a> {
 
     /// Moves the additions of published snapshots to their places, and removes those of others.
     ///
-    /// # Errors If the system refuses.
+    /// # Errors
+    /// If the system refuses.
     pub fn settle(&self) -> Result<(), SnapshotError> {
         let path = self.store.path.join(NEW);
         for name in names(self.store.dir(), NEW).map_err(io_error("read", &path))? {

@@ -85,7 +85,8 @@ pub(super) fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file that readers of the store lock. On a volume that is mounted read-only it is there, as writers make it.
+/// Opens the file that readers of the store lock. On a volume that is mounted read-only it is there, as writers make
+/// it.
 pub(super) fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;

@@ -83,7 +83,8 @@ impl Verified {
 
 /// Checks every directory, and the contents of one part, of all snapshots, at this pace. Changes nothing.
 ///
-/// # Errors If the audit log cannot be read, or the pace's monitor is told to stop. Damage of an object is in the result.
+/// # Errors
+/// If the audit log cannot be read, or the pace's monitor is told to stop. Damage of an object is in the result.
 pub fn verify(
     store: &Store,
     roots: &Roots,
@@ -224,7 +225,8 @@ impl Damage {
 
 /// Heals what it can. Each damage says from where.
 ///
-/// # Errors If the store cannot be written to.
+/// # Errors
+/// If the store cannot be written to.
 pub fn heal(writer: &Writer<'_>, live: &Root, damaged: &mut [Damage]) -> Result<(), SnapshotError> {
     let copies = copies(writer, damaged)?;
     for damage in damaged {

@@ -25,7 +25,8 @@ pub(super) type VisitFolder<'a> =
 /// Reads every directory of these snapshots. A directory that several of them share is visited once, for the first of
 /// them.
 ///
-/// # Errors Any error of `visit`.
+/// # Errors
+/// Any error of `visit`.
 pub(super) fn walk<'s>(
     store: &Store,
     snapshots: impl Iterator<Item = &'s Snapshot>,

@@ -169,7 +169,8 @@ impl Control {
 
     /// Checks that the connection stands while no message is expected.
     ///
-    /// # Errors If it is lost, or a message came.
+    /// # Errors
+    /// If it is lost, or a message came.
     pub(crate) fn check_quiet(&self) -> Result<(), TransportError> {
         match self.incoming.is_empty() && !self.incoming.is_closed() {
             true => Ok(()),

@@ -49,8 +49,8 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Starts both ends, tells each of the other, and follows them until they have ended. Returns their endings, the source's
-    /// first.
+    /// Starts both ends, tells each of the other, and follows them until they have ended. Returns their endings, the
+    /// source's first.
     pub(super) async fn run(
         self,
         program: &Path,
@@ -167,8 +167,8 @@ async fn passed(until: &mut watch::Receiver<Instant>) {
     }
 }
 
-/// Takes note of what is still to come, the report above all, and of the end of the process. The future may be dropped and
-/// asked for again.
+/// Takes note of what is still to come, the report above all, and of the end of the process. The future may be dropped
+/// and asked for again.
 async fn follow(
     side: Side,
     syncer: &mut Syncer,

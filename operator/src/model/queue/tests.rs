@@ -163,8 +163,8 @@ impl Game {
 }
 
 proptest! {
-    /// Whatever the order in which jobs record, read and write: no more are launched at a time than the limits say, and all
-    /// come to their end.
+    /// Whatever the order in which jobs record, read and write: no more are launched at a time than the limits say, and
+    /// all come to their end.
     #[test]
     fn no_more_than_the_limits_run_whatever_comes_first(
         places in prop::collection::vec(0_i64..4, 6),

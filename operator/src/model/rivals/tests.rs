@@ -97,8 +97,8 @@ fn the_message_names_who_is_waited_for_and_why() {
     );
 }
 
-/// Whoever checks before it is started and again afterwards: for any two that were recorded at a time, exactly one passes,
-/// however their steps fall between each other.
+/// Whoever checks before it is started and again afterwards: for any two that were recorded at a time, exactly one
+/// passes, however their steps fall between each other.
 #[test]
 fn of_two_runs_one_starts_and_never_both_whatever_comes_first() {
     for (first, second) in [(1, 1), (1, 2), (2, 1)] {

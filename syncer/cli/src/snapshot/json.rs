@@ -88,8 +88,8 @@ pub(super) struct ListedJson {
     /// The snapshot.
     #[serde(flatten)]
     pub snapshot: SnapshotJson,
-    /// Why it is kept, by the rules that its job applied last: until the last of these ends. None if it is forgotten, or
-    /// if these rules no longer keep it.
+    /// Why it is kept, by the rules that its job applied last: until the last of these ends. None if it is forgotten,
+    /// or if these rules no longer keep it.
     pub reasons: Vec<ReasonJson>,
     /// Whether the limit of bytes may end all reasons sooner.
     pub limited: bool,
@@ -109,8 +109,8 @@ impl ListedJson {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReasonJson {
-    /// The rule: `last`, `hourly`, `daily`, `weekly`, `monthly`, `yearly`, each also after `oldest `; `within`, `tag TAG`,
-    /// `pinned`, `newest whole`, `in the future`, `room`, or `no rule`.
+    /// The rule: `last`, `hourly`, `daily`, `weekly`, `monthly`, `yearly`, each also after `oldest `; `within`,
+    /// `tag TAG`, `pinned`, `newest whole`, `in the future`, `room`, or `no rule`.
     pub rule: String,
     /// The event that ends it.
     pub until: UntilJson,

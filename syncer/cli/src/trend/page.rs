@@ -1,5 +1,5 @@
-//! The runs as one HTML page that needs nothing else: no script, no font, no network. Colours follow the reader's light or
-//! dark mode; each bar can be reached by the keyboard and leads to its run's line; printed, it is black on white.
+//! The runs as one HTML page that needs nothing else: no script, no font, no network. Colours follow the reader's light
+//! or dark mode; each bar can be reached by the keyboard and leads to its run's line; printed, it is black on white.
 //!
 //! Charts are SVG made here. Chart libraries put colours into the picture, where a page's style cannot change them, or
 //! bring a script; a bar is one element.

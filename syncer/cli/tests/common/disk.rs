@@ -17,8 +17,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A new file system of `kind` (`ext4`, `xfs`) and `bytes`, mounted with `options`. `None`, with a line that says why, where
-    /// this process cannot mount one.
+    /// A new file system of `kind` (`ext4`, `xfs`) and `bytes`, mounted with `options`. `None`, with a line that says
+    /// why, where this process cannot mount one.
     pub fn new(kind: &str, bytes: u64, options: &str) -> Option<Self> {
         if !scratch::is_root() {
             eprintln!("skipped: only root can mount a file system");
@@ -50,7 +50,8 @@ impl Disk {
         self.dir.path().join("image")
     }
 
-    /// Mounts it anew, so that nothing of it is in memory, with other options. `between` is done while it is not mounted.
+    /// Mounts it anew, so that nothing of it is in memory, with other options. `between` is done while it is not
+    /// mounted.
     pub fn remount(&self, options: &str, between: impl FnOnce(&Path)) {
         run(Command::new("umount").arg(self.path())).unwrap();
         between(&self.image());

@@ -86,8 +86,8 @@ impl Edit {
         Self::PipeToFile,
     ];
 
-    /// Makes the change to something below `root`, or nothing where there is nothing that it could be made to. Returns what
-    /// was changed.
+    /// Makes the change to something below `root`, or nothing where there is nothing that it could be made to. Returns
+    /// what was changed.
     pub fn apply(self, root: &Path, rng: &mut Rng) -> Option<PathBuf> {
         let found = Found::in_tree(root);
         let path = match self {

@@ -4,8 +4,8 @@ use contract::Work;
 
 use super::oracle::{Kind, Node, Snapshot};
 
-/// What a run that makes `after` of `before`, deletes included, should say that it did. What depends on the network and on
-/// reuse is left 0. `user` is who writes.
+/// What a run that makes `after` of `before`, deletes included, should say that it did. What depends on the network and
+/// on reuse is left 0. `user` is who writes.
 pub fn work(before: &Snapshot, after: &Snapshot, user: u32) -> Work {
     let mut work = Work::default();
     for (path, node) in after.entries() {
@@ -40,8 +40,8 @@ fn bytes(node: &Node) -> u64 {
     }
 }
 
-/// A file's content moves where size or time differ: that is what a run looks at. It also does where another user may have written what would get an
-/// owner, set-id bits or capabilities.
+/// A file's content moves where size or time differ: that is what a run looks at. It also does where another user may
+/// have written what would get an owner, set-id bits or capabilities.
 fn content_is_moved(old: &Node, new: &Node, user: u32) -> bool {
     let is_anothers = old.owner.0 != user || old.mode & 0o022 != 0;
     let grants = old.owner != new.owner || new.mode & 0o6000 & !old.mode != 0;

@@ -1,8 +1,9 @@
 //! What a tree is, read without the engine: none of its code decides here whether it was right.
 //!
-//! Looks at kind, mode, owner, modification time to the nanosecond, link target, size, content, device number, extended attributes,
-//! access control lists and hard links of every entry, the root among them. A folder `.volferry` at the root is not part of a tree. Directories are reached through
-//! `/proc/self/fd`, so paths may be longer than the kernel takes at once.
+//! Looks at kind, mode, owner, modification time to the nanosecond, link target, size, content, device number, extended
+//! attributes, access control lists and hard links of every entry, the root among them. A folder `.volferry` at the
+//! root is not part of a tree. Directories are reached through `/proc/self/fd`, so paths may be longer than the kernel
+//! takes at once.
 
 use std::{
     collections::BTreeMap,
@@ -63,7 +64,8 @@ pub struct Node {
     pub mtime: (i64, i64),
     /// Extended attributes, access control lists among them, by name.
     pub attrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The smallest path in the tree that names the same file, which may be this one's; `None` where there is no other name.
+    /// The smallest path in the tree that names the same file, which may be this one's; `None` where there is no other
+    /// name.
     pub leader: Option<Vec<u8>>,
     /// Bytes that the file system has allocated.
     pub allocated: u64,

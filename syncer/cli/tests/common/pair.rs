@@ -176,8 +176,9 @@ impl Pair {
         }
     }
 
-    /// A run that ends well. Checks what has to be true after any such run with `--delete`: the destination is a copy, the
-    /// report counts exactly what was to be done, and nothing is left in staging. `what` names the run in a failure.
+    /// A run that ends well. Checks what has to be true after any such run with `--delete`: the destination is a copy,
+    /// the report counts exactly what was to be done, and nothing is left in staging. `what` names the run in a
+    /// failure.
     #[track_caller]
     pub fn sync(&self, what: &str) -> Report {
         let in_doubt = !self.marks().is_empty();
@@ -188,7 +189,8 @@ impl Pair {
         let report = run.report().clone();
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&after, oracle::COPY, &what);
-        // A file with several names is one piece of work or several, as they come, and one that is in doubt is looked at again.
+        // A file with several names is one piece of work or several, as they come, and one that is in doubt is looked
+        // at again.
         if !in_doubt && !before.has_links() && !after.has_links() {
             assert_eq!(
                 expect::foretold(&report.work),

@@ -20,7 +20,8 @@ use rustix::{
 
 use super::scratch::{self, NOBODY};
 
-/// How long anything may take before a test gives it up. Nothing takes a tenth of it on a machine that does little else.
+/// How long anything may take before a test gives it up. Nothing takes a tenth of it on a machine that does little
+/// else.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A `volferry` that runs, or ran. Killed when dropped.
@@ -85,8 +86,8 @@ pub fn program() -> PathBuf {
 pub fn program_in(dir: &Path) -> PathBuf {
     let path = dir.join("volferry");
     if fs::hard_link(program(), &path).is_err() {
-        // Were this process to copy it, a process that another thread starts meanwhile would inherit the file open for writing, and
-        // the kernel would not run it.
+        // Were this process to copy it, a process that another thread starts meanwhile would inherit the file open for
+        // writing, and the kernel would not run it.
         let copied = Command::new("cp").args([&program(), &path]).status().unwrap();
         assert!(copied.success());
     }

@@ -1,5 +1,5 @@
-//! A link between two ends that holds everything back after a number of bytes: a point in the middle of a run that does not
-//! depend on how fast the machine is.
+//! A link between two ends that holds everything back after a number of bytes: a point in the middle of a run that does
+//! not depend on how fast the machine is.
 
 use std::{
     net::{SocketAddr, UdpSocket},

@@ -1,5 +1,5 @@
-//! Numbers that look random and are the same for the same seed (SplitMix64), so that a failed test names all there is to
-//! repeat it.
+//! Numbers that look random and are the same for the same seed (SplitMix64), so that a failed test names all there is
+//! to repeat it.
 
 /// A seeded sequence.
 #[derive(Debug, Clone)]

@@ -1,4 +1,5 @@
-//! A source that changes while it is read: the sink gets a version that there was, whole, or keeps the one it has; never a mix.
+//! A source that changes while it is read: the sink gets a version that there was, whole, or keeps the one it has;
+//! never a mix.
 
 use std::{
     fs::{self, OpenOptions},

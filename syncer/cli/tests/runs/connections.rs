@@ -185,7 +185,8 @@ fn who_comes_while_a_run_has_several_connections_waits_for_its_turn() {
     sink.signal(Signal::TERM);
     let sink = sink.wait();
     sink.assert_exit(ExitCode::Done);
-    // Attempts that the dialling end gave up while its packets were held are turned away; the second run's connection is not.
+    // Attempts that the dialling end gave up while its packets were held are turned away; the second run's connection
+    // is not.
     assert!(!sink.stderr.contains("a further connection was turned away"), "{}", sink.stderr);
 }
 

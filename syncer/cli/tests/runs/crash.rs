@@ -1,5 +1,5 @@
-//! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file is wholly of one
-//! of its versions and nothing else was touched; every few, a run gets to the end.
+//! `kill -9` at random moments, some hundreds of times: of a local run, of either end, of both. After each, every file
+//! is wholly of one of its versions and nothing else was touched; every few, a run gets to the end.
 
 use std::{
     fs,
@@ -84,7 +84,8 @@ impl Stage {
         Duration::from_micros(self.rng.below(self.span.as_micros() as u64 * 5 / 4 + 1))
     }
 
-    /// Starts a run and kills all of it, one end perhaps later than the other. Returns how many were killed before they were done.
+    /// Starts a run and kills all of it, one end perhaps later than the other. Returns how many were killed before they
+    /// were done.
     fn kill_once(&mut self) -> usize {
         let mut ends = self.start();
         if self.rng.once_in(2) {
@@ -126,8 +127,8 @@ impl Stage {
         self.pair.start_sync(&[self.flags, &["--run=shared", &shard]].concat())
     }
 
-    /// Panics unless every file is one of its versions with all of its attributes, what both versions have is there, and nothing
-    /// else was touched.
+    /// Panics unless every file is one of its versions with all of its attributes, what both versions have is there,
+    /// and nothing else was touched.
     #[track_caller]
     fn judge(&self, when: &str) {
         let what = format!("{}, {when}", self.what);
@@ -175,7 +176,8 @@ impl Stage {
     }
 }
 
-/// Small files, large ones of which some are larger in one version, links, and places that hold a file in one and a folder in the other.
+/// Small files, large ones of which some are larger in one version, links, and places that hold a file in one and a
+/// folder in the other.
 fn fill(version: &std::path::Path, rng: &mut Rng) {
     let is_first = version.ends_with("one");
     for number in 0..60 {
@@ -206,8 +208,8 @@ fn kept(snapshot: &Snapshot) -> Snapshot {
     snapshot.only(b"kept")
 }
 
-/// Large files that differ here and there, in where they have holes, and mostly in length. Their times are set, as two of one length may be made in
-/// one tick of the clock: then a run would rightly take them for the same.
+/// Large files that differ here and there, in where they have holes, and mostly in length. Their times are set, as two
+/// of one length may be made in one tick of the clock: then a run would rightly take them for the same.
 fn fill_large(versions: &[PathBuf; 2], rng: &mut Rng) {
     for number in 0..3 {
         let mut bytes = rng.bytes(6 << 20);

@@ -1,4 +1,5 @@
-//! The owner of a destination decides, too: what `volferry receive` demands counts against whatever the source asks for.
+//! The owner of a destination decides, too: what `volferry receive` demands counts against whatever the source asks
+//! for.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Block devices and images of them: what arrives, what an unchanged or edited one costs, what is refused, and what a crash leaves.
+//! Block devices and images of them: what arrives, what an unchanged or edited one costs, what is refused, and what a
+//! crash leaves.
 //!
 //! Loop devices need root and a kernel that has them; where there are none, images stand in at both ends.
 

@@ -1,5 +1,5 @@
-//! Disks that are full, that may not be written to, and that cannot be read: the file is named, what was there stays, and once the disk is
-//! well again a run makes the destination like the source.
+//! Disks that are full, that may not be written to, and that cannot be read: the file is named, what was there stays,
+//! and once the disk is well again a run makes the destination like the source.
 
 use std::{
     fs::{self, OpenOptions},
@@ -19,7 +19,8 @@ use crate::common::{
 
 const MIB: u64 = 1 << 20;
 
-/// A pair in step whose destination is on `disk`. Then everything at the source changes, and one file outgrows what the disk has room for.
+/// A pair in step whose destination is on `disk`. Then everything at the source changes, and one file outgrows what the
+/// disk has room for.
 fn outgrown(mut pair: Pair, disk: &Disk) -> Pair {
     pair.destination = scratch::dir(&disk.path(), "copy");
     fill(&pair.source, 1, 2 * MIB);

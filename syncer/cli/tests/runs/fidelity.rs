@@ -1,5 +1,5 @@
-//! Volferry and rsync make the same tree of the same tree, whatever it holds and whatever was done to it, on every file system that
-//! volumes commonly have.
+//! Volferry and rsync make the same tree of the same tree, whatever it holds and whatever was done to it, on every file
+//! system that volumes commonly have.
 
 use contract::ExitCode;
 use proptest::{

@@ -96,7 +96,8 @@ fn folders_that_move_take_their_names_along() {
         fs::rename(root.join("moved"), root.join("c")).unwrap();
         tree::file(&root.join("a/file"), b"new content");
         pair.sync("the same, and new content");
-        // The first names are in a folder that moves, and one of the others becomes a file of its own, like what it was.
+        // The first names are in a folder that moves, and one of the others becomes a file of its own, like what it
+        // was.
         fs::rename(root.join("a"), root.join("0")).unwrap();
         let (path, mtime) = (root.join("b/file"), fs::metadata(root.join("b/file")).unwrap());
         fs::remove_file(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Content from a source that has the right key and keeps to nothing else: frames that do not fit what was asked for end the run, and lies about a file are that file's
-//! failure.
+//! Content from a source that has the right key and keeps to nothing else: frames that do not fit what was asked for
+//! end the run, and lies about a file are that file's failure.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Peers that have the right key and keep to nothing else, where one end is a device: what they say of it is bounded by what it is.
+//! Peers that have the right key and keep to nothing else, where one end is a device: what they say of it is bounded by
+//! what it is.
 
 use std::fs;
 
@@ -26,7 +27,8 @@ use crate::{
 
 const LEN: u64 = 3 * MIN_BLOCK_BYTES as u64;
 
-/// Runs `attack` as the source of a `receive` whose destination is an image of three blocks, or is not there. Returns how it ended.
+/// Runs `attack` as the source of a `receive` whose destination is an image of three blocks, or is not there. Returns
+/// how it ended.
 fn against_sink(is_new: bool, attack: impl FnOnce(&mut Hostile)) -> (Ended, Pair) {
     let mut pair = Pair::new(Way::SinkListens);
     pair.destination = pair.dir().join("image");

@@ -1,5 +1,5 @@
-//! A sink that has the right key and keeps to nothing else, against `volferry send`: the run ends, says what was broken, and the source is
-//! only read.
+//! A sink that has the right key and keeps to nothing else, against `volferry send`: the run ends, says what was
+//! broken, and the source is only read.
 
 use std::fs;
 
@@ -26,7 +26,8 @@ const NEED: u8 = 6;
 const UPDATE: u8 = 11;
 const SAMPLE_REQUEST: u8 = 19;
 
-/// A `send` of a tree of two small files, one of three MiB and a folder, in the order of names: `d`, `large`, `small`, `tiny`.
+/// A `send` of a tree of two small files, one of three MiB and a folder, in the order of names: `d`, `large`, `small`,
+/// `tiny`.
 fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let pair = Pair::new(Way::SourceListens);
     put(&pair.source.join("d/file"), b"content");

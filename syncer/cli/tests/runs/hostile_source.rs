@@ -1,5 +1,5 @@
-//! A source that has the right key and keeps to nothing else, against `volferry receive`: the run ends, says what was broken, and nothing
-//! that it should not touch was touched.
+//! A source that has the right key and keeps to nothing else, against `volferry receive`: the run ends, says what was
+//! broken, and nothing that it should not touch was touched.
 
 use std::{
     fs,
@@ -110,7 +110,8 @@ pub(super) type Act = fn(&mut Hostile);
 /// What it is called, what is done, and words of the answer.
 pub(super) type Attack = (&'static str, Act, &'static str);
 
-/// Each attack is answered as a violation of the protocol, with a message that has these words, and changes nothing that anyone sees.
+/// Each attack is answered as a violation of the protocol, with a message that has these words, and changes nothing
+/// that anyone sees.
 #[track_caller]
 pub(super) fn assert_refused(attacks: &[Attack]) {
     for (what, attack, words) in attacks {

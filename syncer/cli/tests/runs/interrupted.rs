@@ -21,8 +21,8 @@ use crate::common::{
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// After how many bytes on the wire the link stands still, in runs of more than 5 MB: about when the trees are compared, then when
-/// small files, then when large ones arrive.
+/// After how many bytes on the wire the link stands still, in runs of more than 5 MB: about when the trees are
+/// compared, then when small files, then when large ones arrive.
 const CUTS: [u64; 3] = [40_000, 400_000, 3_000_000];
 
 /// How long a peer may take to be found lost; a little more than the 10 s that are promised, for a busy machine.
@@ -176,7 +176,8 @@ fn an_end_that_is_told_to_stop_stops_at_once_in_order_and_so_does_its_peer() {
     }
 }
 
-/// While small files are under way, many threads of the source find the connection closed before the one that asked for them does.
+/// While small files are under way, many threads of the source find the connection closed before the one that asked for
+/// them does.
 #[test]
 fn an_end_that_is_told_to_stop_amid_small_files_says_so_and_its_peer_says_the_same() {
     for (number, way) in (0..4).zip(Way::NETWORK.iter().cycle()) {

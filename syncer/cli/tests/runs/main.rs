@@ -1,5 +1,5 @@
-//! Whole runs of the program, by every way that there is: what arrives, what is counted, how the ends say how it went, and
-//! what is left when they are cut off.
+//! Whole runs of the program, by every way that there is: what arrives, what is counted, how the ends say how it went,
+//! and what is left when they are cut off.
 //!
 //! One program for all of it, because each would link the whole engine again; one module a behaviour.
 

@@ -1,5 +1,5 @@
-//! Volumes that go away, come back, or are covered by others while a run goes on: a run stays with those that it opened, and what it said
-//! to be done is there when a volume comes back after its power was cut.
+//! Volumes that go away, come back, or are covered by others while a run goes on: a run stays with those that it
+//! opened, and what it said to be done is there when a volume comes back after its power was cut.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 

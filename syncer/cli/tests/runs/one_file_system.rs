@@ -32,8 +32,8 @@ fn fill_source(source: &Path) -> Mount {
     mounted
 }
 
-/// A destination that has files below the source's mount, and mounts of its own: where the source has a folder, where it has nothing, and below
-/// a folder that it does not have.
+/// A destination that has files below the source's mount, and mounts of its own: where the source has a folder, where
+/// it has nothing, and below a folder that it does not have.
 fn fill_destination(root: &Path) -> [Mount; 3] {
     let mounts = ["both", "gone_mount", "gone/deep/mount"].map(|path| mount(&root.join(path)));
     files(root, &["mounted/theirs", "mounted/sub/theirs", "both/theirs", "both/sub/theirs"], "destination");

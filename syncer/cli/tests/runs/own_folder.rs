@@ -24,8 +24,8 @@ use crate::common::{
 /// What the attacker writes.
 const THEIRS: &[u8] = b"written by somebody else";
 
-/// Swaps, for as long as the test runs, whatever the owner of a destination's root can: the folder of the syncer, the folders of the tree, and
-/// all that it finds in the syncer's.
+/// Swaps, for as long as the test runs, whatever the owner of a destination's root can: the folder of the syncer, the
+/// folders of the tree, and all that it finds in the syncer's.
 const ATTACK: &str = r#"
 put() { for at in "$1"/*; do [ -e "$at" ] && cp ../evil .evil 2>/dev/null && mv -f .evil "$at" 2>/dev/null; done; }
 while [ -d /proc/$PPID ]; do
@@ -54,7 +54,8 @@ impl Attacker {
 }
 
 impl Drop for Attacker {
-    /// Ends the shell with the commands that it has started. Each of them holds the standard output, so that its end is the end of all.
+    /// Ends the shell with the commands that it has started. Each of them holds the standard output, so that its end is
+    /// the end of all.
     fn drop(&mut self) {
         let group = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -63,7 +64,8 @@ impl Drop for Attacker {
     }
 }
 
-/// Removes the `.volferry` that the attacker's last command may have left, which a run refuses, and puts the syncer's back.
+/// Removes the `.volferry` that the attacker's last command may have left, which a run refuses, and puts the syncer's
+/// back.
 fn remove_their_state_folder(destination: &Path) {
     let (state, aside) = (destination.join(".volferry"), destination.join(".aside"));
     if state.metadata().is_ok_and(|metadata| metadata.uid() == NOBODY) {
@@ -103,8 +105,8 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whatever the attacker wrote has no owner but them, no set-id bit, no capability, and is in no folder of anybody else; but for what was added
-/// to a folder that they lose, if the run `is_incomplete` and says so.
+/// Whatever the attacker wrote has no owner but them, no set-id bit, no capability, and is in no folder of anybody
+/// else; but for what was added to a folder that they lose, if the run `is_incomplete` and says so.
 #[track_caller]
 fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: bool) {
     let mut found = Vec::new();
@@ -163,8 +165,8 @@ fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
     }
 }
 
-/// What another user does in their folder while content for elsewhere is under way: an entry that the plan does not know, and one in the place
-/// of the run's own.
+/// What another user does in their folder while content for elsewhere is under way: an entry that the plan does not
+/// know, and one in the place of the run's own.
 fn work_against(folder: &Path) {
     for name in ["added", "exchanged"] {
         let theirs = folder.with_file_name(".theirs");

@@ -1,4 +1,5 @@
-//! What the destination has is not sent again: it is kept, cloned, moved or put together anew, and is the source's byte for byte.
+//! What the destination has is not sent again: it is kept, cloned, moved or put together anew, and is the source's byte
+//! for byte.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,5 @@
-//! A private key is in its identity file and nowhere else: not where any user of the machine may look, and not in what is logged or passed on.
+//! A private key is in its identity file and nowhere else: not where any user of the machine may look, and not in what
+//! is logged or passed on.
 
 use std::fs;
 

@@ -72,8 +72,8 @@ fn sync(pair: &Pair, what: &str) -> Report {
     sum
 }
 
-/// Waits until a shard of `run` is at least at `stage`, by the board on the volume, which may still be that of the run before: see
-/// `syncer/doc/format.md`.
+/// Waits until a shard of `run` is at least at `stage`, by the board on the volume, which may still be that of the run
+/// before: see `syncer/doc/format.md`.
 #[track_caller]
 fn await_stage(destination: &Path, run: &str, index: usize, stage: u8) {
     let start = Instant::now();

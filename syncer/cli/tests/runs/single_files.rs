@@ -14,7 +14,8 @@ use crate::common::{
     scratch, tree,
 };
 
-/// A pair whose source is one file of a folder of two, with metadata of its own, and whose destination has another file.
+/// A pair whose source is one file of a folder of two, with metadata of its own, and whose destination has another
+/// file.
 fn note(way: Way) -> Pair {
     let mut pair = Pair::new(way);
     tree::file(&pair.source.join("sibling"), b"not to be copied");

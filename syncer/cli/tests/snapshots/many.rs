@@ -19,8 +19,8 @@ fn list_of(volume: &Volume) -> Roots {
     Roots::decode(&fs::read(volume.store("roots")).unwrap()).unwrap()
 }
 
-/// A volume with a snapshot for each of the last `count` hours, the oldest first. Each has a pack of its own, with a copy
-/// of the first one's root directory.
+/// A volume with a snapshot for each of the last `count` hours, the oldest first. Each has a pack of its own, with a
+/// copy of the first one's root directory.
 fn volume_of(count: u64) -> (Volume, Vec<SnapshotId>) {
     let volume = Volume::new();
     fs::write(volume.path().join("file"), "content").unwrap();

@@ -35,7 +35,8 @@ pub struct Basis {
 impl Basis {
     /// Builds the search table of a list. A chunk that occurs more than once is found at its first place.
     ///
-    /// # Errors For 2^32 - 1 chunks or more.
+    /// # Errors
+    /// For 2^32 - 1 chunks or more.
     pub fn new(list: &ChunkList<ShortName>) -> Result<Self, BasisFull> {
         let mut basis = Self::empty(list.sizes());
         let mut bytes = 0;

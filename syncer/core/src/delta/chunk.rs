@@ -2,8 +2,8 @@
 //! insertion moves later cuts without changing them.
 //!
 //! Cuts follow FastCDC: none before a minimum, by a strict limit up to a normal size, by a loose one after it, and one
-//! at the maximum. In the last quarter before the maximum, any position that passes the [`cut_filter`] is a cut, so that
-//! data with few candidates is still cut by content.
+//! at the maximum. In the last quarter before the maximum, any position that passes the [`cut_filter`] is a cut, so
+//! that data with few candidates is still cut by content.
 //!
 //! A cut depends only on the bytes since the cut before. So a chunk that is found again ends in a cut again, whatever
 //! follows it.
@@ -47,7 +47,8 @@ impl ChunkSizes {
 
     /// Checks sizes from outside.
     ///
-    /// # Errors If they are out of order, or outside the limits of this module.
+    /// # Errors
+    /// If they are out of order, or outside the limits of this module.
     pub const fn new(min: u32, normal: u32, max: u32) -> Result<Self, ChunkSizesError> {
         let ordered = min < normal && normal < max;
         if ordered && min as usize >= WINDOW && normal >= LEAST_NORMAL && max <= MAX_CHUNK {

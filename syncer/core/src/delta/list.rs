@@ -111,7 +111,8 @@ impl<N: Name> ChunkList<N> {
 
     /// Decodes a list that is all of `bytes`, from an untrusted peer or disk.
     ///
-    /// # Errors If `bytes` are not an encoding of [`Self::encode`]. At most twice the length of `bytes` is allocated.
+    /// # Errors
+    /// If `bytes` are not an encoding of [`Self::encode`]. At most twice the length of `bytes` is allocated.
     pub fn decode(bytes: &[u8]) -> Result<Self, ListError> {
         let Some((header, records)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(ListError::NoHeader(bytes.len()));

@@ -1,8 +1,8 @@
 //! What a chunk is called: the first bytes of the BLAKE3 hash of its bytes.
 //!
 //! Names only ever *propose* that two chunks are equal. What a sink builds is compared with the source's
-//! [`ChunkRoot`](super::list::ChunkRoot), which is made from whole 32-byte hashes, so a collision of names costs a second
-//! transfer of one file and never a wrong byte. Hence how short they may be:
+//! [`ChunkRoot`](super::list::ChunkRoot), which is made from whole 32-byte hashes, so a collision of names costs a
+//! second transfer of one file and never a wrong byte. Hence how short they may be:
 //!
 //! - [`ChunkName`], 16 bytes, is kept. Two different chunks share one with a probability of 2^-128, and making such a
 //!   pair on purpose takes 2^64 hashes.

@@ -115,7 +115,8 @@ impl BitOr for Classes {
 /// peer's attributes never have it: it is of no kind.
 pub const UNREADABLE: &[u8] = b"unreadable";
 
-/// The attributes of an entry: names and values in the order of the names' bytes, in the encoding of `syncer/doc/wire.md`.
+/// The attributes of an entry: names and values in the order of the names' bytes, in the encoding of
+/// `syncer/doc/wire.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attrs<'a>(&'a [u8]);
 
@@ -127,7 +128,8 @@ impl<'a> Attrs<'a> {
 
     /// Decodes attributes, and checks names, order and lengths.
     ///
-    /// # Errors If the bytes are not attributes that may be kept.
+    /// # Errors
+    /// If the bytes are not attributes that may be kept.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         if bytes.len() > MAX_ATTRS_BYTES {
             return Err(DecodeError::Overflow);

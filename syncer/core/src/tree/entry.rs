@@ -128,7 +128,8 @@ pub fn put_time(out: &mut Vec<u8>, time: Time) {
 
 /// Reads a time of [`put_time`].
 ///
-/// # Errors If it is not a time.
+/// # Errors
+/// If it is not a time.
 pub fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
     let time = Time { seconds: reader.signed()?, nanos: reader.varint32()? };
     match time.nanos {
@@ -139,7 +140,8 @@ pub fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
 
 /// Reads metadata of [`put_meta`].
 ///
-/// # Errors If a field is out of its range.
+/// # Errors
+/// If a field is out of its range.
 pub fn read_meta(reader: &mut Reader<'_>) -> Result<Meta, DecodeError> {
     let mode = reader.varint()?;
     let mtime = read_time(reader)?;

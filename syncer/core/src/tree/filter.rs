@@ -38,14 +38,16 @@ pub struct Filter {
 impl Filter {
     /// Reads the patterns. An empty `include` includes everything.
     ///
-    /// # Errors If a pattern matches nothing; the error names it.
+    /// # Errors
+    /// If a pattern matches nothing; the error names it.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, FilterError> {
         Ok(Self { include: read(include)?, exclude: read(exclude)?, spare: Patterns::default() })
     }
 
     /// Excludes matches of these patterns, too, whatever the others say.
     ///
-    /// # Errors If a pattern matches nothing; the error names it.
+    /// # Errors
+    /// If a pattern matches nothing; the error names it.
     pub fn sparing(self, patterns: &[String]) -> Result<Self, FilterError> {
         Ok(Self { spare: read(patterns)?, ..self })
     }

@@ -52,7 +52,8 @@ impl Group {
 /// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. Also returns the bytes of
 /// the files that are no longer listed as such. It takes about 200 bytes of memory for each name in a group.
 ///
-/// # Errors If there is no room for the listing of a large directory.
+/// # Errors
+/// If there is no room for the listing of a large directory.
 pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<Group>, u64), R::Error> {
     shared.sort_unstable();
     let same = |a: &Shared, b: &Shared| (a.device, a.inode) == (b.device, b.inode);

@@ -55,7 +55,8 @@ impl RelPath {
 
     /// Returns the path of the entry `name` in this directory.
     ///
-    /// # Errors If `name` is not a name, or the path grows beyond [`MAX_PATH_BYTES`].
+    /// # Errors
+    /// If `name` is not a name, or the path grows beyond [`MAX_PATH_BYTES`].
     pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
         check_name(name)?;
         if self.0.len() + 1 + name.len() > MAX_PATH_BYTES {
@@ -104,7 +105,8 @@ impl RelPath {
 
     /// Parses a path that another machine wrote.
     ///
-    /// # Errors If it is not one or more names joined by `/`, or longer than [`MAX_PATH_BYTES`].
+    /// # Errors
+    /// If it is not one or more names joined by `/`, or longer than [`MAX_PATH_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, PathError> {
         bytes.split(|&byte| byte == b'/').try_fold(Self::root(), |path, name| path.join(name))
     }

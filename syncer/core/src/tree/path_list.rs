@@ -18,7 +18,8 @@ pub struct PathList {
 impl PathList {
     /// Reads paths relative to the root, in any order.
     ///
-    /// # Errors If one is not a path below the root.
+    /// # Errors
+    /// If one is not a path below the root.
     pub fn parse(paths: &[Vec<u8>]) -> Result<Self, PathError> {
         let mut paths = paths.iter().map(|path| RelPath::parse(path)).collect::<Result<Vec<_>, _>>()?;
         paths.sort_unstable_by(|a, b| a.names().cmp(b.names()));
@@ -27,8 +28,8 @@ impl PathList {
         Ok(Self { range: 0..paths.len(), paths: paths.into(), prefix: 0 })
     }
 
-    /// Yields the names in the directory that are listed or lead to listed paths, in order. A name has the list below it
-    /// unless it is listed itself, with everything in it.
+    /// Yields the names in the directory that are listed or lead to listed paths, in order. A name has the list below
+    /// it unless it is listed itself, with everything in it.
     pub fn names(&self) -> impl Iterator<Item = (&[u8], Option<Self>)> {
         let mut at = self.range.start;
         iter::from_fn(move || {

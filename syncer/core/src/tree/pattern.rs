@@ -222,8 +222,8 @@ fn is_special(byte: &u8) -> bool {
     b"*?[\\".contains(byte)
 }
 
-/// Whether a class matches `byte`; `glob` begins behind its bracket. Returns the pattern behind the class, or nothing if
-/// it has no end.
+/// Whether a class matches `byte`; `glob` begins behind its bracket. Returns the pattern behind the class, or nothing
+/// if it has no end.
 fn class(glob: &[u8], byte: u8) -> Option<(&[u8], bool)> {
     let is_not = matches!(glob.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_not);

@@ -88,10 +88,11 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    /// Reads the text of the ignore files of `dir`, at most [`MAX_RULES_BYTES`], and counts its memory as `in_use` until
-    /// it is dropped.
+    /// Reads the text of the ignore files of `dir`, at most [`MAX_RULES_BYTES`], and counts its memory as `in_use`
+    /// until it is dropped.
     ///
-    /// # Errors If the patterns exceed their limits.
+    /// # Errors
+    /// If the patterns exceed their limits.
     pub fn new(
         above: Option<Arc<Self>>,
         dir: &RelPath,

@@ -103,7 +103,8 @@ fn compress(frame: &[u8], level: i32) -> Option<Vec<u8>> {
 
 /// Returns the kind and the plain body of a frame that may be compressed.
 ///
-/// # Errors If the body is not zstd of exactly the length that it names, or that exceeds a frame's. Nothing longer is
+/// # Errors
+/// If the body is not zstd of exactly the length that it names, or that exceeds a frame's. Nothing longer is
 /// allocated.
 pub fn open(kind: u8, body: Vec<u8>) -> Result<(u8, Vec<u8>), WireError> {
     if kind & COMPRESSED == 0 {

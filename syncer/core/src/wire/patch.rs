@@ -158,7 +158,8 @@ impl<'a> Patch<'a> {
 
     /// Decodes the body of a patch.
     ///
-    /// # Errors If it is not exactly one block, or a hole of several.
+    /// # Errors
+    /// If it is not exactly one block, or a hole of several.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         Self::read(Reader::new(body)).map_err(|source| WireError::Malformed { what: "Patch", source })
     }
@@ -240,7 +241,8 @@ impl<'a> Chunks<'a> {
 
     /// Decodes the body of a frame of chunks.
     ///
-    /// # Errors If they are not within the file, or one is longer than the longest chunk. Offsets in the basis are not
+    /// # Errors
+    /// If they are not within the file, or one is longer than the longest chunk. Offsets in the basis are not
     /// checked, because only its owner knows its length.
     pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         Self::read(Reader::new(body)).map_err(|source| WireError::Malformed { what: "Chunks", source })

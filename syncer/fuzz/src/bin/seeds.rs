@@ -1,5 +1,5 @@
-//! `seeds FOLDER`: writes, for each target that decodes a format, a few inputs that are well formed, as `FOLDER/TARGET/seed-NAME`. A
-//! fuzzer would take long to come upon them.
+//! `seeds FOLDER`: writes, for each target that decodes a format, a few inputs that are well formed, as
+//! `FOLDER/TARGET/seed-NAME`. A fuzzer would take long to come upon them.
 
 use std::{fs, io, path::Path};
 

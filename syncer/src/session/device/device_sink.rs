@@ -1,4 +1,5 @@
-//! A device, or the image of one, that is written to in its parts or only looked at. Nothing of it is listed, deleted or staged.
+//! A device, or the image of one, that is written to in its parts or only looked at. Nothing of it is listed, deleted
+//! or staged.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 

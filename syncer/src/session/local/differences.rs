@@ -1,4 +1,5 @@
-//! A large file, or a part of a device, that is written in place from one of the same machine: both are read, and what differs is staged.
+//! A large file, or a part of a device, that is written in place from one of the same machine: both are read, and what
+//! differs is staged.
 
 use std::{io, ops::Range};
 
@@ -21,7 +22,8 @@ pub(crate) enum Zeros {
     AllHoles,
 }
 
-/// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. Returns how many bytes were there already.
+/// Stages what of `from`, which has `len` bytes, is not in the file that `staged` lies over. Returns how many bytes
+/// were there already.
 ///
 /// # Errors
 /// `UnexpectedEof` when a file turns out to be shorter; `ECANCELED` when the monitor was told to stop.

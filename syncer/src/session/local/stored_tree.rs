@@ -96,7 +96,8 @@ impl<'a> StoredTree<'a> {
         self.restore.path.names().nth(dir.names().count()).filter(|_| self.restore.path.starts_with(dir))
     }
 
-    /// Reads a folder. Of one on the way to the path there is only the next name; of a path, hard links to files outside of it are files of their own.
+    /// Reads a folder. Of one on the way to the path there is only the next name; of a path, hard links to files
+    /// outside of it are files of their own.
     fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
         let folder = self.restore.store.folder(&dir.folder)?;
         if self.restore.path.is_root() {

@@ -21,7 +21,8 @@ struct BackupPlace {
     inside: Option<RelPath>,
 }
 
-/// Returns the parameters with a pattern that leaves a backup folder out of the run which is in the destination at `place`.
+/// Returns the parameters with a pattern that leaves a backup folder out of the run which is in the destination at
+/// `place`.
 ///
 /// # Errors
 /// [`SessionError::BackupPlace`] for a folder that can be none.

@@ -1,5 +1,5 @@
-//! Which file of the destination may have content of one that is needed: what was renamed, copied, or copied and then changed at the source is
-//! made from what is here.
+//! Which file of the destination may have content of one that is needed: what was renamed, copied, or copied and then
+//! changed at the source is made from what is here.
 
 use std::{
     cmp::Reverse,
@@ -18,13 +18,15 @@ use crate::{
     wire::MAX_PACKED_BYTES,
 };
 
-/// So many files may turn out to have nothing in common with one that is only like them in length or name; then no more are tried.
+/// So many files may turn out to have nothing in common with one that is only like them in length or name; then no more
+/// are tried.
 const MAX_WRONG_GUESSES: u64 = 4;
 
 /// Bounds how many files of one length, or of one family, are looked at.
 const MAX_LIKE: usize = 64;
 
-/// Looks for files of other lengths than the needed one from this length on, in bytes: their chunks are some tens of KiB.
+/// Looks for files of other lengths than the needed one from this length on, in bytes: their chunks are some tens of
+/// KiB.
 pub(crate) const MIN_RELATIVE_BYTES: u64 = (1 << 20) + 1;
 
 /// The large files of the destination, listed when the first is asked for.
@@ -105,7 +107,8 @@ impl<'a> BasisSearch<'a> {
         Some(OldVersion { is_coming, also, ..OldVersion::version(path, len) })
     }
 
-    /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and nothing but its length is like that of another.
+    /// Whether a new file is large enough to look for parts of it in files of other names and lengths, and nothing but
+    /// its length is like that of another.
     pub(crate) fn is_unlike_any(&mut self, wanted: &Wanted<'_>) -> bool {
         let likely = self.likely(wanted).filter(|(_, likeness)| *likeness != Likeness::Length);
         wanted.len >= MIN_RELATIVE_BYTES && likely.is_none()
@@ -158,8 +161,8 @@ impl<'a> LargeFiles<'a> {
         best.map(|(place, like)| (place, if like > 0 { Likeness::TimeOrName } else { Likeness::Length }))
     }
 
-    /// A file of another length whose name has the same family: with the same name if there is one, else from the same directory, else
-    /// any; of several, that of the nearest length.
+    /// A file of another length whose name has the same family: with the same name if there is one, else from the same
+    /// directory, else any; of several, that of the nearest length.
     fn relative(&mut self, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<EntryRef> {
         if len < MIN_RELATIVE_BYTES {
             return None;
@@ -230,8 +233,8 @@ fn hash_of(family: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What the names of versions of a file have in common: `db-2026-11-20.tar` and `db-2026-11-21.tar`, `log` and `log.1`. Each run of digits
-/// counts as one, and those at the end as none.
+/// What the names of versions of a file have in common: `db-2026-11-20.tar` and `db-2026-11-21.tar`, `log` and `log.1`.
+/// Each run of digits counts as one, and those at the end as none.
 fn family(name: &[u8]) -> Vec<u8> {
     let mut family: Vec<u8> =
         name.iter().map(|byte| if byte.is_ascii_digit() { b'0' } else { *byte }).collect();
@@ -263,7 +266,8 @@ pub(crate) enum Base {
     New(RelPath, u64),
 }
 
-/// What new files may be made from, by their places at the source. What one is made from is not itself made from another new one.
+/// What new files may be made from, by their places at the source. What one is made from is not itself made from
+/// another new one.
 pub(crate) type SimilarFiles = HashMap<EntryRef, Vec<Base>>;
 
 #[cfg(test)]

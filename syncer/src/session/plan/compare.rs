@@ -36,7 +36,8 @@ struct Visit {
     sink: Option<DirId>,
     path: RelPath,
     meta: Meta,
-    /// Whether it, or a folder above it, replaces something else: it is filled in staging, which may be given up, so nothing is moved there.
+    /// Whether it, or a folder above it, replaces something else: it is filled in staging, which may be given up, so
+    /// nothing is moved there.
     is_aside: bool,
     /// Of the ignore files above it.
     rules: Option<Arc<Rules>>,
@@ -71,8 +72,8 @@ impl Compared {
     }
 }
 
-/// Compares the trees. `may_move` is whether a directory may be moved as it is, and `owner` what is not to be written. The contents of files are still to be compared where the
-/// plans say so, and then hard links to be settled.
+/// Compares the trees. `may_move` is whether a directory may be moved as it is, and `owner` what is not to be written.
+/// The contents of files are still to be compared where the plans say so, and then hard links to be settled.
 pub(crate) fn compare(
     source: &mut impl SourceTree,
     head: &TreeHead,

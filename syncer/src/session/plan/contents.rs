@@ -1,7 +1,7 @@
 //! Files whose content is compared: both ends hash them, and the sink plans what differs.
 //!
-//! Hashes are asked for in batches, two of them in flight, so that both ends read at the same time and neither holds more than that of
-//! what the other says.
+//! Hashes are asked for in batches, two of them in flight, so that both ends read at the same time and neither holds
+//! more than that of what the other says.
 
 use std::collections::VecDeque;
 
@@ -60,8 +60,8 @@ pub(crate) struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Compares the content of all files that the plans say it of, and plans an update of those that differ. Returns how many of the
-    /// source's files were no longer as they were listed: `changed` says what is to be done with those.
+    /// Compares the content of all files that the plans say it of, and plans an update of those that differ. Returns
+    /// how many of the source's files were no longer as they were listed: `changed` says what is to be done with those.
     pub(crate) fn check(
         &self,
         dirs: &mut [PlannedDir],

@@ -80,8 +80,8 @@ impl Refused {
     }
 }
 
-/// Checks a plan before anything is changed. `room` is what is known of the destination's file system, `failed` how many entries could not
-/// be read or listed. Returns what was overridden, and what else is to be noted.
+/// Checks a plan before anything is changed. `room` is what is known of the destination's file system, `failed` how
+/// many entries could not be read or listed. Returns what was overridden, and what else is to be noted.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with what to do.
@@ -126,7 +126,8 @@ fn mounts_note(params: &RunParams, mounts: &Mounts) -> Option<String> {
     })
 }
 
-/// Refuses to replace an entry by a file of another name, which is more often a mistake than meant. Returns what was overridden.
+/// Refuses to replace an entry by a file of another name, which is more often a mistake than meant. Returns what was
+/// overridden.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with what to do.
@@ -189,8 +190,8 @@ fn has_own_dir(sink: &Tree, name: &[u8], id: DirId) -> bool {
     found
 }
 
-/// A source that is a destination itself has nothing newer than its last run, but for what somebody changed there. So files that are newer
-/// than all of that were made where the run would delete or replace them.
+/// A source that is a destination itself has nothing newer than its last run, but for what somebody changed there. So
+/// files that are newer than all of that were made where the run would delete or replace them.
 fn wrong_direction(
     params: &RunParams,
     head: &TreeHead,

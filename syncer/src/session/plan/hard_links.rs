@@ -1,8 +1,9 @@
-//! Hard links in a plan: which of the destination's files keep their content under another leader, and which names have to be linked
-//! anew because the file that they are to be names of is replaced.
+//! Hard links in a plan: which of the destination's files keep their content under another leader, and which names have
+//! to be linked anew because the file that they are to be names of is replaced.
 //!
-//! Each directory was planned alone. A file with several names, which may be in many directories, is settled here: at most one of the
-//! source's files may keep it, and whatever else the source has under one of its names becomes something else.
+//! Each directory was planned alone. A file with several names, which may be in many directories, is settled here: at
+//! most one of the source's files may keep it, and whatever else the source has under one of its names becomes
+//! something else.
 
 use std::collections::HashMap;
 
@@ -105,8 +106,8 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
-    /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from its leader. Where
-    /// metadata does not tell, it goes.
+    /// A file that nobody has claimed goes to the first name under which the source has a file like it, unlinked from
+    /// its leader. Where metadata does not tell, it goes.
     fn claim_by_others(&mut self, planned: &mut [PlannedDir], policy: Policy) -> Result<(), SessionError> {
         if policy.content != Content::Trusted {
             return Ok(());
@@ -203,7 +204,8 @@ impl<'a> Links<'a> {
         Ok(met)
     }
 
-    /// Whether a directory that was not planned is like one of the source's, and not in one that is to go or is none of the source's.
+    /// Whether a directory that was not planned is like one of the source's, and not in one that is to go or is none of
+    /// the source's.
     fn is_alike(&self, mut dir: DirId, planned: &[PlannedDir]) -> bool {
         while dir != ROOT {
             let parent = self.parents[dir as usize];

@@ -4,7 +4,8 @@ use contract::RunParams;
 
 use crate::{device::PathKind, root::TreeLocation, session::session_error::SessionError};
 
-/// What there is at one end's place, where a regular file is an image if there are `images`. `flag` names a folder below it.
+/// What there is at one end's place, where a regular file is an image if there are `images`. `flag` names a folder
+/// below it.
 ///
 /// # Errors
 /// Where a folder below a device, or below a file, is named.
@@ -42,7 +43,8 @@ pub(crate) fn refuse_image(
     }
 }
 
-/// Refuses a destination to which a device cannot be synced. `source` says what the device is, and `images` that --image was given.
+/// Refuses a destination to which a device cannot be synced. `source` says what the device is, and `images` that
+/// --image was given.
 pub(crate) fn refuse_folder(
     place: &TreeLocation,
     found: PathKind,

@@ -1,9 +1,9 @@
 //! Directories that were renamed or moved at the source, and can be at the sink.
 //!
-//! A directory that the sink does not have, and whose digest is that of one that goes, is taken for it: all names, kinds, sizes, modes and
-//! times below it are equal. That is what says that a file is unchanged where its name is; here the name is another, so more is asked: every
-//! file in it has a time to the nanosecond. Times that archives, builds and copies give to many files have none, and with them a
-//! directory's files are compared by their content.
+//! A directory that the sink does not have, and whose digest is that of one that goes, is taken for it: all names,
+//! kinds, sizes, modes and times below it are equal. That is what says that a file is unchanged where its name is; here
+//! the name is another, so more is asked: every file in it has a time to the nanosecond. Times that archives, builds
+//! and copies give to many files have none, and with them a directory's files are compared by their content.
 
 use std::collections::{HashMap, HashSet};
 
@@ -83,7 +83,8 @@ impl<'a> Moves<'a> {
         Ok(())
     }
 
-    /// Has the directory that goes and looks like this one moved to `path`; false where there is none. Nothing of it is deleted then.
+    /// Has the directory that goes and looks like this one moved to `path`; false where there is none. Nothing of it is
+    /// deleted then.
     pub(crate) fn take(
         &mut self,
         digest: &TreeDigest,

@@ -68,7 +68,8 @@ impl Need {
     }
 }
 
-/// The place in staging of an entry that replaces a folder: the folder stays until the entry has arrived and deletes may begin.
+/// The place in staging of an entry that replaces a folder: the folder stays until the entry has arrived and deletes
+/// may begin.
 #[derive(Debug)]
 pub(crate) struct Aside {
     /// Its name in staging.
@@ -108,13 +109,15 @@ impl OldVersion {
 
 /// Where the content of files comes from.
 pub(crate) trait Fetch {
-    /// Asks for files, all of one directory and no more than some thousands; they are written by other threads. Waits while too many are under way.
+    /// Asks for files, all of one directory and no more than some thousands; they are written by other threads. Waits
+    /// while too many are under way.
     fn fetch(&mut self, needs: Vec<Need>) -> Result<(), SessionError>;
 
-    /// Waits until every file that was asked for has been written or has failed; then asks for those that are made from them, and waits for these.
+    /// Waits until every file that was asked for has been written or has failed; then asks for those that are made from
+    /// them, and waits for these.
     fn finish(&mut self, made_from_others: Vec<Need>) -> Result<(), SessionError>;
 }
 
-/// Files of at least this length, both before and after, are written in place where a run asks for that. Smaller ones are replaced: that
-/// is quicker than two trips to the disk.
+/// Files of at least this length, both before and after, are written in place where a run asks for that. Smaller ones
+/// are replaced: that is quicker than two trips to the disk.
 pub(crate) const MIN_IN_PLACE_BYTES: u64 = 1 << 20;

@@ -112,7 +112,8 @@ pub(crate) struct Compared {
     pub unlinked: Vec<RelPath>,
 }
 
-/// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its listing.
+/// Entries of the sink's tree that stay although the directory that they are in goes: by directory and place in its
+/// listing.
 pub(crate) type SparedEntries = HashSet<(DirId, u32)>;
 
 /// Whether a directory of the sink is empty, or would be when a run that may `delete` has deleted what it may.
@@ -142,7 +143,8 @@ pub(crate) struct MovedDir {
 }
 
 impl MovedDir {
-    /// Counts what is in the directory: as gone from its old place, with the directory itself, and as made in the new one.
+    /// Counts what is in the directory: as gone from its old place, with the directory itself, and as made in the new
+    /// one.
     pub(crate) fn count(&self, counters: &Counters) {
         counters.created.fetch_add(self.entries, Relaxed);
         counters.deleted.fetch_add(self.entries + 1, Relaxed);
@@ -151,8 +153,8 @@ impl MovedDir {
     }
 }
 
-/// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason to leave the
-/// entry out, which is reached by its name in an open directory.
+/// The path of an entry, for messages. One that is longer than a path can be goes by its directory; that is no reason
+/// to leave the entry out, which is reached by its name in an open directory.
 pub(crate) fn path_in(dir: &RelPath, name: &[u8]) -> RelPath {
     dir.join(name).unwrap_or_else(|_| dir.clone())
 }
@@ -167,7 +169,8 @@ pub(crate) fn file_in(there: &mut Peekable<Entries<'_>>, name: &[u8]) -> Option<
     }
 }
 
-/// Entries that go: those that the source does not have, and all that is below a directory where the source has something else.
+/// Entries that go: those that the source does not have, and all that is below a directory where the source has
+/// something else.
 pub(crate) fn deletes_in(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries) -> u64 {
     let Some(id) = dir.sink else { return 0 };
     let replaced = dir.replaced_dirs();

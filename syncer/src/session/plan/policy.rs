@@ -42,8 +42,9 @@ pub(crate) fn sizes(params: &RunParams) -> SizeLimits {
     SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
 }
 
-/// Whether a directory may be moved as it is. It may not where something in it may be left out of the run, where metadata
-/// does not tell that its files have not changed, and where a backup folder gets what goes, below its old path.
+/// Whether a directory may be moved as it is. It may not where something in it may be left out of the run, where
+/// metadata does not tell that its files have not changed, and where a backup folder gets what goes, below its old
+/// path.
 pub(crate) fn may_move(params: &RunParams) -> bool {
     let mut patterns = [&params.include, &params.exclude, &params.demands.exclude].into_iter();
     let has_patterns = patterns.any(|patterns| !patterns.is_empty());
@@ -62,8 +63,8 @@ pub(crate) fn of_same_root(head: TreeHead, sink: &Tree) -> TreeHead {
     TreeHead { root_meta: sink.root_meta, root_attrs: sink.root_attrs.clone(), ..head }
 }
 
-/// Counts the entries whose copies do not keep their owners, also in a run that finds nothing to do: from what both ends have counted in their scans.
-/// Where owners are not asked for, there are none.
+/// Counts the entries whose copies do not keep their owners, also in a run that finds nothing to do: from what both
+/// ends have counted in their scans. Where owners are not asked for, there are none.
 pub(crate) fn count_owners(settings: Settings, head: &TreeHead, sink: &Tree, counters: &Counters) {
     if settings.count_owners {
         let lost = head.owners.not_kept(&sink.owners, settings.user);

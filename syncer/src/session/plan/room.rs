@@ -1,6 +1,8 @@
-//! Whether the destination has room for what a run writes: a lower bound of the bytes that it needs against the free ones.
+//! Whether the destination has room for what a run writes: a lower bound of the bytes that it needs against the free
+//! ones.
 //!
-//! Only a run that cannot fit may be refused, so whatever may need no blocks counts nothing: `syncer/doc/design.md` says what that is.
+//! Only a run that cannot fit may be refused, so whatever may need no blocks counts nothing: `syncer/doc/design.md`
+//! says what that is.
 
 use std::{
     collections::HashSet,
@@ -60,7 +62,8 @@ enum Sharing {
 }
 
 impl Room {
-    /// Asks the file system of `root`. `None` where nothing can be said: it compresses, is on another machine, or is not known.
+    /// Asks the file system of `root`. `None` where nothing can be said: it compresses, is on another machine, or is
+    /// not known.
     pub(crate) fn of(root: &Root, source: Option<&Root>) -> Option<Self> {
         let stat = rustix::fs::fstatfs(root).ok()?;
         let is_local = source.is_some();
@@ -117,7 +120,8 @@ impl Room {
         Ok((bytes > free).then_some((bytes, free)))
     }
 
-    /// Finds the planned directories that lie on other file systems, which are mounted in the destination and have room of their own.
+    /// Finds the planned directories that lie on other file systems, which are mounted in the destination and have room
+    /// of their own.
     fn elsewhere<'p>(
         &self,
         planned: &'p Compared,

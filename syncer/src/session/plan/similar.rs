@@ -1,5 +1,6 @@
-//! New large files that no file of the destination is like in name or time: which have content of them all the same, or of each other. Both ends take samples, the
-//! source of the new files and the sink of what it has; samples of files that have content in common have features in common.
+//! New large files that no file of the destination is like in name or time: which have content of them all the same, or
+//! of each other. Both ends take samples, the source of the new files and the sink of what it has; samples of files
+//! that have content in common have features in common.
 
 use std::{
     cmp::Reverse,
@@ -24,12 +25,14 @@ use crate::{
     wire::{FileGroup, MAX_HASHES, Message, SampleRequest},
 };
 
-/// Of the bytes that are new so many are read for samples, by each end: one in 16, 64 MiB in any case, which takes some tens of milliseconds, and never more than 4 GiB.
+/// Of the bytes that are new so many are read for samples, by each end: one in 16, 64 MiB in any case, which takes some
+/// tens of milliseconds, and never more than 4 GiB.
 const NEW_PER_READ: u64 = 16;
 const LEAST_READ: u64 = 64 << 20;
 const MOST_READ: u64 = 4 << 30;
 
-/// For what new files have in common with each other alone, less is read: one byte in 32, 32 MiB in any case, and that where there is as much.
+/// For what new files have in common with each other alone, less is read: one byte in 32, 32 MiB in any case, and that
+/// where there is as much.
 const NEW_PER_READ_AMONG_NEW: u64 = 32;
 const LEAST_READ_AMONG_NEW: u64 = 32 << 20;
 
@@ -45,11 +48,13 @@ const MAX_BASES: usize = 4;
 /// So many files are remembered to have a feature.
 const MAX_HOLDERS: usize = 64;
 
-/// A file pays to be read whole, cut and named if a new one is guessed to have this share of it, and has this many features of it.
+/// A file pays to be read whole, cut and named if a new one is guessed to have this share of it, and has this many
+/// features of it.
 const READ_PER_SHARED: u64 = 16;
 const LEAST_COMMON: u64 = 2;
 
-/// Looks for content of the `new` files, which are in the order of their places, in the destination and among themselves.
+/// Looks for content of the `new` files, which are in the order of their places, in the destination and among
+/// themselves.
 pub(crate) fn look(
     root: &Root,
     sink: &Tree,
@@ -183,8 +188,8 @@ enum Chosen {
     New(usize),
 }
 
-/// What each of the new files with these features is made from: what the destination holds before what other new files bring, of which the largest come first.
-/// `thinning` is that among new files.
+/// What each of the new files with these features is made from: what the destination holds before what other new files
+/// bring, of which the largest come first. `thinning` is that among new files.
 fn choose(
     held: &FeatureIndex,
     new: &[NewFile<'_>],
@@ -239,8 +244,8 @@ impl FeatureIndex {
         self.holders.get(&feature).map_or(&[], Vec::as_slice)
     }
 
-    /// At most so many files to make a new one from that has these features: first the one that has most of them, then the one that has most of the others. What
-    /// is left are the features that none has.
+    /// At most so many files to make a new one from that has these features: first the one that has most of them, then
+    /// the one that has most of the others. What is left are the features that none has.
     fn bases(&self, features: &mut Vec<u64>, most: usize) -> Vec<u32> {
         let mut bases = Vec::new();
         while bases.len() < most

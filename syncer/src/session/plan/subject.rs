@@ -1,5 +1,5 @@
-//! A run over one file. It is a run over the folder that the file is in, of which only this entry takes part; so the file gets all
-//! that a file of a tree gets. The folder itself is left as it is.
+//! A run over one file. It is a run over the folder that the file is in, of which only this entry takes part; so the
+//! file gets all that a file of a tree gets. The folder itself is left as it is.
 
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -38,8 +38,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// The source at `place`. Where it is a file, its folder is found without a symbolic link in the last name: what the user's own
-    /// link leads to is copied.
+    /// The source at `place`. Where it is a file, its folder is found without a symbolic link in the last name: what
+    /// the user's own link leads to is copied.
     ///
     /// # Errors
     /// When the parameters are for folders, or the file cannot be found.
@@ -63,8 +63,8 @@ impl Subject {
         Ok(Self::of_file(&TreeLocation::from(&real)))
     }
 
-    /// Where a source goes that is a folder, or the file of this `name`: into a folder that is at `place` or is spelled with a slash at
-    /// its end, else onto the file at `place`, which need not be there.
+    /// Where a source goes that is a folder, or the file of this `name`: into a folder that is at `place` or is spelled
+    /// with a slash at its end, else onto the file at `place`, which need not be there.
     ///
     /// # Errors
     /// When a file cannot go there.
@@ -101,7 +101,8 @@ impl Subject {
         Self { place: folder_of(place), only: Some(last_name(place).into()), renames: false }
     }
 
-    /// Refuses names that no file of a tree can have, and a folder that would have to be made because its name was mistyped.
+    /// Refuses names that no file of a tree can have, and a folder that would have to be made because its name was
+    /// mistyped.
     fn checked(self) -> Result<Self, SessionError> {
         let name = self.only.as_deref().unwrap_or_default();
         if name == OWN_DIR || RelPath::root().join(name).is_err() {

@@ -9,8 +9,8 @@ use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::slice::Slice;
 
-/// The ranges of a file that have data. The last one that was found is remembered: to find where it ends, some file systems look at every
-/// page of it, and it may be all of the file.
+/// The ranges of a file that have data. The last one that was found is remembered: to find where it ends, some file
+/// systems look at every page of it, and it may be all of the file.
 ///
 /// Where the file system cannot tell, everything is data. The file's offset is moved, which nothing else here looks at.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Features of files, from samples of them: at the source of files that the sink asks about, at the sink of those that it has.
+//! Features of files, from samples of them: at the source of files that the sink asks about, at the sink of those that
+//! it has.
 
 use std::{
     io,

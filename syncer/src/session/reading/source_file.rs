@@ -123,8 +123,9 @@ pub(crate) struct AsListed {
 }
 
 impl AsListed {
-    /// The metadata and attributes of an open file, if they may be others than the listing's: a change of any of them since the scan began has moved the
-    /// change time. File systems that keep whole seconds of it are why only those count.
+    /// The metadata and attributes of an open file, if they may be others than the listing's: a change of any of them
+    /// since the scan began has moved the change time. File systems that keep whole seconds of it are why only those
+    /// count.
     pub(crate) fn fresh(
         self,
         file: impl AsFd,
@@ -241,7 +242,8 @@ impl SourceFile {
         self.content().start == 0 && has_holes(&self.stat)
     }
 
-    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own, and an object of a store that of the listing.
+    /// Its metadata; the mode is left out where the listing leaves it out. A part of a device has none of its own, and
+    /// an object of a store that of the listing.
     pub(crate) fn meta(&self, listed: &Meta) -> Meta {
         match self.of {
             Of::Itself => meta_of(&self.stat, listed),
@@ -263,7 +265,8 @@ impl SourceFile {
         }
     }
 
-    /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device moves nothing.
+    /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device
+    /// moves nothing.
     pub(crate) fn is_unchanged(&self) -> io::Result<bool> {
         match &self.of {
             Of::Store(_) => return Ok(true),
@@ -286,8 +289,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// The tick of file systems that keep whole seconds; some of them (FAT) keep every other one.
 const SLOW_TICK: Duration = Duration::from_secs(2);
 
-/// Looks at an open file that has to be a regular one, when its time is past: what changes it from now on gives it another time, by which the next run sees
-/// it. A file that was changed within the present tick of the clock is waited for, but not beyond a stop.
+/// Looks at an open file that has to be a regular one, when its time is past: what changes it from now on gives it
+/// another time, by which the next run sees it. A file that was changed within the present tick of the clock is waited
+/// for, but not beyond a stop.
 pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
     loop {
         let stat = regular(&fd)?;
@@ -300,8 +304,9 @@ pub(crate) fn settled(fd: impl AsFd, monitor: &Monitor) -> io::Result<Stat> {
     }
 }
 
-/// How long it takes until a change of a file would have another time than `modified`; `None` if that is so already. A time further in the future than a
-/// tick was set, and is nothing to wait for. `changed` tells what the file system keeps of times.
+/// How long it takes until a change of a file would have another time than `modified`; `None` if that is so already. A
+/// time further in the future than a tick was set, and is nothing to wait for. `changed` tells what the file system
+/// keeps of times.
 fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
     let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
     let (tick, unit) = if changed.nanos == 0 { (SLOW_TICK, 1_000_000_000) } else { (TICK, 1) };

@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is known of the
-/// last parent serves all its children.
+/// The paths of directories, from their parents. Directories are asked for in the order of their parents, so what is
+/// known of the last parent serves all its children.
 #[derive(Debug)]
 pub(crate) struct Paths<'a> {
     tree: &'a Tree,
@@ -19,7 +19,8 @@ pub(crate) struct Paths<'a> {
     last: Option<Parent>,
 }
 
-/// The entries of directories, from any place on. Of the directory that was asked about last it is known where they are.
+/// The entries of directories, from any place on. Of the directory that was asked about last it is known where they
+/// are.
 #[derive(Debug)]
 pub(crate) struct EntriesOf<'a> {
     tree: &'a Tree,

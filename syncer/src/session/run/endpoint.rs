@@ -74,9 +74,9 @@ pub fn send(
     clock.outcome(&params.run, result)
 }
 
-/// Serves runs as the sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run after
-/// run until told to stop. `on_run` sees each outcome. Returns the last one; that of no run if the end is stopped between
-/// two.
+/// Serves runs as the sink's end, which lets a source decide as far as `demands` says: one run when `once`, else run
+/// after run until told to stop. `on_run` sees each outcome. Returns the last one; that of no run if the end is stopped
+/// between two.
 pub fn receive(
     destination: impl Into<TreeLocation>,
     link: &LinkOptions,
@@ -177,7 +177,8 @@ fn connect(
     }
 }
 
-/// Ends a connection, after telling the peer why if this end failed. Returns what may have caused the failure: the peer's last word.
+/// Ends a connection, after telling the peer why if this end failed. Returns what may have caused the failure: the
+/// peer's last word.
 fn finish(
     connection: quic::Link,
     peer: &Peer,

@@ -1,4 +1,5 @@
-//! Meets a peer whose key is not known at the start: both ends make a key in memory, and a third party passes their contacts on.
+//! Meets a peer whose key is not known at the start: both ends make a key in memory, and a third party passes their
+//! contacts on.
 
 use std::{
     io,
@@ -31,8 +32,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Makes the key, tells this end's contact, and waits until the peer's is heard or the end is told to stop. An end that
-    /// listens has its socket before it tells where, so packets of a peer that dials at once are not lost.
+    /// Makes the key, tells this end's contact, and waits until the peer's is heard or the end is told to stop. An end
+    /// that listens has its socket before it tells where, so packets of a peer that dials at once are not lost.
     pub fn link(
         self,
         tell: impl FnOnce(Contact) -> io::Result<()>,

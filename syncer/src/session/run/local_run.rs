@@ -79,8 +79,8 @@ fn sync_device(
     onto_device(LocalDevice::new(&opened, &run), (to, opened.len()), &run, watch)
 }
 
-/// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet. Two files of one folder are
-/// apart if their names are.
+/// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet. Two files of
+/// one folder are apart if their names are.
 fn refuse_overlap(source: &Subject, sink: &Subject) -> Result<(), SessionError> {
     let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
     let overlap = |what: &str| {

@@ -18,8 +18,8 @@ use crate::{
     wire::{Hello, Message, Welcome},
 };
 
-/// Runs the sink's end over a connection, as far as `demands` lets the source decide. `name` is set to the run's name once the source
-/// has said it, for the report of a run that fails; `bytes_on_wire` is asked when the report is made.
+/// Runs the sink's end over a connection, as far as `demands` lets the source decide. `name` is set to the run's name
+/// once the source has said it, for the report of a run that fails; `bytes_on_wire` is asked when the report is made.
 pub(crate) fn run(
     place: &TreeLocation,
     peer: &Peer,

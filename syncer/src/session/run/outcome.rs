@@ -21,7 +21,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of an end that serves runs and was told to stop while it had none: that is how serving ends, and no run's failure.
+    /// Of an end that serves runs and was told to stop while it had none: that is how serving ends, and no run's
+    /// failure.
     pub(crate) fn between_runs() -> Self {
         Self { report: Report::default(), exit: ExitCode::Done, peer: None }
     }

@@ -72,7 +72,8 @@ fn snapshot(
     sink.snapshot(asked, plan, run)
 }
 
-/// Changes the destination as planned, if the guards let it. Returns whether it was changed: a dry run ends after the guards.
+/// Changes the destination as planned, if the guards let it. Returns whether it was changed: a dry run ends after the
+/// guards.
 fn change<D: SinkEnd>(
     source: &mut impl SourceEnd,
     sink: &D,

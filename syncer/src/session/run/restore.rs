@@ -37,8 +37,8 @@ pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
     Ok(patterns)
 }
 
-/// Brings `to` to what a snapshot of the volume at `from` has: the one that `which` names by its id, a tag, or `latest`.
-/// Runs may write to `from` meanwhile, because a snapshot does not change.
+/// Brings `to` to what a snapshot of the volume at `from` has: the one that `which` names by its id, a tag, or
+/// `latest`. Runs may write to `from` meanwhile, because a snapshot does not change.
 pub(crate) fn from_snapshot(
     from: &TreeLocation,
     to: &TreeLocation,

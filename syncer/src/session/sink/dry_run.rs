@@ -45,7 +45,8 @@ pub(crate) struct DryDestination {
 }
 
 impl DryDestination {
-    /// Looks at the destination, and whether it is the one that the run is meant for. Also returns what is to be noted in the report.
+    /// Looks at the destination, and whether it is the one that the run is meant for. Also returns what is to be noted
+    /// in the report.
     pub(crate) fn at(
         place: &TreeLocation,
         params: &RunParams,
@@ -85,8 +86,8 @@ pub(crate) struct DryRun<'a> {
 }
 
 impl DryRun<'_> {
-    /// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged, and takes what differs as failures where the run is to verify.
-    /// Returns notes for the report.
+    /// Tells what the plan would do, and counts it as if it were done; then judges it as a run would be judged, and
+    /// takes what differs as failures where the run is to verify. Returns notes for the report.
     pub(crate) fn tell(
         &self,
         plan: &Planned,

@@ -35,10 +35,12 @@ use crate::{
     tree::{Tree, dir::DirId},
 };
 
-/// Files of one directory are asked for by so many, so that memory does not grow with the directory, and the first are sent while the rest is planned.
+/// Files of one directory are asked for by so many, so that memory does not grow with the directory, and the first are
+/// sent while the rest is planned.
 const NEEDS_AT_ONCE: usize = 4096;
 
-/// When so many new files were found that are like none, the largest are kept: memory does not grow with how many there are.
+/// When so many new files were found that are like none, the largest are kept: memory does not grow with how many there
+/// are.
 const UNLIKE_AT_ONCE: usize = 16 << 10;
 
 /// An entry that replaces a folder.
@@ -214,8 +216,8 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Puts the folders that were filled in staging in the places of what they replace, unless `failed` entries of the whole run keep that back.
-    /// Nothing is deleted before: what is in them may have come from a file that goes.
+    /// Puts the folders that were filled in staging in the places of what they replace, unless `failed` entries of the
+    /// whole run keep that back. Nothing is deleted before: what is in them may have come from a file that goes.
     pub(crate) fn put_folders(&mut self, failed: u64) -> Result<(), SessionError> {
         let destination = self.context.destination;
         let keeps_back = self.keeps_back(failed);
@@ -246,7 +248,8 @@ impl<'a> Executor<'a> {
         destination.publish_dir(path, *inode, self.entry_at(fd.as_fd(), dir, name))
     }
 
-    /// Leaves to other processes what is in the planned directories that are false in `share`, and the directories themselves.
+    /// Leaves to other processes what is in the planned directories that are false in `share`, and the directories
+    /// themselves.
     pub(crate) fn take_share(&mut self, share: Vec<bool>) {
         self.share = Some(share);
     }
@@ -260,7 +263,8 @@ impl<'a> Executor<'a> {
         planned.iter().zip(share).filter_map(|(dir, mine)| mine.then_some(dir))
     }
 
-    /// The new files that no file of the destination is like in name or time, and that are large enough to look further.
+    /// The new files that no file of the destination is like in name or time, and that are large enough to look
+    /// further.
     pub(crate) fn unlike_any<'p>(
         &mut self,
         planned: &'p [PlannedDir],
@@ -292,7 +296,8 @@ impl<'a> Executor<'a> {
         self.basis_search.alike = alike;
     }
 
-    /// Makes directories, links and nodes, changes metadata, and asks for the content of files. Returns when all content is there.
+    /// Makes directories, links and nodes, changes metadata, and asks for the content of files. Returns when all
+    /// content is there.
     pub(crate) fn transfer(
         &mut self,
         planned: &[PlannedDir],
@@ -348,7 +353,8 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Deletes what the source does not have, before there is any content, unless `failed` entries of the whole run keep that back.
+    /// Deletes what the source does not have, before there is any content, unless `failed` entries of the whole run
+    /// keep that back.
     pub(crate) fn delete_first(&mut self, planned: &[PlannedDir], failed: u64) -> Result<(), SessionError> {
         if self.keeps_back(failed) {
             let deletes = planned.iter().map(|dir| self.deletes_alone(dir)).sum();
@@ -706,7 +712,8 @@ impl<'a> Executor<'a> {
         self.last_attrs.clone()
     }
 
-    /// Gives an entry that replaces a folder a place to wait at. `None` where the folder cannot be emptied, which is a failure.
+    /// Gives an entry that replaces a folder a place to wait at. `None` where the folder cannot be emptied, which is a
+    /// failure.
     fn put_off(
         &mut self,
         dir: &PlannedDir,
@@ -904,7 +911,8 @@ impl<'a> Leaders<'a> {
         Self { planned, sink, owners: HashMap::new() }
     }
 
-    /// Who owns the file `name` of the directory `path` at the source; a directory that was not compared is as the sink's.
+    /// Who owns the file `name` of the directory `path` at the source; a directory that was not compared is as the
+    /// sink's.
     fn owner(&mut self, path: &RelPath, name: &[u8]) -> Option<Owner> {
         if !self.owners.contains_key(path) {
             let listing = match self.planned.get(path) {

@@ -12,7 +12,8 @@ use crate::{
     transport::TransportError,
 };
 
-/// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the report.
+/// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the
+/// report.
 pub(crate) fn open_destination(
     place: &TreeLocation,
     params: &RunParams,

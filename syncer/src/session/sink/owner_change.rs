@@ -1,6 +1,8 @@
-//! Folders that another user had and that the run gave to a new owner: what is in them that the run did not put or find there.
+//! Folders that another user had and that the run gave to a new owner: what is in them that the run did not put or find
+//! there.
 //!
-//! Until its owner changes, the old owner can add and exchange what is in a folder. So it is listed again when they can do so no more.
+//! Until its owner changes, the old owner can add and exchange what is in a folder. So it is listed again when they can
+//! do so no more.
 
 use std::{
     collections::HashMap,
@@ -64,9 +66,9 @@ impl<'a> OwnerChange<'a> {
         Self { context, sink, compared, planned: HashMap::new(), delete, stay: 0 }
     }
 
-    /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. What took the place of the run's own is a
-    /// failure; so is what was added since the scan where the run deletes. `has_deleted`: the planned deletes were carried out, so that
-    /// an entry of such a name was added after its delete.
+    /// Lists the folder at `path` again, which is open for reading as `dir` and has its new owner. What took the place
+    /// of the run's own is a failure; so is what was added since the scan where the run deletes. `has_deleted`: the
+    /// planned deletes were carried out, so that an entry of such a name was added after its delete.
     pub(crate) fn look(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
         let user = rustix::fs::fstat(dir)?.st_uid;
         let (known, leaves_out) = self.known(path, has_deleted);

@@ -1,4 +1,5 @@
-//! Reads a destination back: scans it anew, compares all of it with the source, contents included, and reports what differs.
+//! Reads a destination back: scans it anew, compares all of it with the source, contents included, and reports what
+//! differs.
 
 use contract::{RunParams, Shard, Side, plural};
 
@@ -37,8 +38,9 @@ pub(crate) struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Compares the destination as it is now with the source as it was listed; of a run that several processes share, this one's part. What differs is a failure; what
-    /// the source has changed meanwhile is none. Returns notes for the report.
+    /// Compares the destination as it is now with the source as it was listed; of a run that several processes share,
+    /// this one's part. What differs is a failure; what the source has changed meanwhile is none. Returns notes for the
+    /// report.
     pub(crate) fn verify(
         &self,
         source: &mut (impl SourceTree + SourceHashes),

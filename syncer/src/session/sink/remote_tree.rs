@@ -15,7 +15,8 @@ use crate::{
     wire::{Hashed, Listed, Message, SourceDone, TreeHead},
 };
 
-/// Entries that a source may push before the sink asked for any. A source stops at 64 KiB of listings, where no entry is below five bytes.
+/// Entries that a source may push before the sink asked for any. A source stops at 64 KiB of listings, where no entry
+/// is below five bytes.
 const MAX_PUSHED_ENTRIES: usize = 16 << 10;
 
 /// The fewest bytes that an entry of a listing takes.

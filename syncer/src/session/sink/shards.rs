@@ -1,11 +1,11 @@
 //! One run that several pairs of processes share, each a shard of the tree.
 //!
-//! Every sink compares the whole trees, before any of them changes anything, so all come to the same plan and the same verdict of the
-//! guards. Then the first makes and moves the directories, and deals out the planned ones by what is to be done in them. Each does the
-//! files, links and deletes of its directories; no delete before all content is there, since it may come from a file that goes, and none
-//! when any of them could not do something. When all
-//! are done, the first sets the metadata of the directories, whose times nobody moves any more. To verify, each reads back a part of the tree of its own, when the first is
-//! done as well.
+//! Every sink compares the whole trees, before any of them changes anything, so all come to the same plan and the same
+//! verdict of the guards. Then the first makes and moves the directories, and deals out the planned ones by what is to
+//! be done in them. Each does the files, links and deletes of its directories; no delete before all content is there,
+//! since it may come from a file that goes, and none when any of them could not do something. When all are done, the
+//! first sets the metadata of the directories, whose times nobody moves any more. To verify, each reads back a part of
+//! the tree of its own, when the first is done as well.
 
 use std::{
     cmp::Reverse,
@@ -30,14 +30,15 @@ use crate::{
 /// How long the others may take to come.
 const ABSENCE_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often the board is looked at, at least and at most: it may be on a network file system, where nobody is told of a change.
+/// How often the board is looked at, at least and at most: it may be on a network file system, where nobody is told of
+/// a change.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
 /// What an entry costs beside its bytes, in bytes: about what is copied in the time that it takes to make a file.
 const ENTRY_COST: u64 = 16 << 10;
 
-/// A directory that the first shard did not see is nobody's, as is one that was dealt to a shard that did not see it. One process alone does not see either what comes after its scan, but it
-/// sees all of the tree at about one time.
+/// A directory that the first shard did not see is nobody's, as is one that was dealt to a shard that did not see it.
+/// One process alone does not see either what comes after its scan, but it sees all of the tree at about one time.
 const SOURCE_CHANGED: &str =
     "the source changed while its shards looked at it: the next run brings what one of them did not see";
 
@@ -60,8 +61,8 @@ impl<'a> ShardRun<'a> {
         destination.state().shard_board().map(|team| Self { destination, team, monitor, control })
     }
 
-    /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard has as well are
-    /// its to report. Returns the most that any of them had.
+    /// Waits until all have compared the trees, so that from now on they may be changed. Failures that the first shard
+    /// has as well are its to report. Returns the most that any of them had.
     pub(crate) fn assemble(&self, failures: &Failures) -> Result<u64, SessionError> {
         self.destination.still_held()?;
         self.team.has_planned(failures.paths(), failures.count()).map_err(SessionError::ShardBoard)?;
@@ -83,7 +84,8 @@ impl<'a> ShardRun<'a> {
         Ok(owners.iter().map(|owner| *owner == shard.index).collect())
     }
 
-    /// Waits for the first shard's deal. Returns which of the directories are this shard's own, and what is to be noted.
+    /// Waits for the first shard's deal. Returns which of the directories are this shard's own, and what is to be
+    /// noted.
     pub(crate) fn receive(
         &self,
         planned: &[PlannedDir],
@@ -109,7 +111,8 @@ impl<'a> ShardRun<'a> {
         self.wait(Stage::Moved, true).map(drop)
     }
 
-    /// Waits until all links are made, of which, with all else, this shard failed to do `failed`. Returns how many all of them failed to do.
+    /// Waits until all links are made, of which, with all else, this shard failed to do `failed`. Returns how many all
+    /// of them failed to do.
     pub(crate) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
         self.destination.still_held()?;
         self.team.has_linked(failed).map_err(SessionError::ShardBoard)?;
@@ -117,7 +120,8 @@ impl<'a> ShardRun<'a> {
         Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
     }
 
-    /// Waits until the first shard has put the folders that replace something in their places, before which nothing is deleted.
+    /// Waits until the first shard has put the folders that replace something in their places, before which nothing is
+    /// deleted.
     pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
         match self.destination.state().leads() {
             true => self.reach(Stage::Placed),
@@ -180,7 +184,8 @@ impl<'a> ShardRun<'a> {
     }
 }
 
-/// Whether a process reads a directory's entries back where a run is verified: which shard does depends on its path alone, as all see the same tree.
+/// Whether a process reads a directory's entries back where a run is verified: which shard does depends on its path
+/// alone, as all see the same tree.
 pub(crate) fn verifies(shard: Option<Shard>, dir: &PlannedDir) -> bool {
     shard.is_none_or(|shard| name_of(dir) % u64::from(shard.count.max(1)) == u64::from(shard.index))
 }

@@ -54,14 +54,16 @@ impl<'a> Run<'a> {
 
 /// The end that has the files: over the network, in the same process, or in a snapshot.
 pub(crate) trait SourceEnd: SourceTree + SourceHashes {
-    /// Scans the source, and has `scan_sink` scan the destination meanwhile. Returns the root of the source, and the destination's tree.
+    /// Scans the source, and has `scan_sink` scan the destination meanwhile. Returns the root of the source, and the
+    /// destination's tree.
     fn scan(
         &mut self,
         run: &Run<'_>,
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
     ) -> Result<(TreeHead, Tree), SessionError>;
 
-    /// Measures the room on the file system of `root`, which the destination is or will be on. `None` where nothing can be said.
+    /// Measures the room on the file system of `root`, which the destination is or will be on. `None` where nothing can
+    /// be said.
     fn room(&self, root: &Root) -> Option<Room>;
 
     /// Checks that all that `compared` needs can be read, before anything is changed. May return a note for the report.
@@ -139,7 +141,8 @@ pub(crate) trait SinkEnd {
     /// The root of the destination, if it is a tree that is there.
     fn root(&self) -> Option<&Root>;
 
-    /// Refuses a plan that is not to be carried out. A dry run shows its actions first, so that the user sees what is refused.
+    /// Refuses a plan that is not to be carried out. A dry run shows its actions first, so that the user sees what is
+    /// refused.
     fn guard(
         &self,
         plan: &Planned,
@@ -165,7 +168,8 @@ pub(crate) trait SinkEnd {
         run: &Run<'_>,
     ) -> Result<Vec<String>, SessionError>;
 
-    /// Takes the snapshot that the owner of the destination wants after a run that succeeded. Only trees have snapshots.
+    /// Takes the snapshot that the owner of the destination wants after a run that succeeded. Only trees have
+    /// snapshots.
     fn snapshot(&self, _asked: &SnapshotParams, _plan: &Planned, _run: &Run<'_>) -> Option<SnapshotReport> {
         None
     }

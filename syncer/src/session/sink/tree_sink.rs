@@ -73,8 +73,8 @@ impl TreeSink<'_> {
         demands.snapshot.is_some() && !self.subject.is_file() && lists_all && any_size && has_all
     }
 
-    /// The destination as it is after a run that has changed nothing, from the scan before it. `None` if the run has, or
-    /// if the scan is not like that of a snapshot.
+    /// The destination as it is after a run that has changed nothing, from the scan before it. `None` if the run has,
+    /// or if the scan is not like that of a snapshot.
     fn scan_after<'t>(&'t self, plan: &'t Planned, params: &RunParams) -> Option<ScannedTree<'t>> {
         let Planned { head, compared, sink, .. } = plan;
         let same_root = head.root_meta == sink.root_meta && head.root_attrs == sink.root_attrs;
@@ -91,7 +91,8 @@ impl TreeSink<'_> {
     }
 }
 
-/// Compares the listings of a source with a tree that is at the sink, and counts as failures the links that cannot be made.
+/// Compares the listings of a source with a tree that is at the sink, and counts as failures the links that cannot be
+/// made.
 pub(crate) fn compare_trees(
     source: &mut impl SourceTree,
     head: &TreeHead,
@@ -108,7 +109,8 @@ pub(crate) fn compare_trees(
     Ok(compared)
 }
 
-/// Compares contents where `root` is there, and then settles hard links. Returns how many files changed at the source meanwhile.
+/// Compares contents where `root` is there, and then settles hard links. Returns how many files changed at the source
+/// meanwhile.
 pub(crate) fn compare_tree_contents(
     compared: &mut Compared,
     (sink, root): (&Tree, Option<&Root>),

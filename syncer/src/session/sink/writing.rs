@@ -103,7 +103,8 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Begins a file whose content is written as a whole, and which shall have this `mode` in the end. `dir` has the directory that was used last.
+    /// Begins a file whose content is written as a whole, and which shall have this `mode` in the end. `dir` has the
+    /// directory that was used last.
     pub(crate) fn create(&self, need: &Need, dir: &mut LastDir, mode: u16) -> io::Result<Staged> {
         let tree = self.tree()?;
         match need.dir.hidden(tree) {

@@ -1,8 +1,8 @@
 //! The source's workers: read the files that the sink needs, and send them.
 //!
-//! Small files are packed many to a frame (`small_files`). The blocks of a large file go to all workers (`large_file`), less what the
-//! sink has of them; where its bytes may have moved, one worker goes through all of it (`chunked_file`). A file that changes while it is
-//! read is read again, a few times; then it fails, and the sink keeps what it has.
+//! Small files are packed many to a frame (`small_files`). The blocks of a large file go to all workers (`large_file`),
+//! less what the sink has of them; where its bytes may have moved, one worker goes through all of it (`chunked_file`).
+//! A file that changes while it is read is read again, a few times; then it fails, and the sink keeps what it has.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -40,7 +40,8 @@ use crate::{
 /// A batch of small files ends at this many, so that a directory of tiny ones is shared by all workers.
 const BATCH_FILES: usize = 256;
 
-/// Of how many large files the sink may be in the midst of saying what it has; it does that of one on each of its cores.
+/// Of how many large files the sink may be in the midst of saying what it has; it does that of one on each of its
+/// cores.
 const MAX_HALF_KNOWN: usize = 256;
 
 const OUT_OF_ORDER: TransportError = TransportError::Nonsense("what there is of a file came out of order");
@@ -237,7 +238,8 @@ impl<'scope> Feed<'scope> {
         self.workers.iter().try_for_each(|_| self.queue(SendJob::Large(Arc::clone(large))))
     }
 
-    /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its fault is the reason.
+    /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its
+    /// fault is the reason.
     fn queue(&self, job: SendJob) -> Result<(), TransportError> {
         self.jobs.send_blocking(job).map_err(|_| self.fault.get())
     }

@@ -59,8 +59,8 @@ impl LinkMeter {
         self.bytes_per_second < SLOW_LINK_BYTES_PER_SECOND
     }
 
-    /// Takes note of a frame. Only one that had to wait says how fast the link is; one that had not says that it is faster than
-    /// this worker.
+    /// Takes note of a frame. Only one that had to wait says how fast the link is; one that had not says that it is
+    /// faster than this worker.
     pub(crate) fn sent(&mut self, len: usize, waited: bool) {
         let now = Instant::now();
         let took = (now - self.last).as_secs_f64().max(1e-6);

@@ -1,5 +1,5 @@
-//! Large files, in blocks that all workers share: as they are, or, where the sink has a version of the file, in what of each granule
-//! is not the same.
+//! Large files, in blocks that all workers share: as they are, or, where the sink has a version of the file, in what of
+//! each granule is not the same.
 
 use std::{
     collections::VecDeque,
@@ -36,8 +36,8 @@ use crate::{
 };
 
 impl SendWorker<'_> {
-    /// Sends blocks of a large file until all are taken by this worker or others. Whoever sends the last one ends the file, or, if
-    /// the file has changed meanwhile, begins it anew.
+    /// Sends blocks of a large file until all are taken by this worker or others. Whoever sends the last one ends the
+    /// file, or, if the file has changed meanwhile, begins it anew.
     pub(crate) fn help(&mut self, large: Arc<Large>) -> Result<(), TransportError> {
         let mut large = large;
         while let Some(taken) = large.next_blocks(self.holes) {
@@ -187,8 +187,9 @@ impl Large {
         self.basis.as_ref().map(|told| told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the next block that nobody has taken, or the next blocks that are holes; `None` where none is left, or the sink has to say first
-    /// what it has. Even an empty or unreadable file has something to be taken, so that somebody ends it.
+    /// Takes the next block that nobody has taken, or the next blocks that are holes; `None` where none is left, or the
+    /// sink has to say first what it has. Even an empty or unreadable file has something to be taken, so that somebody
+    /// ends it.
     fn next_blocks(&self, holes: bool) -> Option<Taken> {
         loop {
             let start = self.next.load(Ordering::Relaxed);
@@ -250,7 +251,8 @@ impl Large {
         Patch { place, segments: vec![Segment::Hole(taken.end - taken.start)] }.encode()
     }
 
-    /// `data` is what of the block is not a hole, where it has one. A device does not say where it has some: there, with `holes`, zeros are.
+    /// `data` is what of the block is not a hole, where it has one. A device does not say where it has some: there,
+    /// with `holes`, zeros are.
     fn read_block(
         &self,
         opened: &SourceFile,

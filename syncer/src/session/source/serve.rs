@@ -39,8 +39,8 @@ use crate::{
     wire::{FileGroup, Forecast, Hello, Listed, Message, TreeHead, Welcome},
 };
 
-/// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send before the
-/// first acknowledgement, and little enough not to matter where they are equal.
+/// Listings pushed before the sink asks, to save a round trip where the trees differ. About what a connection may send
+/// before the first acknowledgement, and little enough not to matter where they are equal.
 const PUSH_BYTES: usize = 64 << 10;
 
 /// Runs the source's end over a connection; returns the sink's report.

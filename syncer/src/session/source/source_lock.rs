@@ -1,5 +1,5 @@
-//! The lock that a run takes on its source where that is the destination of another job, so that no run copies a tree that is
-//! half written.
+//! The lock that a run takes on its source where that is the destination of another job, so that no run copies a tree
+//! that is half written.
 
 use std::{
     io,
@@ -30,8 +30,8 @@ pub(crate) struct SourceLock {
 }
 
 impl SourceLock {
-    /// Takes the lock on the source at `place`, if it is the destination of a job. Nothing is made or written, so it also works on a
-    /// volume that is mounted read-only.
+    /// Takes the lock on the source at `place`, if it is the destination of a job. Nothing is made or written, so it
+    /// also works on a volume that is mounted read-only.
     ///
     /// # Errors
     /// [`SessionError::SourceBusy`] when a run writes to the source.

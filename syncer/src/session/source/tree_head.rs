@@ -11,7 +11,8 @@ use crate::{
     wire::SourceDone,
 };
 
-/// When a run last wrote to the tree of a source that is a destination itself: its own folder changes at the beginning and the end of one.
+/// When a run last wrote to the tree of a source that is a destination itself: its own folder changes at the beginning
+/// and the end of one.
 pub(crate) fn last_run(root: &Root) -> Option<Time> {
     let changed = |path: &[u8]| {
         let stat = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;

@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 
 use crate::{monitor::Monitor, transport::TransportError};
 
-/// Returns what `hear` does, which may block for as long as it likes. A stop ends the wait, and leaves `hear` on its thread.
+/// Returns what `hear` does, which may block for as long as it likes. A stop ends the wait, and leaves `hear` on its
+/// thread.
 pub(crate) fn await_contact(
     hear: impl FnOnce() -> io::Result<Contact> + Send + 'static,
     monitor: &Monitor,

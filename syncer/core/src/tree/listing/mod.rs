@@ -1,5 +1,5 @@
-//! The listing of a directory: its entries sorted by name, in one canonical encoding that is kept in memory, hashed for the directory's
-//! digest and sent to the peer as it is.
+//! The listing of a directory: its entries sorted by name, in one canonical encoding that is kept in memory, hashed for
+//! the directory's digest and sent to the peer as it is.
 //!
 //! `syncer/doc/wire.md` describes the encoding.
 

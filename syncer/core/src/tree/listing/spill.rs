@@ -23,12 +23,14 @@ pub trait Row: Default {
 
     /// Appends `bytes`.
     ///
-    /// # Errors If there is no room for them.
+    /// # Errors
+    /// If there is no room for them.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
     /// Returns all bytes.
     ///
-    /// # Errors If the last of them cannot be stored, or they cannot be read.
+    /// # Errors
+    /// If the last of them cannot be stored, or they cannot be read.
     fn finish(self) -> Result<Bytes, Self::Error>;
 }
 
@@ -74,7 +76,8 @@ pub struct SpillingBuilder<R> {
 impl<R: Row> SpillingBuilder<R> {
     /// As [`ListingBuilder::push`].
     ///
-    /// # Errors If there is no room for more.
+    /// # Errors
+    /// If there is no room for more.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), R::Error> {
         self.builder.push(entry);
         match self.builder.held() < STEP_BYTES {
@@ -100,7 +103,8 @@ impl<R: Row> SpillingBuilder<R> {
 
     /// As [`ListingBuilder::finish`].
     ///
-    /// # Errors If there is no room for all of it.
+    /// # Errors
+    /// If there is no room for all of it.
     pub fn finish(self) -> Result<Listing, R::Error> {
         match self.spilled {
             None => Ok(self.builder.finish()),

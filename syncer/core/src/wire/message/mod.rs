@@ -213,7 +213,8 @@ impl Message {
 
     /// Decodes the body of a frame of this kind.
     ///
-    /// # Errors If the kind is unknown, or the body does not match it exactly.
+    /// # Errors
+    /// If the kind is unknown, or the body does not match it exactly.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Self, WireError> {
         let binary = |what| move |source| WireError::Malformed { what, source };
         match kind {
@@ -244,7 +245,8 @@ impl Message {
 
     /// Decodes the body of a directory that arrived in parts, and keeps it.
     ///
-    /// # Errors As [`Self::decode`].
+    /// # Errors
+    /// As [`Self::decode`].
     pub fn decode_parts(body: &Bytes) -> Result<Self, WireError> {
         read_all(Reader::sharing(body), listed::read_listed)
             .map(Self::Listed)

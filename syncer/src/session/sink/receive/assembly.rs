@@ -41,7 +41,8 @@ pub(crate) struct Assembly {
     pub attempt: u32,
     pub file_len: u64,
     pub staged: io::Result<Arc<Staged>>,
-    /// Shared by all that write to it. Who begins the next attempt waits for them: a part of a device is the same in each attempt.
+    /// Shared by all that write to it. Who begins the next attempt waits for them: a part of a device is the same in
+    /// each attempt.
     pub under_way: Arc<RwLock<()>>,
     /// Held while the file is written to: see [`GranuleBasis::writing`].
     pub writing: Arc<Mutex<()>>,
@@ -124,8 +125,8 @@ impl Assembly {
         }
     }
 
-    /// Takes the staged file, to be published. It has the length that it shall have, and nobody writes to it any more: a part is noted after it was written, and
-    /// what was there before is not copied any longer.
+    /// Takes the staged file, to be published. It has the length that it shall have, and nobody writes to it any more:
+    /// a part is noted after it was written, and what was there before is not copied any longer.
     pub(crate) fn take(&mut self) -> io::Result<Arc<Staged>> {
         let staged = std::mem::replace(&mut self.staged, Err(io::ErrorKind::NotFound.into()))?;
         if let Some(kept) = self.kept() {
@@ -163,7 +164,8 @@ impl MadeChunks {
     /// Takes note of chunks end to end.
     ///
     /// # Errors
-    /// When they, or more than the file can have, were there already, or they are shorter than chunks are: each takes memory.
+    /// When they, or more than the file can have, were there already, or they are shorter than chunks are: each takes
+    /// memory.
     pub(crate) fn add(
         &mut self,
         offset: u64,
@@ -221,8 +223,8 @@ pub(crate) fn write_patch(
     Ok((start, hash))
 }
 
-/// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read back. `None` where
-/// none was kept.
+/// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read
+/// back. `None` where none was kept.
 fn granule_values(
     staged: &Staged,
     kept: &GranuleBasis,

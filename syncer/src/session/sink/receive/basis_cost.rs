@@ -1,7 +1,7 @@
 //! Whether it pays to read what the destination has, judged by what this run has found so far.
 //!
-//! To read and hash old bytes costs processor time, and saves the arrival of those that are found again. Both are measured, so the same
-//! files are compared over a slow link and sent over a fast one:
+//! To read and hash old bytes costs processor time, and saves the arrival of those that are found again. Both are
+//! measured, so the same files are compared over a slow link and sent over a fast one:
 //!
 //! > read on, while (share found again) × (time for a byte to arrive) ≥ (processor time to read a byte)
 //!
@@ -16,15 +16,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::cores::cores;
 
-/// So many bytes are taken for compared, and half of them for found again, before any were: one part of 8 MiB that is all new is not yet
-/// a reason to look no further where sending takes four times what reading does.
+/// So many bytes are taken for compared, and half of them for found again, before any were: one part of 8 MiB that is
+/// all new is not yet a reason to look no further where sending takes four times what reading does.
 const ASSUMED: u64 = 8 << 20;
 
 /// When so much was compared, all that was seen counts half: files are not all alike.
 const HALVED_AT: u64 = 64 << 20;
 
-/// Where it does not pay, one byte in so many is read all the same, to see whether that has changed; and all of what is larger than so many
-/// times what was compared.
+/// Where it does not pay, one byte in so many is read all the same, to see whether that has changed; and all of what is
+/// larger than so many times what was compared.
 const PROBED: u64 = 8;
 
 /// What a run has seen, on all of its threads.
@@ -91,7 +91,8 @@ impl BasisCost {
         result
     }
 
-    /// Takes note of content that came. `reused` is how many bytes of it were there, if anything was read to compare it with.
+    /// Takes note of content that came. `reused` is how many bytes of it were there, if anything was read to compare it
+    /// with.
     pub(crate) fn came(&self, len: u64, reused: Option<u64>) {
         let mut state = self.lock();
         let since = *state.since.get_or_insert_with(Instant::now);
@@ -108,7 +109,8 @@ impl BasisCost {
 }
 
 impl Seen {
-    /// Whether reading costs less than what it saves. `arriving` is how long content has been arriving; reading is shared by this many threads.
+    /// Whether reading costs less than what it saves. `arriving` is how long content has been arriving; reading is
+    /// shared by this many threads.
     fn pays(&self, arriving: Duration, threads: u32) -> bool {
         if self.compared < ASSUMED || self.read == 0 || self.arrived == 0 {
             return true;

@@ -1,8 +1,10 @@
 //! What the destination has of files that are needed: read, named, and told to the source with the need.
 //!
-//! A small file that may have grown is named as a whole. Of a large one a private copy is staged (a clone where the file system can) and
-//! hashed in granules: what the source then finds unchanged is in its place already, and was read by this run, so nothing has to be
-//! believed. A file that is written in place takes the copy's part itself. Where lengths differ bytes may have moved: then the old file is cut into chunks, and the new one is put together from them.
+//! A small file that may have grown is named as a whole. Of a large one a private copy is staged (a clone where the
+//! file system can) and hashed in granules: what the source then finds unchanged is in its place already, and was read
+//! by this run, so nothing has to be believed. A file that is written in place takes the copy's part itself. Where
+//! lengths differ bytes may have moved: then the old file is cut into chunks, and the new one is put together from
+//! them.
 
 use std::{
     io,
@@ -144,7 +146,8 @@ impl BasisReader<'_> {
         self.share(number, need, kept, need.is_version())
     }
 
-    /// Goes on from what a run that was cut off left of a file, all of which is read. What it had not come to is in the old version.
+    /// Goes on from what a run that was cut off left of a file, all of which is read. What it had not come to is in the
+    /// old version.
     fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
         let left = regular(leftover.fd())?;
         let stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;

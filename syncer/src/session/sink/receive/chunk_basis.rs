@@ -1,7 +1,9 @@
 //! What the destination has of a file in which bytes may have moved, cut into chunks; and the new file made from them.
 //!
-//! Where the file system clones, a private clone is made first, which nobody can change. Then chunks that stayed where they were, or moved by whole blocks, are shared with that and
-//! not copied: a file that has grown is not written anew. What is read is the file itself all the same, if it can be told that it is still what was cloned: of a clone nothing is in memory.
+//! Where the file system clones, a private clone is made first, which nobody can change. Then chunks that stayed where
+//! they were, or moved by whole blocks, are shared with that and not copied: a file that has grown is not written anew.
+//! What is read is the file itself all the same, if it can be told that it is still what was cloned: of a clone nothing
+//! is in memory.
 
 use std::{
     io,
@@ -85,7 +87,8 @@ impl ChunkBasis {
         self.leftover.as_ref()
     }
 
-    /// Puts chunks at their place in `staged`. What they are, in their order. Those that are written are made in `buffer`.
+    /// Puts chunks at their place in `staged`. What they are, in their order. Those that are written are made in
+    /// `buffer`.
     pub(crate) fn write(
         &self,
         staged: &Staged,

@@ -1,7 +1,8 @@
 //! What the destination has, cut into chunks and named on several threads.
 //!
-//! A cut depends on the one before, so each thread begins its piece as if there were a cut, which there mostly is not. But two ways of cutting that have one
-//! cut in common have all later ones in common, and a few chunks behind its start a piece has one in common with what was cut up to there.
+//! A cut depends on the one before, so each thread begins its piece as if there were a cut, which there mostly is not.
+//! But two ways of cutting that have one cut in common have all later ones in common, and a few chunks behind its start
+//! a piece has one in common with what was cut up to there.
 
 use std::{
     io,
@@ -26,7 +27,8 @@ use crate::{
 /// What a thread takes at a time: a few chunks in hundreds are cut twice.
 const PIECE: u64 = 32 << 20;
 
-/// A disk reads so much ahead of a thread. Left to itself the system does not: it takes one file that is read at several places for one that is read at random.
+/// A disk reads so much ahead of a thread. Left to itself the system does not: it takes one file that is read at
+/// several places for one that is read at random.
 const AHEAD: u64 = 4 << 20;
 
 /// As many threads help with one file at most; other files have theirs.
@@ -110,7 +112,8 @@ impl Joining<'_> {
         self.chunks.push(chunk);
     }
 
-    /// Adds a piece from the first cut on that it has in common with what is there. Up to that, what is there is cut on.
+    /// Adds a piece from the first cut on that it has in common with what is there. Up to that, what is there is cut
+    /// on.
     fn add(&mut self, start: u64, chunks: &[Cut]) -> io::Result<()> {
         let (mut cut, mut chunks) = (start, chunks.iter());
         let mut cutter = Cutter::new(self.basis, self.at);

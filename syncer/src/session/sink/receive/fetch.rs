@@ -1,5 +1,5 @@
-//! Content over the network: needs go out on the control stream, with what there is to make the files from (`basis_reader`); workers take what
-//! comes on the data streams, check it and write it (`receiver`).
+//! Content over the network: needs go out on the control stream, with what there is to make the files from
+//! (`basis_reader`); workers take what comes on the data streams, check it and write it (`receiver`).
 
 use std::{sync::Arc, thread::ScopedJoinHandle};
 
@@ -27,8 +27,8 @@ use crate::{
 /// Small files that have to be read before they are asked for are distributed in parts of this many.
 const SMALL_PER_JOB: usize = 64;
 
-/// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still has to say
-/// that it is done.
+/// Runs `work` with workers that write what it fetches. Returns whether anything was asked for; if so, the source still
+/// has to say that it is done.
 pub(crate) fn run(
     writing: Writing<'_>,
     peer: &Peer,

@@ -1,5 +1,6 @@
-//! What the destination has of a large file, staged as a private copy: read, copied and hashed block by block on several threads, and told to the source in
-//! parts meanwhile, so that one part is compared there while the next is read here.
+//! What the destination has of a large file, staged as a private copy: read, copied and hashed block by block on
+//! several threads, and told to the source in parts meanwhile, so that one part is compared there while the next is
+//! read here.
 
 use std::{
     io,
@@ -31,10 +32,12 @@ use crate::{
     slice::Slice,
 };
 
-/// How much is read and copied at once: more than a block of content has, as each piece has to wait for its turn to be written.
+/// How much is read and copied at once: more than a block of content has, as each piece has to wait for its turn to be
+/// written.
 const BLOCK: u64 = MAX_BLOCK_BYTES as u64;
 
-/// How much of a file is read or passed over, and told of, at once: 4 KiB of names, and some 5 ms of reading and copying.
+/// How much of a file is read or passed over, and told of, at once: 4 KiB of names, and some 5 ms of reading and
+/// copying.
 const PART: u64 = 8 << 20;
 
 /// A staged file, what was in it before anything came, and how much of that the source knows.
@@ -139,7 +142,8 @@ impl GranuleBasis {
         self.granule
     }
 
-    /// Held while the file is written to. A kernel lets only one thread at a time write to a file, and has the others spin.
+    /// Held while the file is written to. A kernel lets only one thread at a time write to a file, and has the others
+    /// spin.
     pub(crate) fn writing(&self) -> &Arc<Mutex<()>> {
         &self.writing
     }
@@ -155,8 +159,8 @@ impl GranuleBasis {
         self.next.fetch_max(self.len.max(1), Relaxed);
     }
 
-    /// Reads, copies and hashes the next block, in `buffer`, or passes over it where reading its part does not pay; false where none is left. What
-    /// fails of it is nothing that the source is told of.
+    /// Reads, copies and hashes the next block, in `buffer`, or passes over it where reading its part does not pay;
+    /// false where none is left. What fails of it is nothing that the source is told of.
     pub(crate) fn do_block(&self, buffer: &mut Vec<u8>, cost: Option<&BasisCost>) -> bool {
         let offset = self.next.fetch_add(BLOCK, Relaxed);
         if offset >= self.len.max(1) {
@@ -251,7 +255,8 @@ impl GranuleBasis {
         Ok(())
     }
 
-    /// The next part that is done and that the source does not know. Who calls this tells it, before anybody else calls it.
+    /// The next part that is done and that the source does not know. Who calls this tells it, before anybody else calls
+    /// it.
     pub(crate) fn next_part(&self) -> Option<Granules> {
         let mut state = lock(&self.state);
         let start = state.told as u64 * PART;
@@ -282,7 +287,8 @@ impl GranuleBasis {
     }
 }
 
-/// Of files with more granules, an eighth has to be data: each granule costs memory, of a hole too, and a hole that is sent anew costs nothing.
+/// Of files with more granules, an eighth has to be data: each granule costs memory, of a hole too, and a hole that is
+/// sent anew costs nothing.
 const MANY_GRANULES: u64 = 2 << 20;
 
 fn check_density(stat: &Stat) -> io::Result<()> {

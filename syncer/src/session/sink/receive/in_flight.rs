@@ -89,7 +89,8 @@ impl InFlight {
         self.lock().next > 0
     }
 
-    /// Waits until at most `most` are in flight, and not too many updates among them; false when the connection is gone.
+    /// Waits until at most `most` are in flight, and not too many updates among them; false when the connection is
+    /// gone.
     pub(crate) fn wait(&self, most: usize) -> bool {
         let mut state = self.lock();
         state.awaited = most;
@@ -99,8 +100,8 @@ impl InFlight {
         state.has_room()
     }
 
-    /// Looks at the slot of a need. `None` when the file is done with: each stream keeps its order, but one may be behind another, and
-    /// bring a block of a file that has failed, or of an attempt before the one that succeeded.
+    /// Looks at the slot of a need. `None` when the file is done with: each stream keeps its order, but one may be
+    /// behind another, and bring a block of a file that has failed, or of an attempt before the one that succeeded.
     fn slot<T>(
         &self,
         number: u32,
@@ -144,7 +145,8 @@ impl InFlight {
         self.lock().slots.get(&number)?.assembly.clone()
     }
 
-    /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as in flight.
+    /// Begins to have done with a file. Its need, if nobody did before; until [`Self::done`] it still counts as in
+    /// flight.
     pub(crate) fn end(&self, number: u32) -> Option<Arc<Need>> {
         let mut state = self.lock();
         let slot = state.slots.get_mut(&number).filter(|slot| !slot.is_ending)?;

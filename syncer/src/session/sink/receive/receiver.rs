@@ -111,7 +111,8 @@ impl<'a> Receiver<'a> {
         self.buffer = buffer;
     }
 
-    /// Puts the `kept` bytes that the content begins with and that are here already, and then the `rest` of it, into `whole`.
+    /// Puts the `kept` bytes that the content begins with and that are here already, and then the `rest` of it, into
+    /// `whole`.
     fn join(&self, need: &Need, kept: usize, rest: &[u8], whole: &mut Vec<u8>) -> io::Result<()> {
         let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let file = self.writing.open_file(&old.path)?;
@@ -210,7 +211,8 @@ impl<'a> Receiver<'a> {
             old.write(staged, chunks, &mut self.buffer, self.writing.monitor)
         });
         let Some(written) = written else { return Ok(()) };
-        // A file that is not written because the run stops is not given up: the next run goes on from what there is of it.
+        // A file that is not written because the run stops is not given up: the next run goes on from what there is of
+        // it.
         if self.writing.monitor.cancelled() {
             return Ok(());
         }
@@ -227,7 +229,8 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// The file that a part or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is done with.
+    /// The file that a part or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is
+    /// done with.
     fn assembly(&self, number: u32, attempt: u32, file_len: u64) -> Result<Option<Arriving>, TransportError> {
         let writing = self.writing;
         let begin = |need: &Need, at_hand: Option<FileBasis>| {
@@ -308,8 +311,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Has done with a file, and lets go of the one that it replaces, if it was made from that. That of a device is closed at once: the device is free
-    /// when the run is over.
+    /// Has done with a file, and lets go of the one that it replaces, if it was made from that. That of a device is
+    /// closed at once: the device is free when the run is over.
     fn done(&self, number: u32) {
         let Some(need) = self.in_flight.end(number) else { return };
         self.writing.has_done(&need);
@@ -363,8 +366,8 @@ fn kept_before(
     }
 }
 
-/// Writes to a file, with what to hold where threads take turns at that. No newer attempt begins meanwhile; `None` when one has begun, or the file is done
-/// with.
+/// Writes to a file, with what to hold where threads take turns at that. No newer attempt begins meanwhile; `None` when
+/// one has begun, or the file is done with.
 fn write_to<T>(
     assembly: &Mutex<Assembly>,
     attempt: u32,
