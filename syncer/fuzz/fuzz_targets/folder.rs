@@ -13,5 +13,6 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(folder.children.len(), folder.listing.dirs() as usize);
     let (again, out) = folder.encode();
     assert_eq!(Folder::decode(&out).expect("what was written can be read"), (again, folder));
-    assert_eq!(again, id);
+    // A number may be padded, and the id is that of the bytes.
+    assert!(again == id || out != bytes);
 });
