@@ -944,8 +944,9 @@ mod tests {
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
-        const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude exclude_from expect_volume files_from force from0 \
-                              ignore_files image include include_from max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
+        const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude \
+                              exclude_from expect_volume files_from force from0 ignore_files image include include_from \
+                              max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
                               no_xattrs one_file_system ownership shard update verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),

@@ -9,6 +9,7 @@ mod generate;
 mod human;
 mod itemize;
 mod keygen;
+mod list_file;
 mod live;
 mod logging;
 mod path_list;

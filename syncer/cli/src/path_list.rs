@@ -1,13 +1,14 @@
 //! Files with the paths that a run is limited to, as `--files-from` takes them.
 
 use std::{
-    fs::File,
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
 };
 
 use syncer::path::{OWN_DIR, RelPath, display};
 use thiserror::Error;
+
+use crate::list_file::read_at_most;
 
 /// The longest list, in bytes: some millions of paths.
 const MAX_BYTES: u64 = 256 << 20;
@@ -26,15 +27,9 @@ pub(super) enum PathListError {
 /// Reads the paths of a list: one on each line, or with `nul` each up to a NUL. `-` is standard input. `None` if the
 /// whole tree is listed.
 pub(super) fn read(file: &Path, nul: bool) -> Result<Option<Vec<Vec<u8>>>, PathListError> {
-    let mut bytes = Vec::new();
-    let read = match file == Path::new("-") {
-        true => io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes),
-        false => File::open(file).and_then(|open| open.take(MAX_BYTES + 1).read_to_end(&mut bytes)),
-    };
-    read.map_err(|source| PathListError::Read { path: file.into(), source })?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(PathListError::TooLong(file.into()));
-    }
+    let bytes = read_at_most(file, MAX_BYTES)
+        .map_err(|source| PathListError::Read { path: file.into(), source })?
+        .ok_or_else(|| PathListError::TooLong(file.into()))?;
     let mut paths = Vec::new();
     for (number, written) in (1..).zip(entries(&bytes, nul)) {
         let path = path(written).map_err(|problem| PathListError::Path {

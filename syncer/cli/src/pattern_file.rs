@@ -1,12 +1,13 @@
 //! Files with a pattern on each line, as `--exclude-from` and `--include-from` take them.
 
 use std::{
-    fs::File,
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
 };
 
 use thiserror::Error;
+
+use crate::list_file::read_at_most;
 
 /// The longest file, in bytes. The engine takes some thousands of patterns.
 const MAX_BYTES: u64 = 8 << 20;
@@ -29,16 +30,9 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<String>, PatternFileErro
 }
 
 fn read(path: &Path) -> Result<Vec<String>, PatternFileError> {
-    let failed = |source| PatternFileError::Read { path: path.into(), source };
-    let mut bytes = Vec::new();
-    let read = match path == Path::new("-") {
-        true => io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes),
-        false => File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)),
-    };
-    read.map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(PatternFileError::TooLong(path.into()));
-    }
+    let bytes = read_at_most(path, MAX_BYTES)
+        .map_err(|source| PatternFileError::Read { path: path.into(), source })?
+        .ok_or_else(|| PatternFileError::TooLong(path.into()))?;
     let text = String::from_utf8(bytes).map_err(|_| PatternFileError::Text(path.into()))?;
     Ok(patterns(&text))
 }
@@ -68,7 +62,7 @@ mod tests {
         assert!(error(dir.path()).contains("Is a directory"), "{}", error(dir.path()));
         std::fs::write(&path, b"*.o\n\xff\n").unwrap();
         assert!(error(&path).contains("is not UTF-8"), "{}", error(&path));
-        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        std::fs::File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert!(error(&path).contains("more than 8 MiB"), "{}", error(&path));
     }
 }

@@ -128,6 +128,15 @@ pub fn file(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
+/// Makes files with these paths, and the folders that they are in.
+pub fn files(root: &Path, paths: &[&str], content: &str) {
+    for path in paths {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        file(&path, content.as_bytes());
+    }
+}
+
 /// Content of a size that the engine treats in one of its ways.
 pub fn content(rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(40) {

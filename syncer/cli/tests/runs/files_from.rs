@@ -14,14 +14,10 @@ use crate::common::{
     scratch, tree,
 };
 
-/// Makes files with these paths, and the folders that they are in.
+/// Makes files with these paths, and with a time that goes with their content.
 fn files(root: &Path, paths: &[&str], content: &str) {
-    for path in paths {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        tree::file(&path, content.as_bytes());
-        tree::set_mtime(&path, 900_000_000 + content.len() as i64, 7);
-    }
+    tree::files(root, paths, content);
+    paths.iter().for_each(|path| tree::set_mtime(&root.join(path), 900_000_000 + content.len() as i64, 7));
 }
 
 /// Gives folders times of their own, the deepest first, so that no moment of a test shows.

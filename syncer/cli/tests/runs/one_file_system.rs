@@ -11,15 +11,6 @@ use crate::common::{
     scratch, tree,
 };
 
-/// Makes files with these paths, and the folders that they are in.
-fn files(root: &Path, paths: &[&str], content: &str) {
-    for path in paths {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        tree::file(&path, content.as_bytes());
-    }
-}
-
 fn mount(at: &Path) -> Mount {
     fs::create_dir_all(at).unwrap();
     Mount::tmpfs(at, "1m")
@@ -28,7 +19,7 @@ fn mount(at: &Path) -> Mount {
 /// A source with a mount inside of it.
 fn fill_source(source: &Path) -> Mount {
     let mounted = mount(&source.join("mounted"));
-    files(source, &["plain/file", "both/new", "mounted/inside", "mounted/sub/inside"], "source");
+    tree::files(source, &["plain/file", "both/new", "mounted/inside", "mounted/sub/inside"], "source");
     mounted
 }
 
@@ -36,8 +27,12 @@ fn fill_source(source: &Path) -> Mount {
 /// it has nothing, and below a folder that it does not have.
 fn fill_destination(root: &Path) -> [Mount; 3] {
     let mounts = ["both", "gone_mount", "gone/deep/mount"].map(|path| mount(&root.join(path)));
-    files(root, &["mounted/theirs", "mounted/sub/theirs", "both/theirs", "both/sub/theirs"], "destination");
-    files(
+    tree::files(
+        root,
+        &["mounted/theirs", "mounted/sub/theirs", "both/theirs", "both/sub/theirs"],
+        "destination",
+    );
+    tree::files(
         root,
         &["gone_mount/theirs", "gone/file", "gone/deep/mount/theirs", "extra", "plain/extra"],
         "destination",
@@ -59,7 +54,7 @@ fn a_run_of_one_file_system_makes_the_tree_that_rsyncs_makes() {
     for way in Way::ALL.into_iter().filter(|_| scratch::is_root()) {
         let pair = Pair::new(way);
         let _source = [fill_source(&pair.source), mount(&pair.source.join("new"))];
-        files(&pair.source, &["new/inside"], "source");
+        tree::files(&pair.source, &["new/inside"], "source");
         let _destination = fill_destination(&pair.destination);
         let peer = scratch::dir(pair.dir(), "rsync");
         let _peer = fill_destination(&peer);
@@ -101,7 +96,7 @@ fn a_mount_inside_the_source_is_told_of_once_and_belongs_to_the_run() {
 fn a_mount_does_not_give_way_to_a_file_of_the_source() {
     for way in Way::ALL.into_iter().filter(|_| scratch::is_root()) {
         let pair = Pair::new(way);
-        files(&pair.source, &["both", "gone", "other"], "source");
+        tree::files(&pair.source, &["both", "gone", "other"], "source");
         let _mounts = fill_destination(&pair.destination);
         let run = pair.run(&["--one-file-system", "--delete", "--delete-limit=100"]);
         run.assert_exit(ExitCode::Partial);

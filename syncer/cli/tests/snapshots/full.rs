@@ -4,14 +4,24 @@ use std::fs;
 
 use crate::{
     common::{
-        mount::FileSystem,
+        mount::{FileSystem, Mounted},
         oracle::{Snapshot, UNTOUCHED},
         tree,
     },
     volume::Volume,
 };
 
-/// Leaves so many bytes of room on the file system of `volume`.
+/// Makes a volume on a file system of 8 MiB; `None` where that cannot be mounted.
+fn small() -> Option<(Mounted, Volume)> {
+    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
+        eprintln!("skipped: only root may mount");
+        return None;
+    };
+    let volume = Volume::in_dir(mounted.folder());
+    Some((mounted, volume))
+}
+
+/// Leaves `room` bytes free on the file system of `volume`.
 fn fill(volume: &Volume, room: u64) -> std::path::PathBuf {
     let path = volume.path().parent().unwrap().join("ballast");
     let stat = rustix::fs::statvfs(volume.path()).unwrap();
@@ -24,11 +34,7 @@ fn fill(volume: &Volume, room: u64) -> std::path::PathBuf {
 
 #[test]
 fn healing_without_room_leaves_what_is_damaged_as_it_is_until_there_is_room() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
-        eprintln!("skipped: only root may mount");
-        return;
-    };
-    let volume = Volume::in_dir(mounted.folder());
+    let Some((_mounted, volume)) = small() else { return };
     fs::write(volume.path().join("large"), vec![3; 200_000]).unwrap();
     volume.create(&[]);
     let folder = fs::read_dir(volume.store("content")).unwrap().next().unwrap().unwrap().path();
@@ -48,11 +54,7 @@ fn healing_without_room_leaves_what_is_damaged_as_it_is_until_there_is_room() {
 /// What needs room and gets none changes nothing, and does its work once there is room.
 #[test]
 fn without_room_forget_prune_and_restore_change_nothing() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
-        eprintln!("skipped: only root may mount");
-        return;
-    };
-    let volume = Volume::in_dir(mounted.folder());
+    let Some((_mounted, volume)) = small() else { return };
     tree::many(volume.path(), 20, 3000);
     fs::write(volume.path().join("large"), vec![3; 100_000]).unwrap();
     volume.create(&["--tag", "first"]);
@@ -89,11 +91,7 @@ fn without_room_forget_prune_and_restore_change_nothing() {
 
 #[test]
 fn without_room_at_any_step_the_store_stays_as_it_was() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
-        eprintln!("skipped: only root may mount");
-        return;
-    };
-    let volume = Volume::in_dir(mounted.folder());
+    let Some((_mounted, volume)) = small() else { return };
     tree::many(volume.path(), 20, 3000);
     fs::write(volume.path().join("large"), vec![3; 100_000]).unwrap();
     volume.create(&["--tag", "first"]);
