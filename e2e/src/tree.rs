@@ -126,6 +126,9 @@ pub const VARIED: &str = r#"
 /// A script that makes a tree which a run as in [`slowly`] is busy with for many seconds.
 pub const SLOW: &str = "mkdir data; for i in $(seq 40); do head -c 5000000 /dev/urandom > data/$i; done";
 
+/// The same with a single file: whenever a run is stopped after its first bytes, it has received a part of that file.
+pub const ONE_LARGE_FILE: &str = "head -c 200000000 /dev/urandom > large";
+
 /// The fields of a spec that keep a run from being over before a test gets to it.
 pub fn slowly() -> Value {
     json!({"pods": {"resources": {"limits": {"cpu": "60m"}, "requests": {"cpu": "10m"}}}})

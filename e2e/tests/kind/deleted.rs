@@ -11,7 +11,7 @@ async fn nothing_is_left_in_the_cluster_of_a_deleted_job() {
     let sandbox = Sandbox::new("deleted").await;
     let from = sandbox.volume("from", 0).await.unwrap();
     let to = sandbox.volume("to", 1).await.unwrap();
-    from.shell_as_syncer(tree::SLOW).unwrap();
+    from.shell_as_syncer(tree::ONE_LARGE_FILE).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
     sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     assert_ne!(left_over(&sandbox).unwrap(), "");

@@ -4,14 +4,12 @@
 use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
 use kube::{ResourceExt as _, api::DeleteParams};
 
-const LARGE: &str = "head -c 200000000 /dev/urandom > large";
-
 #[tokio::test]
 async fn a_drained_sink_leaves_what_has_arrived_to_the_next_try() {
     let sandbox = Sandbox::new("drained").await;
     let from = sandbox.volume("from", 0).await.unwrap();
     let to = sandbox.volume("to", 1).await.unwrap();
-    from.shell_as_syncer(LARGE).unwrap();
+    from.shell_as_syncer(tree::ONE_LARGE_FILE).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
     sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     let pod = sandbox.running_pod("copy", "sink").await.unwrap();

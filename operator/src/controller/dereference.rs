@@ -124,8 +124,10 @@ pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
 
 /// Reads what `job` refers to and has made.
 pub async fn dereference(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Found> {
-    let (claims, consent, children, run) =
-        try_join!(claims(client, job), consent(client, job), children(client, job), own_run(client, job))?;
+    let (claims, consent, children) =
+        try_join!(claims(client, job), consent(client, job), children(client, job))?;
+    // After the pods: an end writes its report before it ends, so the report of each end that has ended is in it.
+    let run = own_run(client, job).await?;
     let runs = runs_of(&known.runs, job);
     let line = known.line(job, limits);
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));

@@ -56,10 +56,21 @@ impl Ending {
         }
     }
 
+    /// Whether the end cannot have ended like this without having talked to its peer.
+    pub fn met_peer(&self) -> bool {
+        matches!(self.code(), Some(ExitCode::Done | ExitCode::Partial | ExitCode::PeerLost))
+    }
+
+    /// Whether nothing is known of the end: it has not ended, or not even begun.
+    fn is_silent(&self) -> bool {
+        self.exit.is_none() && self.fault.is_none() && self.report.is_none()
+    }
+
     /// How much this ending explains: a peer that was lost is a consequence, whatever happened to that peer
     /// is the cause.
     fn weight(&self) -> u8 {
         match (self.code(), &self.fault) {
+            _ if self.is_silent() => 0,
             (Some(ExitCode::Identity | ExitCode::Guard | ExitCode::Usage), _) => 5,
             (Some(ExitCode::Partial), _) => 4,
             (_, Some(_)) => 3,
@@ -302,6 +313,16 @@ mod tests {
         let source = end(0, report(RunResult::Succeeded, None));
         let outcome = judge(&source, &end(1, report(RunResult::Failed, Some("NoSpace"))));
         assert_eq!((outcome.report.result, reason_of(&outcome)), (RunResult::Failed, "NoSpace"));
+    }
+
+    #[test]
+    fn an_end_that_failed_is_believed_before_one_that_has_not_begun() {
+        for (exit, reason) in [(1, "NotReadable"), (5, "PeerLost")] {
+            let failed = end(exit, report(RunResult::Failed, Some(reason)));
+            for outcome in [judge(&failed, &Ending::default()), judge(&Ending::default(), &failed)] {
+                assert_eq!((reason_of(&outcome), &*outcome.report.message), (reason, "m"));
+            }
+        }
     }
 
     #[test]

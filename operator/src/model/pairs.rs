@@ -86,9 +86,15 @@ impl Pair {
             _ => return PairStand::Open,
         };
         let at = source.at.max(sink.at);
-        match (other, patience(at, now)) {
-            (Some(EndState::Running | EndState::Stopping), Some(until)) => PairStand::Ending(until),
-            _ => PairStand::Over(Box::new(outcome::judge(source, sink)), at),
+        let may_report = match other {
+            Some(EndState::Running | EndState::Stopping) => true,
+            // The kubelet of a busy node says late that a pod runs, or has ended.
+            Some(EndState::Starting(_)) => source.met_peer() || sink.met_peer(),
+            _ => false,
+        };
+        match patience(at, now).filter(|_| may_report) {
+            Some(until) => PairStand::Ending(until),
+            None => PairStand::Over(Box::new(outcome::judge(source, sink)), at),
         }
     }
 }
@@ -253,6 +259,17 @@ mod tests {
             assert!(outcome.report.message.starts_with("Shard 1 of 3: "), "{}", outcome.report.message);
             assert!(outcome.may_retry);
         }
+    }
+
+    #[test]
+    fn an_end_that_met_its_peer_waits_for_it_although_the_peer_seems_not_to_run_yet() {
+        let starting = || EndState::Starting(Some(Fault::new("PodPending", "FailedMount")));
+        let pair = |exit| [Pair { source: ended(exit, None, 5), sink: starting() }];
+        for exit in [0, 3, 5] {
+            assert_eq!(stand(&pair(exit), at(6)), Stand::Ending(at(35)), "{exit}");
+            assert_ne!(over(&pair(exit), at(35)).exit, contract::ExitCode::Done, "{exit}");
+        }
+        assert_eq!(over(&pair(1), at(6)).exit, contract::ExitCode::Failed);
     }
 
     #[test]
