@@ -63,7 +63,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-clippy check-doc check-generated check-tables check-deny check-scripts check-prose check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-clippy check-doc check-generated check-tables check-deny check-scripts check-prose check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
@@ -90,6 +90,35 @@ check-generated: check-tools
 	  [ ! -L "$$copy" ] || { echo "$$copy is a symbolic link, which Flux drops: run make crds" >&2; exit 1; }
 	  diff -ru --exclude kustomization.yaml "$$copy" "$$fresh" || { echo "$$copy is not what the types say: run make crds" >&2; exit 1; }
 	done
+	rm "$$fresh"/*.yaml
+	$(REFERENCE) "$$fresh"
+	diff -ru docs/src/reference "$$fresh" || { echo "docs/src/reference is not what the programs say: run make reference" >&2; exit 1; }
+
+# Prints the help of the programs, and the tables of the CRDs and of the chart's values, into a folder.
+REFERENCE = cargo build --quiet --bin volferry --bin volferry-operator --bin kubectl-volferry --bin docgen && \
+	docs/generate "$(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/debug"
+
+.PHONY: reference
+reference: ## Write docs/src/reference from the programs, the CRDs and the chart
+	@.ci/tools build
+	$(REFERENCE) docs/src/reference
+
+BOOK ?= $(CACHE)/book
+
+.PHONY: book
+book: ## The pages of docs/ for a browser, in ~/.cache/volferry/book (BOOK=FOLDER)
+	@.ci/tools book
+	$(CACHE)/tools/bin/mdbook build --dest-dir "$(abspath $(BOOK))" docs
+	echo "$(abspath $(BOOK))/index.html"
+
+# Links are those of all documents, to files and headings of this repository.
+.PHONY: check-book
+check-book: check-tools
+	git ls-files -z --cached --others --exclude-standard '*.md' | LC_ALL=C xargs -0 awk -f .ci/links.awk
+	pages=$$(mktemp -d)
+	trap 'rm -rf "$$pages"' EXIT
+	$(CACHE)/tools/bin/mdbook build --dest-dir "$$pages" docs >"$$pages.log" 2>&1 || { cat "$$pages.log" >&2; exit 1; }
+	rm "$$pages.log"
 
 # Advisories are left out: their database is a git repository, which a machine that reaches package registries only cannot fetch.
 .PHONY: check-deny

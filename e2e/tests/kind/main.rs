@@ -20,3 +20,4 @@ mod shards;
 mod snapshots;
 mod sync;
 mod syncer_killed;
+mod tutorials;
