@@ -10,8 +10,6 @@ use contract::Side;
 
 /// The field manager of all that the operator applies.
 pub const FIELD_MANAGER: &str = "volferry-operator";
-/// Keeps a SyncJob until its pods are gone.
-pub const FINALIZER: &str = "volferry.dev/cleanup";
 /// Label of every child: the job's name, shortened to a label's length.
 pub const LABEL_SYNCJOB: &str = "volferry.dev/syncjob";
 /// Label of every child of a run: the run's name.

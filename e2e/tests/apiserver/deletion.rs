@@ -1,5 +1,5 @@
-//! A SyncJob that is deleted in the middle of a run, with a controller that is killed at every point of the deletion:
-//! nothing is left, and no pod outlives the job.
+//! A SyncJob that is deleted, with or without an operator, at every point of a run: nothing is left, and nothing that
+//! an operator would have to remove holds up its namespace.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use contract::Side;
@@ -10,19 +10,20 @@ use e2e::{
     syncjob, wait,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams},
-};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, api::DeleteParams};
 use serde_json::json;
 
 /// How many lives are lived at once.
 const AT_ONCE: usize = 4;
+/// What is made for a run.
+const OF_A_RUN: &str = "syncruns,jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
 
 /// How far the run is when the job is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
+    /// The job was created a moment ago.
+    Created,
     /// Its pods are there, and do not run.
     Pending,
     /// All its pods run.
@@ -32,77 +33,106 @@ enum At {
 }
 
 #[tokio::test]
-async fn a_deleted_job_leaves_nothing_wherever_the_controller_is_killed() {
-    let writes = deletion(At::Running, 1, Cut::Never).await.unwrap();
-    assert!(writes > 4, "two Jobs, their pods, the finalizer: more than {writes} writes");
-    let cuts = (0..writes).flat_map(|write| [Cut::Before(write), Cut::After(write)]);
-    each(At::Running, 1, cuts).await.unwrap();
+async fn a_deleted_job_leaves_nothing_whether_or_not_there_is_an_operator() {
+    let stages =
+        [(At::Created, 1), (At::Pending, 1), (At::Running, 1), (At::Running, 2), (At::BetweenTries, 1)];
+    let lives = stages.into_iter().flat_map(|stage| [true, false].map(|operated| (stage, operated)));
+    let lives = lives.map(|((at, shards), operated)| async move {
+        let stage = Stage::new("deletion").await?;
+        let lived = deletion(&stage, at, shards, operated).await.inspect_err(|_| stage.print_diagnosis());
+        lived.with_context(|| format!("{at:?}, {shards} shards, with an operator: {operated}"))
+    });
+    stream::iter(lives).buffer_unordered(AT_ONCE).try_collect::<()>().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_deleted_job_with_shards_leaves_nothing_wherever_the_controller_is_killed() {
-    let writes = deletion(At::Running, 2, Cut::Never).await.unwrap();
-    each(At::Running, 2, (0..writes).map(Cut::Before)).await.unwrap();
+async fn a_job_that_is_deleted_after_its_operator_was_killed_anywhere_leaves_nothing() {
+    let writes = abandoned(Cut::Never).await.unwrap();
+    assert!(
+        writes > 8,
+        "the record, its stages, the account and its rights, two Jobs: more than {writes} writes"
+    );
+    let lives = (0..writes).map(|write| async move {
+        let cut = Cut::Before(write);
+        abandoned(cut).await.with_context(|| format!("{cut:?}"))
+    });
+    stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect::<()>().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_job_that_is_deleted_before_its_pods_run_or_between_tries_leaves_nothing_either() {
-    for at in [At::Pending, At::BetweenTries] {
-        let writes = deletion(at, 1, Cut::Never).await.unwrap();
-        each(at, 1, (0..writes).map(Cut::Before)).await.unwrap();
+async fn a_namespace_can_be_deleted_after_the_operator_was_removed() {
+    let (stage, controller) = Stage::with_controller("uninstalled").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    drop(controller);
+    // Of pods that run, Kubernetes waits for the time that they have to stop.
+    for pod in [&source, &sink] {
+        stage.kubelet.end(pod, 5, "").await.unwrap();
+    }
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
+    // The protection of claims is Kubernetes' own; its controller does not run here.
+    for claim in ["from", "to"] {
+        let let_go = r#"{"metadata":{"finalizers":null}}"#;
+        stage.kubectl.run(&["patch", "pvc", claim, "--type=merge", "-p", let_go]).unwrap();
+    }
+    tokio::select! {
+        gone = wait::until_gone(&namespaces, &stage.namespace, PATIENCE) => gone.unwrap(),
+        error = stage.kubelet.release("web") => panic!("{error:?}"),
     }
 }
 
-async fn each(at: At, shards: u32, cuts: impl Iterator<Item = Cut>) -> Result<()> {
-    let lives = cuts.map(|cut| async move {
-        deletion(at, shards, cut).await.with_context(|| format!("{at:?}, {shards} shards, {cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect().await
-}
-
-/// A job that is deleted while its run is under way, from the deletion until nothing is left, with a controller that is
-/// killed at the cut, and another one after it. Returns the number of writes of the first.
-async fn deletion(at: At, shards: u32, cut: Cut) -> Result<usize> {
-    let stage = Stage::new("deletion").await?;
-    deletion_on(&stage, at, shards, cut).await.inspect_err(|_| stage.print_diagnosis())
-}
-
-async fn deletion_on(stage: &Stage, at: At, shards: u32, cut: Cut) -> Result<usize> {
+/// A job that is deleted in the middle of a run, until nothing is left.
+async fn deletion(stage: &Stage, at: At, shards: u32, operated: bool) -> Result<()> {
     let controller = stage.controller(Cut::Never).await?;
     stage.sync("web", json!({"parallelism": shards})).await?;
     bring_to(stage, at, shards).await?;
-    drop(controller);
-    stage.jobs.delete("web", &DeleteParams::default()).await?;
+    let _controller = operated.then_some(controller);
+    delete(stage).await
+}
 
-    let played = async {
-        let first = stage.controller(cut).await?;
-        first.until_cut_or(until_gone(stage)).await?;
-        let writes = first.writes();
-        drop(first);
-        let _second = stage.controller(Cut::Never).await?;
-        until_gone(stage).await?;
+/// A job whose operator is killed at the cut on the way to a run, and which is deleted then. Returns the number of
+/// writes.
+async fn abandoned(cut: Cut) -> Result<usize> {
+    let stage = Stage::new("abandoned").await?;
+    let lived = async {
+        let controller = stage.controller(cut).await?;
+        stage.sync("web", json!({})).await?;
+        controller.until_cut_or(bring_to(&stage, At::Running, 1)).await?;
+        let writes = controller.writes();
+        drop(controller);
+        delete(&stage).await?;
         anyhow::Ok(writes)
     };
-    let writes = tokio::select! {
-        writes = played => writes?,
-        error = stage.kubelet.release("web") => bail!("{error:?}"),
+    lived.await.inspect_err(|_| stage.print_diagnosis())
+}
+
+/// Deletes the job, which is gone at once, and waits for Kubernetes to remove what was made for it.
+async fn delete(stage: &Stage) -> Result<()> {
+    let job = stage.jobs.delete("web", &DeleteParams::default()).await?;
+    ensure!(job.is_right(), "something holds up the deletion: {job:#?}");
+    let gone = async {
+        for kind in OF_A_RUN.split(',') {
+            stage
+                .kubectl
+                .run_async(&["wait", "--for=delete", kind, "-l", "volferry.dev/syncjob", "--timeout=60s"])
+                .await?;
+        }
+        anyhow::Ok(())
     };
-    let pods =
-        Api::<Pod>::namespaced(stage.client.clone(), &stage.namespace).list(&ListParams::default()).await?;
-    ensure!(pods.items.is_empty(), "a pod may still write after its SyncJob is gone: {pods:#?}");
-    // What has an owner is removed by Kubernetes, in its own time; nothing else can be waited for.
-    let kinds = "jobs,services,secrets,serviceaccounts,roles,rolebindings";
-    for kind in kinds.split(',') {
-        stage
-            .kubectl
-            .run_async(&["wait", "--for=delete", kind, "-l", "volferry.dev/syncjob", "--timeout=30s"])
-            .await?;
+    tokio::select! {
+        gone = gone => gone?,
+        error = stage.kubelet.release("web") => bail!("{error:?}"),
     }
     ensure!(stage.children("web")?.is_empty(), "{:?}", stage.children("web")?);
-    Ok(writes)
+    Ok(())
 }
 
 async fn bring_to(stage: &Stage, at: At, shards: u32) -> Result<()> {
+    if at == At::Created {
+        return Ok(());
+    }
     if at == At::Pending {
         stage.kubelet.new_pod("web", Side::Source, &[]).await?;
         stage.kubelet.new_pod("web", Side::Sink, &[]).await?;
@@ -121,8 +151,4 @@ async fn bring_to(stage: &Stage, at: At, shards: u32) -> Result<()> {
         stage.until("web", "it waits", |job| syncjob::has_reason(job, "Reconciling", "Retrying")).await?;
     }
     Ok(())
-}
-
-async fn until_gone(stage: &Stage) -> Result<()> {
-    wait::until_gone(&stage.jobs, "web", PATIENCE).await
 }

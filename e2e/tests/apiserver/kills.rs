@@ -39,7 +39,7 @@ const RETRIED: Plot = Plot { shards: 1, retried: true };
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(PLAIN, Cut::Never).await.unwrap().writes;
-    assert!(writes > 10, "the finalizer, the record, five children, the report: more than {writes} writes");
+    assert!(writes > 10, "the record, its stages, five children, the report: more than {writes} writes");
     each(PLAIN, all_cuts(writes), AT_ONCE).await.unwrap();
 }
 

@@ -21,3 +21,4 @@ mod snapshots;
 mod sync;
 mod syncer_killed;
 mod tutorials;
+mod uninstalled;

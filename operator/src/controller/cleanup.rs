@@ -1,6 +1,4 @@
-//! Removes what is left of tries that are over, and of a job that is being deleted.
-
-use std::sync::Arc;
+//! Removes what is left of tries that are over.
 
 use contract::Side;
 use jiff::{SignedDuration, Timestamp};
@@ -12,15 +10,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::{dereference, read::DereferenceError};
 use crate::{
-    api::{SyncJob, SyncRun},
     model::{children::Children, record},
     names::{self, TryNames},
 };
-
-/// How long the finalizer waits for pods to be gone. Twice what they are given to stop by themselves.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(120);
 
 /// How long a pod may be there after the time by which it was to be gone.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
@@ -41,20 +34,6 @@ pub enum CleanupError {
         #[source]
         source: kube::Error,
     },
-    /// What is left cannot be listed.
-    #[error(transparent)]
-    List(#[from] DereferenceError),
-}
-
-/// How far the removal of all children is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removal {
-    /// Nothing is left.
-    Done,
-    /// There still are pods.
-    Waiting,
-    /// There still are pods, and they have been waited for long enough.
-    GivenUp,
 }
 
 /// Removes what there is of these tries. Returns without waiting for pods to be gone.
@@ -154,32 +133,6 @@ fn remedy(pod: &Pod) -> String {
     )
 }
 
-/// Removes all that a job that is being deleted has made, and says how far that is.
-pub async fn remove_all(
-    client: &Client,
-    job: &SyncJob,
-    runs: &[Arc<SyncRun>],
-    now: Timestamp,
-) -> Result<Removal, CleanupError> {
-    let children = dereference::children(client, job).await?;
-    let active = job.status.as_ref().and_then(|status| status.active_run.as_ref()?.uid.clone());
-    let owner = Owner {
-        namespace: job.namespace().unwrap_or_default(),
-        runs: runs.iter().filter_map(|run| run.uid()).chain(active).collect(),
-    };
-    let tries = children.leftovers(None, &job.name_any(), &job.uid().unwrap_or_default());
-    sweep(client, &owner, &children, &tries).await?;
-    Ok(removal(&children, job, now))
-}
-
-fn removal(children: &Children, job: &SyncJob, now: Timestamp) -> Removal {
-    if children.pods.is_empty() {
-        return Removal::Done;
-    }
-    let deleted = job.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
-    if now.duration_since(deleted) < PATIENCE { Removal::Waiting } else { Removal::GivenUp }
-}
-
 /// Deletes this very object, and no other that has come to have its name. One that is gone is fine.
 async fn delete_this<K>(client: &Client, namespace: &str, object: &K) -> Result<(), CleanupError>
 where
@@ -210,16 +163,6 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
-    }
-
-    #[test]
-    fn pods_are_waited_for_but_not_for_ever() {
-        let mut job = SyncJob::new("web", crate::api::SyncJobSpec::default());
-        job.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
-        let one = Children { pods: vec![Pod::default()], ..Children::default() };
-        assert_eq!(removal(&one, &job, at(119)), Removal::Waiting);
-        assert_eq!(removal(&one, &job, at(120)), Removal::GivenUp);
-        assert_eq!(removal(&Children::default(), &job, at(1)), Removal::Done);
     }
 
     #[test]

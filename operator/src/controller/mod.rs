@@ -22,20 +22,17 @@ use contract::RunResult;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource as _, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
     core::error_boundary::InvalidObject,
-    runtime::{
-        controller::Action,
-        finalizer::{self, Event, finalizer},
-    },
+    runtime::controller::Action,
 };
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use self::{
     apply::{ApplyError, Refusal},
-    cleanup::{CleanupError, Removal},
+    cleanup::CleanupError,
     dereference::{Found, Known},
     read::{DereferenceError, Guarded},
     record::RecordError,
@@ -56,14 +53,14 @@ use crate::{
         security, status, trend,
         validate::{self, ValidatedSyncJob},
     },
-    names::{FIELD_MANAGER, FINALIZER},
+    names::FIELD_MANAGER,
     resources::{Settings, Try},
     schedule::Schedule,
     stages::{plan, situation::Step},
     telemetry::chain,
 };
 
-/// How often to look whether what was made for a run or a job is gone, if no watch says so before.
+/// How often to look whether what was made for a run is gone, if no watch says so before.
 const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
 /// How long one reconciliation may take. Without a bound, a connection that died without a word would hold
 /// its job up for ever.
@@ -87,6 +84,13 @@ pub struct Context {
     pub known: Known,
     /// How many runs may be under way at a time.
     pub limits: Limits,
+}
+
+impl Context {
+    /// Ends the metrics of a SyncJob that is deleted.
+    pub(crate) fn forget(&self, namespace: &str, name: &str) {
+        self.health.metrics.forget(&JobLabels { namespace: namespace.into(), name: name.into() });
+    }
 }
 
 /// Why a reconciliation was broken off. It is tried again.
@@ -113,15 +117,9 @@ pub enum Error {
     /// The status has no JSON form.
     #[error("cannot render the status")]
     Render(#[source] serde_json::Error),
-    /// Pods of a job that is being deleted are not gone yet.
-    #[error("waiting for pods to be gone")]
-    PodsRemain,
     /// The API server does not answer.
     #[error("no end within {} s", TIMEOUT.as_secs())]
     TimedOut,
-    /// The finalizer cannot be set or removed, or what it guards failed.
-    #[error(transparent)]
-    Finalizer(#[from] Box<finalizer::Error<Error>>),
 }
 
 /// Reconciles one job.
@@ -134,27 +132,15 @@ pub async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Actio
 
 /// What the watch has brought may be out of date, and a run must not be started twice. So the job is read anew.
 async fn reconcile_fresh(job: &Guarded, context: &Context) -> Result<Action, Error> {
-    let Some(job) = dereference::fresh(&context.client, job).await? else {
-        // Without a finalizer, which somebody may have removed, nobody else forgets it.
-        forget(job, context);
+    let found = dereference::fresh(&context.client, job).await?;
+    // Owner references see to all that was made for a SyncJob that is deleted.
+    let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
+        context.forget(&job.namespace().unwrap_or_default(), &job.name_any());
         return Ok(Action::await_change());
     };
-    let job = match job.0 {
-        Ok(job) => job,
-        // Its children are found by its name alone.
-        Err(unreadable) if unreadable.metadata.deletion_timestamp.is_some() => skeleton(unreadable.metadata),
-        Err(unreadable) => return set_aside(unreadable, context).await,
-    };
-    let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
-    let done = finalizer(&api, FINALIZER, Arc::new(job), |event| async {
-        match event {
-            Event::Apply(job) => go_on(&job, context).await,
-            Event::Cleanup(job) => clean_up(&job, context).await,
-        }
-    });
-    match done.await {
-        Err(finalizer::Error::CleanupFailed(Error::PodsRemain)) => Ok(Action::requeue(CLEANUP_PERIOD)),
-        done => done.map_err(|error| Box::new(error).into()),
+    match job.0 {
+        Ok(job) => go_on(&job, context).await,
+        Err(unreadable) => set_aside(unreadable, context).await,
     }
 }
 
@@ -483,53 +469,12 @@ fn success_deadline(job: &SyncJob, status: &SyncJobStatus) -> Option<Timestamp> 
     Schedule::new(schedule).ok()?.deadline(&job.uid().unwrap_or_default(), success.0)
 }
 
-async fn clean_up(job: &SyncJob, context: &Context) -> Result<Action, Error> {
-    context.known.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
-    let runs = dereference::runs_of(&context.known.runs, job);
-    match cleanup::remove_all(&context.client, job, &runs, Timestamp::now()).await? {
-        Removal::Waiting => return Err(Error::PodsRemain),
-        Removal::GivenUp => give_up(job, context).await,
-        Removal::Done => {}
-    }
-    forget(job, context);
-    Ok(Action::await_change())
-}
-
-/// Ends the metrics of a job that is gone.
-fn forget(job: &impl ResourceExt, context: &Context) {
-    let labels = JobLabels { namespace: job.namespace().unwrap_or_default(), name: job.name_any() };
-    context.health.metrics.forget(&labels);
-}
-
-async fn give_up(job: &SyncJob, context: &Context) {
-    let message = "Pods of this SyncJob were deleted and are not gone; it is not held up for them any longer. If \
-                   their node is lost, what they had staged may still be in `.volferry/staging` of the destination.";
-    tracing::warn!(namespace = job.namespace(), name = job.name_any(), "{message}");
-    let note = Note { warning: true, reason: "CleanupTimedOut".into(), message: message.into() };
-    context.events.publish(job, &note).await;
-}
-
 fn is_conflict(error: &Error) -> bool {
     let source = match error {
         Error::Status(source) | Error::Record(RecordError { source, .. }) => source,
-        Error::Finalizer(error) => match &**error {
-            finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error) => {
-                return is_conflict(error);
-            }
-            finalizer::Error::AddFinalizer(source) | finalizer::Error::RemoveFinalizer(source) => {
-                return is_failed_test(source) || is_stale(source);
-            }
-            _ => return false,
-        },
         _ => return false,
     };
     is_stale(source)
-}
-
-/// Whether a JSON patch's test has failed. So are other refusals answered, but not in these words.
-fn is_failed_test(error: &kube::Error) -> bool {
-    let words = "the server rejected our request due to an error in our request";
-    matches!(error, kube::Error::Api(status) if status.code == 422 && status.message.contains(words))
 }
 
 fn is_stale(error: &kube::Error) -> bool {
@@ -542,21 +487,7 @@ fn until(at: Timestamp, now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
-
-    #[test]
-    fn a_finalizer_that_is_refused_is_no_conflict_and_one_that_came_too_late_is() {
-        let answered = |code, message: &str| {
-            let status = Status { code, message: message.into(), ..Status::default() };
-            let source = kube::Error::Api(Box::new(status));
-            is_conflict(&Error::from(Box::new(finalizer::Error::AddFinalizer(source))))
-        };
-        assert!(answered(422, "the server rejected our request due to an error in our request"));
-        assert!(!answered(422, "admission webhook \"policy.example.com\" denied the request: no owner"));
-        assert!(!answered(403, "the namespace is being deleted"));
-    }
 
     #[test]
     fn the_gauges_of_a_job_tell_a_failed_run_and_by_when_it_has_to_succeed() {

@@ -4,12 +4,14 @@ use std::{fmt::Debug, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use clap::Args;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, channel::mpsc::UnboundedSender};
+use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         batch::v1::Job,
         core::v1::{PersistentVolumeClaim, Pod},
     },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
@@ -199,7 +201,9 @@ async fn work(
         .run(super::reconcile, super::on_error, context.clone())
         .for_each(async |done| {
             if let Err(controller::Error::ObjectNotFound(job)) = done {
-                strays::tell(&context, &job.namespace.unwrap_or_default(), &job.name).await;
+                let namespace = job.namespace.unwrap_or_default();
+                context.forget(&namespace, &job.name);
+                strays::tell(&context, &namespace, &job.name).await;
             }
         })
     );
@@ -247,6 +251,7 @@ fn syncjobs(
     watcher(scoped::<Guarded>(client, namespace), watcher::Config::default())
         .default_backoff()
         .reflect(writer)
+        .map_ok(marked)
         .touched_objects()
         .inspect_ok(move |job| {
             if !has_started_run(job) {
@@ -255,6 +260,13 @@ fn syncjobs(
             }
         })
         .predicate_filter(interest, Default::default())
+}
+
+/// Marks the SyncJob of a deletion as deleted, since the last state of it may be one that was of interest before.
+fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
+    let watcher::Event::Delete(mut job) = event else { return event };
+    job.meta_mut().deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+    watcher::Event::Delete(job)
 }
 
 /// The SyncRuns that changed in a way that is of interest.
@@ -294,7 +306,6 @@ fn interest(job: &Guarded) -> Option<u64> {
     metadata.uid.hash(&mut hasher);
     metadata.generation.hash(&mut hasher);
     metadata.deletion_timestamp.is_some().hash(&mut hasher);
-    metadata.finalizers.hash(&mut hasher);
     if let Ok(job) = &job.0 {
         serde_json::to_string(&job.status).ok()?.hash(&mut hasher);
     }
@@ -323,7 +334,7 @@ fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<Ob
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
 
-/// A job that is being deleted is looked at as if it had none: its removal is the last that is heard of it.
+/// Says whether a job has a started run. One that is deleted has none, so that others need not wait for it.
 fn has_started_run(job: &Guarded) -> bool {
     let run = job.0.as_ref().ok().and_then(|job| job.status.as_ref()?.active_run.as_ref());
     run.is_some_and(ActiveRun::is_started) && job.meta().deletion_timestamp.is_none()
@@ -378,7 +389,7 @@ fn host_name() -> String {
 mod tests {
     use kube::core::DeserializeGuard;
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
     use crate::api::{ClaimReference, RunFolder, Stage, SyncJobSpec, SyncRunSpec, SyncRunStatus};
@@ -436,8 +447,17 @@ mod tests {
             interest(&DeserializeGuard(Ok(job)))
         };
         assert_ne!(plain, changed(|job| job.metadata.generation = Some(2)));
-        assert_ne!(plain, changed(|job| job.metadata.finalizers = Some(vec!["f".into()])));
+        assert_ne!(plain, changed(|job| job.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
         assert_ne!(plain, changed(|job| job.metadata.uid = Some("other".into())));
+    }
+
+    #[test]
+    fn the_end_of_a_job_is_of_interest_though_nothing_in_it_has_changed() {
+        let job = || DeserializeGuard(Ok(job("a")));
+        let watcher::Event::Delete(gone) = marked(watcher::Event::Delete(job())) else { panic!("not gone") };
+        assert_ne!(interest(&gone), interest(&job()));
+        let watcher::Event::Apply(there) = marked(watcher::Event::Apply(job())) else { panic!("gone") };
+        assert_eq!(interest(&there), interest(&job()));
     }
 
     #[test]
