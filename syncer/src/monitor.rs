@@ -19,17 +19,6 @@ use tokio::sync::watch;
 
 use crate::pace::Pace;
 
-const PHASES: [Phase; 8] = [
-    Phase::Connect,
-    Phase::Scan,
-    Phase::Plan,
-    Phase::Delta,
-    Phase::Transfer,
-    Phase::Apply,
-    Phase::Commit,
-    Phase::Snapshot,
-];
-
 /// The most bytes that are moved or read between two checks for a stop: some milliseconds of work, far more than a
 /// system call.
 pub const MAX_UNCHECKED_BYTES: u64 = 8 << 20;
@@ -157,7 +146,7 @@ impl Monitor {
     /// Returns the progress. The rate is 0, because it depends on the times of snapshots.
     pub fn snapshot(&self) -> Progress {
         Progress {
-            phase: PHASES[usize::from(self.phase.load(Relaxed))],
+            phase: Phase::ALL[usize::from(self.phase.load(Relaxed))],
             files: self.files.load(Relaxed),
             files_total: self.files_total.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -256,7 +245,7 @@ mod tests {
     #[test]
     fn every_phase_comes_back_as_it_was_set() {
         let monitor = Monitor::default();
-        for phase in PHASES {
+        for phase in Phase::ALL {
             monitor.set_phase(phase);
             assert_eq!(monitor.snapshot().phase, phase);
         }

@@ -154,7 +154,7 @@ pub struct Stopwatch<'a> {
     start: Instant,
     phase: Phase,
     since: Instant,
-    spent: [Duration; 8],
+    spent: [Duration; Phase::COUNT],
     work: Work,
     /// The CPU time that this process had used before.
     cpu_ms_before: u64,
@@ -165,7 +165,7 @@ impl<'a> Stopwatch<'a> {
     pub fn start(monitor: &'a Monitor) -> Self {
         reset_peak_rss();
         monitor.set_phase(Phase::Connect);
-        let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; 8]);
+        let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; Phase::COUNT]);
         Self { monitor, start, phase, since: start, spent, work: Work::default(), cpu_ms_before: cpu_ms() }
     }
 
@@ -212,27 +212,13 @@ impl<'a> Stopwatch<'a> {
         let mut spent = self.spent;
         spent[self.phase as usize] += self.since.elapsed();
         let mut end = Duration::ZERO;
-        let mut ms = [0; 8];
+        let mut ms = [0; Phase::COUNT];
         for (spent, ms) in spent.iter().zip(&mut ms) {
             let begin = round_ms(end);
             end += *spent;
             *ms = round_ms(end) - begin;
         }
-        let [connect, scan, plan, delta, transfer, apply, commit, snapshot] = ms;
-        let total = round_ms(end);
-        Timings {
-            queue: 0,
-            pod_start: 0,
-            connect,
-            scan,
-            plan,
-            delta,
-            transfer,
-            apply,
-            commit,
-            snapshot,
-            total,
-        }
+        Timings::of_phases(ms, round_ms(end))
     }
 
     /// Returns the monitor of the phases.

@@ -9,7 +9,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Report, RunResult, Timings, Work};
+use crate::{Phase, Report, RunResult, Timings, Work};
 
 /// How many runs in a row must be slow, so that one that was disturbed raises no alarm.
 const IN_A_ROW: usize = 3;
@@ -250,7 +250,7 @@ fn slower(runs: &[Sample], baseline: &Baseline, usual: &Usual) -> Option<Slower>
 pub type PhaseTime = (&'static str, fn(&Timings) -> u64);
 
 /// The phases during which both ends run, in their order.
-pub const PHASES: [PhaseTime; 8] = [
+pub const PHASES: [PhaseTime; Phase::COUNT] = [
     ("connect", |it| it.connect),
     ("scan", |it| it.scan),
     ("plan", |it| it.plan),

@@ -69,6 +69,13 @@ pub struct Timings {
 }
 
 impl Timings {
+    /// Takes the milliseconds of each phase, in the order of [`Phase::ALL`], and of all together.
+    pub fn of_phases(phases: [u64; Phase::COUNT], total: u64) -> Self {
+        let [connect, scan, plan, delta, transfer, apply, commit, snapshot] = phases;
+        let (queue, pod_start) = (0, 0);
+        Self { queue, pod_start, connect, scan, plan, delta, transfer, apply, commit, snapshot, total }
+    }
+
     /// Adds the phases of an earlier try of the same run.
     pub fn add_try(&mut self, earlier: &Self) {
         let Self { queue, pod_start, connect, scan, plan, delta, transfer, apply, commit, snapshot, total } =
@@ -382,6 +389,22 @@ pub enum Phase {
     Apply,
     Commit,
     Snapshot,
+}
+
+impl Phase {
+    /// The number of phases.
+    pub const COUNT: usize = Self::Snapshot as usize + 1;
+    /// All phases, in their order.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Connect,
+        Self::Scan,
+        Self::Plan,
+        Self::Delta,
+        Self::Transfer,
+        Self::Apply,
+        Self::Commit,
+        Self::Snapshot,
+    ];
 }
 
 /// How far a run is.

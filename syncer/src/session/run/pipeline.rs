@@ -25,10 +25,10 @@ pub(crate) fn run<D: SinkEnd>(
     watch.enter(Phase::Scan);
     let (head, there) = source.scan(run, &mut || sink.scan(run))?;
     let head = sink.adapt(head, &there, run);
-    // 3. Compare the listings of directories that differ.
+    // 3. and 4. Compare the listings of directories that differ, and plan the steps of each.
     watch.enter(Phase::Plan);
     let mut compared = sink.compare(&mut source, &head, &there, run)?;
-    // 4. Plan what is to be done with files whose metadata does not tell.
+    // 4. Compare contents where metadata does not tell, which completes the plan. The report times it with the guards.
     watch.enter(Phase::Delta);
     let changed = sink.compare_contents(&mut compared, &there, &mut source, run)?;
     run.note(source.ready(&compared, sink.root())?);
