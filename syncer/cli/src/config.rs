@@ -215,12 +215,13 @@ impl Config {
     /// wanted, which would else be found out at the end of a run.
     pub(super) fn resolve(flags: Flags, surroundings: Surroundings) -> Result<Self, ConfigError> {
         Ok(match flags.command {
-            Command::Keygen(keygen) => Self::Keygen { out: keygen.out },
-            Command::Report(report) => Self::Report(report),
-            Command::Doctor(doctor) => Self::Doctor(doctor),
-            Command::Generate(generate) => Self::Generate(generate),
-            Command::Snapshot(snapshot) => Self::Snapshot(snapshot.0),
+            Command::Keygen(keygen) => Self::Keygen { out: keygen.into_inner().out },
+            Command::Report(report) => Self::Report(report.into_inner()),
+            Command::Doctor(doctor) => Self::Doctor(doctor.into_inner()),
+            Command::Generate(generate) => Self::Generate(generate.into_inner()),
+            Command::Snapshot(snapshot) => Self::Snapshot(Box::new(snapshot.into_inner().command)),
             Command::Send(send) => {
+                let send = send.into_inner();
                 check_local(&send.source)?;
                 let source = place(send.source, send.source_path);
                 let link = LinkConfig::resolve(send.link, Side::Source)?;
@@ -228,6 +229,7 @@ impl Config {
                 Run::resolve(Job::Send { source, link, params }, send.output, surroundings)?
             }
             Command::Receive(receive) => {
+                let receive = receive.into_inner();
                 check_local(&receive.destination)?;
                 let link = LinkConfig::resolve(receive.link, Side::Sink)?;
                 let destination = place(receive.destination, receive.destination_path);
@@ -238,6 +240,7 @@ impl Config {
                 Run::resolve(job, receive.output, surroundings)?
             }
             Command::Sync(sync) => {
+                let sync = sync.into_inner();
                 check_local(&sync.source)?;
                 check_local(&sync.destination)?;
                 let source = place(sync.source, sync.source_path);

@@ -22,7 +22,6 @@ mod screen;
 mod signals;
 mod snapshot;
 mod summary;
-mod take_flags;
 mod trend;
 
 use std::{
@@ -93,7 +92,8 @@ fn answer(error: &clap::Error) -> ExitCode {
 fn takers(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
-    let flags = Flags::command();
+    let mut flags = Flags::command();
+    flags.build();
     let is_it = |arg: &clap::Arg| {
         arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
     };

@@ -136,9 +136,12 @@ pub(crate) fn check_renamed(
     params: &RunParams,
     planned: &Compared,
 ) -> Result<Vec<String>, SessionError> {
+    if !subject.renames {
+        return Ok(Vec::new());
+    }
     let replaces = |step: &Step| matches!(step, Step::Update | Step::Replace { .. });
     let mut steps = planned.dirs.iter().flat_map(PlannedDir::steps);
-    let replaced = steps.find(|(step, _)| subject.renames && replaces(step));
+    let replaced = steps.find(|(step, _)| replaces(step));
     let Some((_, entry)) = replaced else { return Ok(Vec::new()) };
     let name = String::from_utf8_lossy(entry.name);
     let refused = Refused {

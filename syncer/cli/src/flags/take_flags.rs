@@ -9,7 +9,7 @@ use syncer::snapshot::publish::check_tag;
 /// Everything that [`SnapshotParams::to_args`] spells.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Snapshot of DST")]
-pub(super) struct TakeFlags {
+pub(crate) struct TakeFlags {
     /// Take a snapshot of DST after a run that succeeds, as `volferry snapshot create` does
     ///
     /// A run that fails, or leaves something out, takes none. If the snapshot fails, the exit code is 3.

@@ -1,0 +1,185 @@
+//! The flags of each command.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use clap_complete::Shell;
+use syncer::path::RelPath;
+
+use super::{
+    end_flags::{BackupFlags, LinkFlags, OutputFlags},
+    flag_values::{folder_below, peer_address, seconds, slowdown},
+    param_flags::{DemandFlags, ParamFlags, WireFlags},
+    take_flags::TakeFlags,
+};
+use crate::snapshot::flags::SnapshotCommand;
+
+/// The command below `volferry snapshot`.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotFlags {
+    #[command(subcommand)]
+    pub(crate) command: SnapshotCommand,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeygenFlags {
+    /// The folder for the two files; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// What `volferry generate` makes from the flags of this program.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct GenerateFlags {
+    /// Print the completions of this shell
+    #[arg(long, value_name = "SHELL", value_enum)]
+    pub(crate) completions: Option<Shell>,
+    /// Write volferry.1 and a page for each subcommand into this folder, which is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) man: Option<PathBuf>,
+}
+
+/// The forms that `volferry report` has; without one, it prints a table.
+#[derive(Debug, Args)]
+pub(crate) struct ReportFlags {
+    /// The reports
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["csv", "html"])]
+    pub(crate) json: bool,
+    /// Print comma-separated values, a line a run
+    #[arg(long, conflicts_with = "html")]
+    pub(crate) csv: bool,
+    /// Write one page for a browser, which needs nothing else
+    #[arg(long, value_name = "OUT")]
+    pub(crate) html: Option<PathBuf>,
+    /// Print the schema of --json
+    #[arg(long, conflicts_with_all = ["json", "csv", "html"])]
+    pub(crate) schema: bool,
+    /// Take this many runs for what is usual
+    #[arg(long, value_name = "RUNS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(3..=50))]
+    pub(crate) window: u8,
+    /// Find runs that take this many times what is usual
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.5, value_parser = slowdown)]
+    pub(crate) threshold: f64,
+}
+
+/// The places that `volferry doctor` checks.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorFlags {
+    /// The folder that has the files
+    #[arg(value_name = "SRC", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    pub(crate) source: Option<PathBuf>,
+    /// The folder that the files go to
+    #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    pub(crate) destination: Option<PathBuf>,
+    /// Check the way to a `volferry receive` that listens there; one with --once ends after it
+    #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "identity")]
+    pub(crate) connect: Option<String>,
+    /// The sending end's file as `volferry keygen` wrote it
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub(crate) identity: Option<PathBuf>,
+    /// How long to go on trying to reach the other end [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "connect")]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the schema of --json
+    #[arg(long)]
+    pub(crate) schema: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReceiveFlags {
+    /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
+    #[arg(value_name = "DST")]
+    pub(crate) destination: PathBuf,
+
+    /// Use this folder (or image) below DST, and make it if it is not there; symbolic links are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(crate) destination_path: Option<RelPath>,
+
+    #[command(flatten)]
+    pub(crate) link: LinkFlags,
+
+    /// End after one run, with its exit code
+    #[arg(long, help_heading = "Connection")]
+    pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) demands: DemandFlags,
+
+    #[command(flatten)]
+    pub(crate) backup: BackupFlags,
+
+    #[command(flatten)]
+    pub(crate) snapshot: TakeFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendFlags {
+    /// The folder that has the files; or a block device or an image
+    #[arg(value_name = "SRC")]
+    pub(crate) source: PathBuf,
+
+    /// Send this folder (or image) below SRC; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(crate) source_path: Option<RelPath>,
+
+    #[command(flatten)]
+    pub(crate) link: LinkFlags,
+
+    #[command(flatten)]
+    pub(crate) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(crate) wire: WireFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SyncFlags {
+    /// The folder that has the files, or a single file; or a block device or an image
+    #[arg(value_name = "SRC")]
+    pub(crate) source: PathBuf,
+
+    /// The folder that the files go to; its last name is made if it is not there. Or a block device or an image
+    ///
+    /// A single file goes into DST if that is a folder or ends with a slash. Otherwise it becomes DST. What
+    /// is there with another name than SRC's is replaced only with --force.
+    #[arg(value_name = "DST")]
+    pub(crate) destination: PathBuf,
+
+    /// Read this folder (or image) below SRC; symbolic links on the way are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(crate) source_path: Option<RelPath>,
+
+    /// Use this folder (or image) below DST, and make it if it is not there; symbolic links are refused
+    #[arg(long, value_name = "PATH", value_parser = folder_below)]
+    pub(crate) destination_path: Option<RelPath>,
+
+    /// Copy a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts,
+    /// `latest`, or `as-of:TIME`, the newest of that time or before, such as as-of:2026-11-22T18:00Z
+    #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) source_snapshot: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) params: ParamFlags,
+
+    #[command(flatten)]
+    pub(crate) backup: BackupFlags,
+
+    #[command(flatten)]
+    pub(crate) snapshot: TakeFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}

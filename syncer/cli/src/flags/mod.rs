@@ -1,0 +1,388 @@
+//! The flags as they are typed. A value that can be judged alone is judged here, by its parser; what depends
+//! on other flags, on the machine or on what the engine can do is judged in [`config`](super::config).
+
+mod command_flags;
+mod deferred;
+mod end_flags;
+mod flag_values;
+mod param_flags;
+mod take_flags;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use command_flags::{
+    DoctorFlags, GenerateFlags, KeygenFlags, ReceiveFlags, ReportFlags, SendFlags, SnapshotFlags, SyncFlags,
+};
+use deferred::Deferred;
+pub(crate) use end_flags::{LinkFlags, LogFormat, OutputFlags, ProgressFlag};
+pub(crate) use param_flags::ParamFlags;
+
+const EXAMPLES: &str = "\
+Examples:
+  Two folders of one machine:
+    volferry sync --delete /srv/data /mnt/backup/data
+
+  Two machines. Make the identities once, and bring each machine its own file:
+    volferry keygen --out keys
+    volferry receive /srv/copy --listen 0.0.0.0:7400 --identity sink
+    volferry send /srv/data --connect copy.example.org:7400 --identity source --delete";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done: the destination equals the source
+  1  failed or stopped; every file is wholly old or wholly new, and the next run goes on from the files that
+     are there and, over the network, from the parts of large ones that had arrived; a block device may be
+     partly old and partly new, until the next run
+  2  the command line is wrong, or names an identity file that is not there; or one end is a folder and the other a block device or an image
+  3  done, but some files failed, or differ by --verify; the first of them are named
+  4  a guard refused the run, and nothing was changed: see --delete-limit, --expect-volume and --force
+  5  the peer or the network was lost; the next run goes on as after 1
+  6  an identity was refused, before anything was read";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  volferry sync /srv/data /mnt/backup/data --report runs/$(date +%s).json
+  volferry report runs/*.json
+  volferry report runs/*.json --html runs.html";
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  volferry send /srv/data --connect copy.example.org:7400 --identity source
+  volferry send /srv/data --connect '[2001:db8::7]:7400' --identity source --delete
+  volferry send /srv/data --listen 0.0.0.0:7400 --identity source --report run.json";
+
+const RECEIVE_EXAMPLES: &str = "\
+Examples:
+  volferry receive /srv/copy --listen 0.0.0.0:7400 --identity sink
+  volferry receive /srv/copy --listen '[::1]:0' --identity sink --once --progress json
+  volferry receive /dev/vg0/copy --listen 0.0.0.0:7400 --identity sink --once
+  volferry receive /srv/copy --connect data.example.org:7400 --identity sink --once";
+
+const SYNC_EXAMPLES: &str = "\
+Examples:
+  volferry sync /srv/data /mnt/backup/data
+  volferry sync --delete --delete-limit 10 --exclude /cache/ /srv/data /mnt/backup/data
+  volferry sync notes.txt /mnt/backup/
+  volferry sync --image /dev/vg0/data-snapshot /mnt/backup/data.img";
+
+/// Keeps one folder's files in step with another's, on this machine or over an encrypted link.
+#[derive(Debug, Parser)]
+#[command(name = "volferry", version, max_term_width = 100)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make the identities by which the two ends of a link know each other
+    ///
+    /// Writes DIR/source for `volferry send` and DIR/sink for `volferry receive`. Each holds its own private
+    /// key and the fingerprint of the other's, so each end accepts exactly one peer. A key is never
+    /// overwritten.
+    Keygen(Deferred<KeygenFlags>),
+
+    /// Say from the reports of earlier runs how long they took, and whether they have become slower
+    ///
+    /// FILE is a report as --report writes them, or several, one after the other. Runs count as slower when the last
+    /// three that can be compared all took longer than is usual: runs of the same kind (first, changed, unchanged),
+    /// within a fifth of the same size.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(Deferred<ReportFlags>),
+
+    /// Receive files into a folder, run after run
+    ///
+    /// Serves runs until it is told to stop by SIGINT or SIGTERM, or one run with --once. An end that listens
+    /// prints one line of JSON with its real address on standard output once it does.
+    ///
+    /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file
+    /// DST. DST may also be a block device that is not in use, or with --image a file for the image of one, which is
+    /// made if it is not there; SRC is then a block device or an image, too. See `volferry help sync`.
+    #[command(override_usage = "volferry receive [OPTIONS] --identity <FILE> \
+                                (--listen <IP:PORT> | --connect <HOST:PORT>) <DST>")]
+    #[command(after_help = RECEIVE_EXAMPLES, after_long_help = format!("{RECEIVE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Receive(Deferred<ReceiveFlags>),
+
+    /// Send a folder's files to a `volferry receive`: one run
+    ///
+    /// SRC may also be one file, a block device, or with --image the image of a disk. If it is a device or an image,
+    /// DST must be one, too. See `volferry help sync`.
+    #[command(override_usage = "volferry send [OPTIONS] --identity <FILE> \
+                                (--listen <IP:PORT> | --connect <HOST:PORT>) <SRC>")]
+    #[command(after_help = SEND_EXAMPLES, after_long_help = format!("{SEND_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Send(Deferred<SendFlags>),
+
+    /// Bring one folder of this machine in step with another, with no network
+    ///
+    /// Where SRC is a file, it goes into DST if that is a folder or ends with a slash, else it becomes the file DST,
+    /// with its owner, mode and times, as a file of a folder would. A symbolic link to a file at DST is replaced.
+    ///
+    /// Or a block device, or with --image the image of one in a file, with another: of those all content is compared in
+    /// every run, and only what differs is written, in place. So a run that is cut off leaves a mixture of old
+    /// and new, which the next run puts right: where that matters, take a snapshot of DST first, and let SRC be
+    /// one, as nothing tells that a device changed while it was read. DST must not be mounted or otherwise in
+    /// use, and not smaller than SRC; what a larger device has behind SRC's end stays. An image gets SRC's
+    /// length.
+    #[command(after_help = SYNC_EXAMPLES, after_long_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Sync(Deferred<SyncFlags>),
+
+    /// Print the completions of a shell, or write the manual pages
+    ///
+    /// Where to put completions: /usr/share/bash-completion/completions/volferry for bash,
+    /// /usr/local/share/zsh/site-functions/_volferry for zsh, ~/.config/fish/completions/volferry.fish for fish.
+    #[command(arg_required_else_help = true)]
+    Generate(Deferred<GenerateFlags>),
+
+    /// Check two folders, or the way to a `volferry receive`, and say what a run would run into
+    ///
+    /// Tries out what DST keeps (names, attributes, links, times, owners, shared blocks) in a folder that is gone
+    /// afterwards, looks at room, clock and mounts, and makes a dry run. With --connect, dials the other end and makes
+    /// a dry run of an empty folder. Each finding that is not `ok` has a line `hint: ` with what to do. Exits with 0,
+    /// with 3 if something would be left out, and with 1 if a run would fail.
+    Doctor(Deferred<DoctorFlags>),
+
+    /// Take, browse, restore, keep and check snapshots of a mounted volume
+    ///
+    /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
+    /// without a cluster. `volferry snapshot create` takes one, `volferry snapshot restore` brings one back.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Snapshot(Deferred<SnapshotFlags>),
+}
+
+impl Command {
+    /// As it is typed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Keygen(_) => "keygen",
+            Self::Report(_) => "report",
+            Self::Doctor(_) => "doctor",
+            Self::Generate(_) => "generate",
+            Self::Receive(_) => "receive",
+            Self::Send(_) => "send",
+            Self::Sync(_) => "sync",
+            Self::Snapshot(_) => "snapshot",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use clap::CommandFactory as _;
+    use contract::{
+        Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Keep, Ownership, Preserve,
+        RunParams, Shard, SnapshotParams, VolumeId, WriteMode,
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(args: &[String]) -> Result<RunParams, clap::Error> {
+        let line = ["volferry", "send", "--identity=i", "a"].into_iter().map(String::from);
+        match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
+            Command::Send(send) => {
+                let send = send.into_inner();
+                Ok(send.wire.add_to(send.params.into()))
+            }
+            other => panic!("`send` was read as {other:?}"),
+        }
+    }
+
+    fn parse_demands(args: &[String]) -> Result<Demands, clap::Error> {
+        let line = ["volferry", "receive", "--identity=i", "a"].into_iter().map(String::from);
+        match Flags::try_parse_from(line.chain(args.iter().cloned()))?.command {
+            Command::Receive(receive) => {
+                let receive = receive.into_inner();
+                let (snapshot, backup_dir) = (receive.snapshot.into(), receive.backup.backup_dir);
+                Ok(Demands { snapshot, backup_dir, ..receive.demands.into() })
+            }
+            other => panic!("`receive` was read as {other:?}"),
+        }
+    }
+
+    fn any_preserve() -> impl Strategy<Value = Preserve> {
+        let ownership = prop::sample::select(vec![Ownership::Auto, Ownership::Always, Ownership::Never]);
+        (ownership, any::<[bool; 7]>()).prop_map(|(ownership, on)| Preserve {
+            ownership,
+            permissions: on[0],
+            times: on[1],
+            xattrs: on[2],
+            acls: on[3],
+            hard_links: on[4],
+            sparse: on[5],
+            specials: on[6],
+        })
+    }
+
+    fn any_compression() -> impl Strategy<Value = Compression> {
+        prop_oneof![Just(Compression::Auto), Just(Compression::None), (1..=19u8).prop_map(Compression::Level)]
+    }
+
+    fn any_shard() -> impl Strategy<Value = Shard> {
+        (1..=Shard::MAX_COUNT)
+            .prop_flat_map(|count| (0..count, Just(count)))
+            .prop_map(|(index, count)| Shard { index, count })
+    }
+
+    /// Patterns of every character, with more of those that a command line could take for something else.
+    fn any_patterns() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec(prop_oneof![".*", "-{0,2}[a-z=, ]*", "[\\s\"'\\\\*!#/]*"], 0..4)
+    }
+
+    prop_compose! {
+        fn any_params()(
+            (run, delete, force, delete_limit) in (".*", any::<bool>(), any::<bool>(), 0..=100u8),
+            (dry_run, verify, image, delete_anyway, before) in any::<(bool, bool, bool, bool, bool)>(),
+            (include, exclude, preserve) in (any_patterns(), any_patterns(), any_preserve()),
+            (ignore_files, update, one_file_system) in any::<(bool, bool, bool)>(),
+            (min_size, max_size) in any::<(Option<u64>, Option<u64>)>(),
+            (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
+            (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
+            shard in prop::option::of(any_shard()),
+            volume in any::<Option<[u8; 16]>>(),
+            list in prop::option::of((".+", any::<bool>())),
+            (snapshot, backup_dir) in (prop::option::of(any_snapshot()), prop::option::of("[ =a-z/-]{1,9}")),
+        ) -> RunParams {
+            RunParams {
+                run,
+                dry_run,
+                verify,
+                image,
+                delete,
+                delete_timing: if delete && before { DeleteTiming::Before } else { DeleteTiming::After },
+                delete_anyway: delete && delete_anyway,
+                delete_limit: DeleteLimit(delete_limit),
+                force,
+                include,
+                exclude,
+                ignore_files,
+                min_size,
+                max_size,
+                update,
+                files_from: list.map(|(file, from0)| FilesFrom { file, from0, paths: Vec::new() }),
+                one_file_system,
+                compare: if content { Compare::Content } else { Compare::Metadata },
+                preserve,
+                write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
+                compression,
+                bandwidth_limit,
+                connections,
+                shard,
+                expect_volume: volume.map(VolumeId::new),
+                itemize_changes: false,
+                source_snapshot: None,
+                demands: Demands { snapshot, backup_dir: backup_dir.map(PathBuf::from), ..Demands::default() },
+            }
+        }
+    }
+
+    prop_compose! {
+        fn any_snapshot()(
+            tags in prop::collection::vec("[a-z=-]{1,5}", 0..3),
+            job in "[a-z/-]{0,5}",
+            [last, hourly, daily, weekly, monthly, yearly] in any::<[u32; 6]>(),
+            within_seconds in prop::option::of(0..u64::from(u32::MAX)),
+            kept in prop::collection::vec("[a-z=-]{1,5}", 0..3),
+            max_bytes in any::<Option<u64>>(),
+        ) -> SnapshotParams {
+            let keep =
+                Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
+            SnapshotParams { tags, job, keep }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_parameters_survive_the_command_line(params in any_params()) {
+            let demands = Demands::of(&params);
+            prop_assert_eq!(parse_demands(&demands.to_args()).unwrap(), demands);
+            let params = RunParams { demands: Demands::default(), ..params };
+            prop_assert_eq!(parse(&params.to_args()).unwrap(), params);
+        }
+    }
+
+    #[test]
+    fn no_flags_mean_the_default_parameters() {
+        assert_eq!(parse(&[]).unwrap(), RunParams::default());
+    }
+
+    /// Which commands take which flags. A flag that could have no effect is taken by none.
+    #[test]
+    fn each_command_takes_the_flags_that_have_an_effect_there() {
+        const KEYGEN: &str = "help out";
+        const PLACES: [&str; 2] = ["source_path", "destination_path"];
+        const OUTPUT: &str = "help itemize_changes log_format progress quiet report run verbose";
+        const LINK: &str = "connect connect_timeout exchange identity listen";
+        const WIRE: &str = "compression connections";
+        const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
+        const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
+                                snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
+                                snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
+        const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude \
+                              exclude_from expect_volume files_from force from0 ignore_files image include include_from \
+                              max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
+                              no_xattrs one_file_system ownership shard update verify write";
+        for (command, flags) in [
+            ("keygen", vec![KEYGEN]),
+            ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
+            ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, "backup_dir", PLACES[1]]),
+            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, "backup_dir", "source_snapshot", PLACES[0], PLACES[1]]),
+        ] {
+            let mut all = Flags::command();
+            all.build();
+            let command = all.find_subcommand(command).unwrap();
+            let mut taken: Vec<_> = command
+                .get_arguments()
+                .filter(|arg| !arg.is_positional())
+                .map(|arg| arg.get_id().as_str())
+                .collect();
+            let mut expected: Vec<_> = flags.iter().flat_map(|flags| flags.split_whitespace()).collect();
+            taken.push("help");
+            taken.sort_unstable();
+            taken.dedup();
+            expected.sort_unstable();
+            assert_eq!(taken, expected, "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn deletes_in_spite_of_failures_are_deletes() {
+        let parse = |args: &[&str]| parse(&args.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(parse(&["--delete=before", "--delete-anyway"]).unwrap().delete_anyway);
+        let refused = parse(&["--delete-anyway"]).unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::MissingRequiredArgument);
+        assert!(refused.to_string().contains("--delete"), "{refused}");
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_that_are_built_later_leave_the_description_of_their_command() {
+        let (first, mut built) = (Flags::command(), Flags::command());
+        built.build();
+        for command in first.get_subcommands() {
+            let later = built.find_subcommand(command.get_name()).unwrap();
+            assert_eq!(later.get_about(), command.get_about());
+            assert_eq!(later.get_long_about(), command.get_long_about());
+        }
+    }
+
+    #[test]
+    fn every_flag_is_shown_and_explained() {
+        let mut all = Flags::command();
+        all.build();
+        let shown: usize = all.get_subcommands().map(|command| command.get_arguments().count()).sum();
+        assert!(shown > 100, "{shown} flags of all commands");
+        for command in all.get_subcommands() {
+            for arg in command.get_arguments() {
+                assert!(!arg.is_hide_set(), "{} {} is hidden", command.get_name(), arg.get_id());
+                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+            }
+        }
+    }
+}
