@@ -1,6 +1,6 @@
-//! Times of files in the kernel's answers.
+//! Times and devices of files in the kernel's answers.
 
-use rustix::fs::Stat;
+use rustix::fs::{Stat, Statx};
 
 use crate::entry::Time;
 
@@ -12,6 +12,11 @@ pub(crate) fn modified(stat: &Stat) -> Time {
 /// Returns when anything of it was last changed; no user can set this.
 pub(crate) fn changed(stat: &Stat) -> Time {
     Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
+}
+
+/// Returns the number of the file system that an entry is on.
+pub(crate) fn device_of(stat: &Statx) -> u64 {
+    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
 
 /// Changes the modification time of a listed file that may not be as a run left it, so that it equals no real file's

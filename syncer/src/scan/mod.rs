@@ -3,28 +3,31 @@
 //! It reads directories by descriptor (`openat`, `getdents64`, `statx` with only the fields needed). An unreadable
 //! entry is reported and does not stop the walk.
 
+mod found;
+mod ignore_files;
 mod names;
+mod options;
+mod pending;
+mod stamp;
 
 use std::{
     ffi::CStr,
-    fs::File,
-    io::{self, Read as _},
+    io,
     mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags},
+    fs::AtFlags,
     io::Errno,
     time::{ClockId, clock_gettime},
 };
 
 use crate::{
-    attrs::{Attrs, AttrsBuf, Classes},
+    attrs::{Attrs, AttrsBuf},
     cores::cores,
-    entry::{Entry, Kind, MAX_TARGET_BYTES, Meta, Owner, Time},
-    filter::{Filter, SizeLimits},
+    entry::Kind,
     hash::TreeDigest,
     links::{EntryPlace, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
@@ -33,77 +36,27 @@ use crate::{
     path::{OWN_DIR, RelPath},
     path_list::PathList,
     report::Failures,
-    root::{Root, open_child},
-    rules::{IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules},
+    root::Root,
+    rules::{InUse, Rules},
     spool::Spool,
-    stat::{changed, in_doubt},
     tree::{
         Tree,
         dir::{Dir, DirId, Mounts, ROOT, Totals},
     },
     xattr::AttrReader,
 };
+pub(crate) use found::has_holes;
+use found::{Lookup, NamedEntry, Scratch, meta_of, stat};
+use ignore_files::Rulebook;
 use names::Names;
+pub use options::ScanOptions;
+use pending::{At, PendingDir, Queue, limit, open, subdirectories};
+pub(crate) use stamp::stamp_of_stat;
 
 /// The rules of a folder where another file system is mounted: whatever the destination has in it stays.
 const ALL_STAYS: &[u8] = b"*\n";
 
 const DIRENTS_BYTES: usize = 32 << 10;
-
-/// The fields of an [`Entry`], and the time that decides whether it is in doubt.
-const FIELDS: StatxFlags = StatxFlags::TYPE
-    .union(StatxFlags::MODE)
-    .union(StatxFlags::UID)
-    .union(StatxFlags::GID)
-    .union(StatxFlags::INO)
-    .union(StatxFlags::NLINK)
-    .union(StatxFlags::MTIME)
-    .union(StatxFlags::CTIME)
-    .union(StatxFlags::SIZE)
-    .union(StatxFlags::BLOCKS);
-
-/// The longest block of a file system, in bytes.
-pub(crate) const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
-
-/// Whether a file of `size` bytes has holes, by its `blocks` of 512 bytes.
-pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
-    const PAGE: u64 = 4096;
-    size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
-}
-
-/// Decides how a scan looks at a tree.
-#[derive(Debug, Default)]
-pub struct ScanOptions {
-    /// The entries to exclude.
-    pub filter: Filter,
-    /// The only entry of the root that is scanned, by its name.
-    pub only: Option<Box<[u8]>>,
-    /// The only paths that are scanned. A directory above them is incomplete.
-    pub paths: Option<PathList>,
-    /// Read ignore files, and exclude their matches.
-    pub ignore_files: bool,
-    /// List folders of other file systems than the root's as empty, with rules that exclude everything in them.
-    pub leave_mounts: bool,
-    /// Leave modes out of the comparison.
-    pub ignore_permissions: bool,
-    /// Leave out pipes, devices and sockets.
-    pub ignore_specials: bool,
-    /// List sockets, which are otherwise counted and left out.
-    pub list_sockets: bool,
-    /// Find the names that are hard links of one another.
-    pub hard_links: bool,
-    /// Files of other sizes are listed, but never as hard links.
-    pub sizes: SizeLimits,
-    /// The extended attributes to read.
-    pub attrs: Classes,
-    /// Files that were changed at this time or later get a time that no file has, because their content may be damaged.
-    pub doubt: Option<Time>,
-    /// List the `user.*` attributes of unreadable files without values. Otherwise such a file is an error.
-    pub unreadable_attrs: bool,
-    /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or
-    /// its content changes; 0 is no stamp.
-    pub stamps: Option<Time>,
-}
 
 /// Walks the tree below `root`. Unreadable entries go to `failures`, and their directory is marked incomplete.
 ///
@@ -118,7 +71,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
         options,
         failures,
         monitor,
-        queue: Queue::new(Work {
+        queue: Queue::new(PendingDir {
             id: ROOT,
             at: At::Open(fd),
             path: RelPath::root(),
@@ -126,9 +79,8 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
             paths: options.paths.clone(),
             is_elsewhere: false,
         }),
-        device: device_of(&root_stat),
+        lookup: Lookup::below(root, &root_stat, options),
         patterns: InUse::default(),
-        own: own_folder(root),
     };
     let workers = cores();
     // Reading attributes may change a thread's working directory, so the scan starts all of its threads.
@@ -138,7 +90,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
         let parts: Vec<WorkerTree> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
         (parts, root.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
     });
-    if let Some(error) = walk.queue.lock().root_error.take() {
+    if let Some(error) = walk.queue.take_error() {
         return Err(error);
     }
     monitor.check()?;
@@ -198,94 +150,13 @@ fn digest_upwards(dirs: &mut [Dir]) {
     }
 }
 
-/// How a worker opens a directory.
-enum At {
-    Open(OwnedFd),
-    Below(Arc<OwnedFd>),
-}
-
-struct Work {
-    id: DirId,
-    at: At,
-    path: RelPath,
-    /// The rules of the ignore files above it.
-    rules: Option<Arc<Rules>>,
-    /// The only paths below it that are scanned.
-    paths: Option<PathList>,
-    /// It is on another file system than the root.
-    is_elsewhere: bool,
-}
-
-/// Directories that were found and not yet read. Last in, first out, to bound the open descriptors.
-struct Queue {
-    state: Mutex<QueueState>,
-    changed: Condvar,
-}
-
-struct QueueState {
-    stack: Vec<Work>,
-    busy: usize,
-    waiting: usize,
-    next_id: DirId,
-    root_error: Option<io::Error>,
-}
-
-impl Queue {
-    fn new(root: Work) -> Self {
-        let state = QueueState { stack: vec![root], busy: 0, waiting: 0, next_id: 1, root_error: None };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the next directory; `None` when all have been read.
-    fn pop(&self) -> Option<Work> {
-        let mut state = self.lock();
-        loop {
-            if let Some(work) = state.stack.pop() {
-                state.busy += 1;
-                return Some(work);
-            }
-            if state.busy == 0 {
-                return None;
-            }
-            state.waiting += 1;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
-        }
-    }
-
-    /// Reserves `count` consecutive numbers for new directories.
-    fn number(&self, count: u32) -> DirId {
-        let mut state = self.lock();
-        let first = state.next_id;
-        state.next_id += count;
-        first
-    }
-
-    /// Ends the work on one directory, whose subdirectories are `found`.
-    fn done(&self, found: impl Iterator<Item = Work>) {
-        let mut state = self.lock();
-        state.stack.extend(found);
-        state.busy -= 1;
-        if state.waiting > 0 && (state.busy == 0 || !state.stack.is_empty()) {
-            self.changed.notify_all();
-        }
-    }
-}
-
 struct Walk<'a> {
     options: &'a ScanOptions,
     failures: &'a Failures,
     monitor: &'a Monitor,
     queue: Queue,
-    /// The root's file system.
-    device: u64,
+    lookup: Lookup<'a>,
     patterns: InUse,
-    /// The inode of Volferry's own folder.
-    own: Option<u64>,
 }
 
 impl Walk<'_> {
@@ -316,7 +187,7 @@ impl Walk<'_> {
 
     fn visit(
         &self,
-        work: &Work,
+        work: &PendingDir,
         buffer: &mut [MaybeUninit<u8>],
         names: &mut Names,
         attrs: &mut AttrReader,
@@ -365,7 +236,7 @@ impl Walk<'_> {
     }
 
     /// Lists a folder of another file system as empty, so that nothing of it is sent, and nothing at its place deleted.
-    fn leave_mount(&self, work: &Work, part: &mut WorkerTree) {
+    fn leave_mount(&self, work: &PendingDir, part: &mut WorkerTree) {
         let listing = ListingBuilder::default().finish();
         let (digest, first_child) = (listing.digest(), self.queue.number(0));
         let (rules, leaves_out) = (ALL_STAYS.into(), true);
@@ -376,7 +247,7 @@ impl Walk<'_> {
     /// Reads the names of a directory, or takes those that are listed.
     fn read_names(
         &self,
-        work: &Work,
+        work: &PendingDir,
         fd: &OwnedFd,
         buffer: &mut [MaybeUninit<u8>],
         names: &mut Names,
@@ -389,18 +260,18 @@ impl Walk<'_> {
     }
 
     /// Gives an unreadable directory an empty, incomplete listing. After a cancelled scan nobody sees it.
-    fn give_up(&self, work: &Work, error: io::Error, part: &mut WorkerTree) {
+    fn give_up(&self, work: &PendingDir, error: io::Error, part: &mut WorkerTree) {
         if self.monitor.cancelled() {
             return self.queue.done(std::iter::empty());
         }
         match work.id {
-            ROOT => self.queue.lock().root_error = Some(error),
+            ROOT => self.queue.fail(error),
             _ => self.failures.add(&work.path, "read directory", &error),
         }
         self.leave_unread(work, part);
     }
 
-    fn leave_unread(&self, work: &Work, part: &mut WorkerTree) {
+    fn leave_unread(&self, work: &PendingDir, part: &mut WorkerTree) {
         let mut builder = ListingBuilder::default();
         builder.mark_incomplete();
         let first_child = self.queue.number(0);
@@ -408,31 +279,20 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    /// Reads the rules for a directory's entries. An unreadable ignore file is an error that names it.
     fn rulebook(
         &self,
-        work: &Work,
+        work: &PendingDir,
         fd: &OwnedFd,
         names: &Names,
     ) -> Result<Rulebook, (&'static [u8], io::Error)> {
-        let mut text = Vec::new();
-        if self.options.ignore_files {
-            for name in
-                IGNORE_FILES.into_iter().filter(|name| work.paths.is_some() || names.may_contain(name))
-            {
-                read_rules(fd, name, &mut text).map_err(|error| (name, error))?;
-            }
+        match self.options.ignore_files {
+            true => Rulebook::read(work, fd, names, &self.patterns),
+            false => Ok(Rulebook::inherited(work)),
         }
-        if text.is_empty() {
-            return Ok(Rulebook { rules: work.rules.clone(), text: Box::default() });
-        }
-        let rules = Rules::new(work.rules.clone(), &work.path, &text, &self.patterns);
-        let rules = rules.map_err(|error| (IGNORE_FILES[0], io::Error::other(error)))?;
-        Ok(Rulebook { rules: Some(Arc::new(rules)), text: text.into() })
     }
 
     /// Treats a directory with unknown rules as unreadable, because they may hide entries that nobody else shall see.
-    fn leave_out(&self, work: &Work, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
+    fn leave_out(&self, work: &PendingDir, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
         let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
         self.failures.add(&path, "read ignore file", error);
         self.leave_unread(work, part);
@@ -440,7 +300,7 @@ impl Walk<'_> {
 
     fn list(
         &self,
-        work: &Work,
+        work: &PendingDir,
         fd: &OwnedFd,
         names: &Names,
         rules: Option<&Rules>,
@@ -459,7 +319,7 @@ impl Walk<'_> {
             if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
                 continue;
             }
-            match self.entry(work, fd, name, rules, attrs, &mut scratch) {
+            match self.lookup.entry(work, fd, name, rules, attrs, &mut scratch) {
                 Ok(NamedEntry::Entry(entry, ..)) if below.is_some() && entry.kind != Kind::Dir => {
                     self.miss(work, name, below.as_ref(), Errno::NOTDIR);
                 }
@@ -503,7 +363,7 @@ impl Walk<'_> {
     }
 
     /// Reports that listed paths cannot be reached: the entry of this name, or those `below` it.
-    fn miss(&self, work: &Work, name: &CStr, below: Option<&PathList>, error: Errno) {
+    fn miss(&self, work: &PendingDir, name: &CStr, below: Option<&PathList>, error: Errno) {
         let error = io::Error::from(error);
         match below {
             Some(below) => below.paths().iter().for_each(|path| self.failures.add(path, "read", &error)),
@@ -516,82 +376,7 @@ impl Walk<'_> {
         self.options.only.as_ref().is_none_or(|only| **only == *name.to_bytes())
     }
 
-    fn entry<'b>(
-        &self,
-        work: &Work,
-        fd: &OwnedFd,
-        name: &'b CStr,
-        rules: Option<&Rules>,
-        attrs: &mut AttrReader,
-        scratch: &'b mut Scratch,
-    ) -> io::Result<NamedEntry<'b>> {
-        let stat = match stat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(NamedEntry::Gone),
-            result => result?,
-        };
-        let file_type = FileType::from_raw_mode(stat.stx_mode.into());
-        // If the file system folds case, another name may also lead to this folder.
-        if work.id == ROOT && file_type == FileType::Directory && self.own == Some(stat.stx_ino) {
-            return Ok(NamedEntry::Own);
-        }
-        if self.options.filter.excludes(&work.path, name.to_bytes(), file_type == FileType::Directory) {
-            return Ok(NamedEntry::Excluded);
-        }
-        if let (Some(rules), Ok(path)) = (rules, work.path.join(name.to_bytes()))
-            && rules.excludes(&path, file_type == FileType::Directory)
-        {
-            return Ok(NamedEntry::Excluded);
-        }
-        let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-        let kind = match file_type {
-            FileType::RegularFile => Kind::File { size: stat.stx_size },
-            FileType::Directory if work.path.join(name.to_bytes()).is_err() => {
-                return Err(Errno::NAMETOOLONG.into());
-            }
-            FileType::Directory => Kind::Dir,
-            FileType::Symlink => {
-                scratch.target = read_link(fd, name)?;
-                Kind::Symlink { target: &scratch.target }
-            }
-            FileType::Socket if !self.options.list_sockets => return Ok(NamedEntry::Socket),
-            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket
-                if self.options.ignore_specials =>
-            {
-                return Ok(NamedEntry::Excluded);
-            }
-            FileType::Fifo => Kind::Fifo,
-            FileType::CharacterDevice => Kind::CharDevice { rdev: rdev() },
-            FileType::BlockDevice => Kind::BlockDevice { rdev: rdev() },
-            FileType::Socket => Kind::Socket,
-            FileType::Unknown => return Ok(NamedEntry::Socket),
-        };
-        if kind != Kind::Socket {
-            attrs.read(name, &mut scratch.attrs)?;
-        }
-        let mut meta = meta_of(&stat, self.options);
-        if matches!(kind, Kind::File { .. }) && self.is_doubtful(&stat) {
-            meta.mtime = in_doubt(meta.mtime);
-        }
-        let entry = Entry { name: name.to_bytes(), kind, meta, attrs: Attrs::trusted(&scratch.attrs) };
-        let may_share = self.options.hard_links && stat.stx_nlink > 1 && !self.options.sizes.exclude(kind);
-        let identity = (may_share && !matches!(kind, Kind::Dir | Kind::Socket))
-            .then(|| (device_of(&stat), stat.stx_ino));
-        let stamp = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
-        let stamp = stamp.map_or(0, |before| stamp_of(&stat, before));
-        let sparse = match has_holes(stat.stx_size, stat.stx_blocks) {
-            true => stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES),
-            false => 0,
-        };
-        let is_elsewhere = kind == Kind::Dir && device_of(&stat) != self.device;
-        Ok(NamedEntry::Entry(entry, identity, Beside { stamp, sparse, is_elsewhere }))
-    }
-
-    fn is_doubtful(&self, stat: &Statx) -> bool {
-        let changed = Time { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec };
-        self.options.doubt.is_some_and(|since| changed >= since)
-    }
-
-    fn report(&self, work: &Work, name: &CStr, error: &io::Error) {
+    fn report(&self, work: &PendingDir, name: &CStr, error: &io::Error) {
         let path = work.path.join(name.to_bytes()).unwrap_or_else(|_| work.path.clone());
         self.failures.add(&path, "read", error);
     }
@@ -607,161 +392,6 @@ struct DirNames {
     stamps: Box<[u64]>,
     /// The directories on other file systems than the root, as indices among the listing's directories.
     elsewhere: Vec<usize>,
-}
-
-/// Buffers for an entry's parts of any length.
-#[derive(Default)]
-struct Scratch {
-    target: Vec<u8>,
-    attrs: Vec<u8>,
-}
-
-/// The rules for a directory, and the text of its own ignore files.
-struct Rulebook {
-    rules: Option<Arc<Rules>>,
-    text: Box<[u8]>,
-}
-
-/// Limits subdirectories, which are in the order of their names, to the listed paths in them.
-fn limit(dirs: &mut [Work], paths: &PathList) {
-    let mut names = paths.names().peekable();
-    for dir in dirs {
-        let Some(name) = dir.path.names().last() else { continue };
-        while names.next_if(|(listed, _)| *listed < name).is_some() {}
-        dir.paths = names.next_if(|(listed, _)| *listed == name).and_then(|(_, below)| below);
-    }
-}
-
-/// Appends the text of an ignore file. Only a regular file counts; a link is not followed, as in git.
-fn read_rules(dir: &OwnedFd, name: &[u8], text: &mut Vec<u8>) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(()),
-        result => result?,
-    };
-    if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
-        return Ok(());
-    }
-    let room = (MAX_RULES_BYTES - text.len()) as u64;
-    File::from(fd).take(room).read_to_end(text)?;
-    text.push(b'\n');
-    match text.len() > MAX_RULES_BYTES {
-        true => Err(io::Error::other(format!(
-            "a folder's ignore files may have {MAX_RULES_BYTES} bytes together"
-        ))),
-        false => Ok(()),
-    }
-}
-
-/// Returns the inode of Volferry's own folder in a root, if it has one.
-fn own_folder(root: &Root) -> Option<u64> {
-    let stat = rustix::fs::statat(root, OWN_DIR, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    Some(stat.st_ino)
-}
-
-/// Data of an entry that its listing does not contain.
-struct Beside {
-    /// See [`ScanOptions::stamps`]; 0 if none are taken.
-    stamp: u64,
-    /// Its part of [`Totals::sparse`].
-    sparse: u64,
-    /// A directory is on another file system than the root.
-    is_elsewhere: bool,
-}
-
-enum NamedEntry<'a> {
-    /// Volferry's own folder.
-    Own,
-    /// An entry; device and inode of one that may have other names; and further data.
-    Entry(Entry<'a>, Option<(u64, u64)>, Beside),
-    Socket,
-    Excluded,
-    Gone,
-}
-
-fn open(work: &Work) -> io::Result<OwnedFd> {
-    match &work.at {
-        At::Open(fd) => Ok(fd.try_clone()?),
-        At::Below(parent) => {
-            let name = work.path.names().last().unwrap_or(b".");
-            open_child(parent, name, OFlags::RDONLY)
-        }
-    }
-}
-
-fn subdirectories(
-    path: &RelPath,
-    fd: &Arc<OwnedFd>,
-    listing: &Listing,
-    first: DirId,
-    rules: Option<&Arc<Rules>>,
-) -> Vec<Work> {
-    if listing.dirs() == 0 {
-        return Vec::new();
-    }
-    let dirs = listing.iter().filter(|entry| entry.kind == Kind::Dir);
-    dirs.zip(first..)
-        .filter_map(|(entry, id)| {
-            let path = path.join(entry.name).ok()?;
-            let at = At::Below(Arc::clone(fd));
-            Some(Work { id, at, path, rules: rules.cloned(), paths: None, is_elsewhere: false })
-        })
-        .collect()
-}
-
-/// Asks for the state that any program sees. With `STATX_DONT_SYNC`, a network file system's client could answer from
-/// an old cache.
-fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
-    rustix::fs::statx(fd, name, flags, FIELDS)
-}
-
-fn meta_of(stat: &Statx, options: &ScanOptions) -> Meta {
-    let mtime = Time { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec };
-    Meta {
-        mode: if options.ignore_permissions { 0 } else { stat.stx_mode & 0o7777 },
-        mtime,
-        owner: Owner { uid: stat.stx_uid, gid: stat.stx_gid },
-    }
-}
-
-/// Returns the stamp of an open file; see [`ScanOptions::stamps`].
-pub(crate) fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, changed(stat), before)
-}
-
-fn stamp_of(stat: &Statx, before: Time) -> u64 {
-    let changed = Time { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec };
-    stamp(device_of(stat), stat.stx_ino, changed, before)
-}
-
-fn device_of(stat: &Statx) -> u64 {
-    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
-}
-
-/// Mixes device, inode and change time of a file into its stamp; 0 for one that was changed since `before`.
-fn stamp(device: u64, inode: u64, changed: Time, before: Time) -> u64 {
-    if changed >= before {
-        return 0;
-    }
-    let parts = [device, inode, changed.seconds as u64, u64::from(changed.nanos)];
-    parts.into_iter().fold(1, |mixed, part| mix(mixed ^ part)).max(1)
-}
-
-/// Mixes all bits of a word with one another; the constants are those of SplitMix64.
-fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
-}
-
-fn read_link(fd: &OwnedFd, name: &CStr) -> io::Result<Vec<u8>> {
-    let target = rustix::fs::readlinkat(fd, name, Vec::with_capacity(128))?.into_bytes();
-    if target.len() > MAX_TARGET_BYTES {
-        return Err(Errno::NAMETOOLONG.into());
-    }
-    Ok(target)
 }
 
 #[cfg(test)]

@@ -148,6 +148,21 @@ fn pipes_and_devices_are_left_out_where_they_are_not_wanted() {
     }
 }
 
+#[test]
+fn a_folder_is_not_moved_along_with_a_pipe_that_is_left_out() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        fs::create_dir(pair.source.join("old")).unwrap();
+        tree::file(&pair.source.join("old/file"), b"content");
+        pair.sync("before");
+        fs::rename(pair.source.join("old"), pair.source.join("new")).unwrap();
+        tree::pipe(&pair.destination.join("old/theirs"));
+        pair.run(&["--delete", "--delete-limit=100", "--no-specials"]).assert_exit(ExitCode::Done);
+        assert!(pair.destination.join("old/theirs").exists(), "{way:?}");
+        assert_eq!(fs::read(pair.destination.join("new/file")).unwrap(), b"content", "{way:?}");
+    }
+}
+
 /// Which a change of owner takes away.
 #[test]
 fn a_programs_capabilities_survive_a_change_of_owner() {

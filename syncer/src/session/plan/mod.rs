@@ -13,6 +13,7 @@ pub(crate) mod need;
 pub(crate) mod planned;
 pub(crate) mod policy;
 pub(crate) mod room;
+pub(crate) mod scan_tree;
 pub(crate) mod similar;
 pub(crate) mod source_tree;
 pub(crate) mod subject;

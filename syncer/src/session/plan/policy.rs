@@ -7,9 +7,10 @@ use contract::{Compare, RunParams, Work};
 use crate::{
     apply::Settings,
     entry::Meta,
-    filter::{Filter, FilterError, SizeLimits},
+    filter::{Filter, FilterError},
     plan::{Content, Policy},
     report::Counters,
+    session::plan::scan_tree::{lists_all, sizes},
     tree::{Tree, dir::Totals},
     wire::TreeHead,
 };
@@ -38,19 +39,12 @@ pub(crate) fn content(params: &RunParams) -> Content {
     }
 }
 
-pub(crate) fn sizes(params: &RunParams) -> SizeLimits {
-    SizeLimits { min: params.min_size.unwrap_or(0), max: params.max_size.unwrap_or(u64::MAX) }
-}
-
 /// Whether a directory may be moved as it is. It may not where something in it may be left out of the run, where
 /// metadata does not tell that its files have not changed, and where a backup folder gets what goes, below its old
 /// path.
-pub(crate) fn may_move(params: &RunParams) -> bool {
-    let mut patterns = [&params.include, &params.exclude, &params.demands.exclude].into_iter();
-    let has_patterns = patterns.any(|patterns| !patterns.is_empty());
-    let leaves_out = has_patterns || params.ignore_files || sizes(params) != SizeLimits::default();
+pub(crate) fn may_move(params: &RunParams) -> Result<bool, FilterError> {
     let keeps_old = params.demands.backup_dir.is_some();
-    !leaves_out && !params.one_file_system && !keeps_old && content(params) == Content::Trusted
+    Ok(lists_all(params)? && !keeps_old && content(params) == Content::Trusted)
 }
 
 /// What the owner of the destination lets no source write.

@@ -3,24 +3,15 @@
 
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
 
-use contract::{RunParams, Side};
+use contract::RunParams;
 
 use crate::{
-    attrs::Classes,
     device::{PathKind, folder_of},
-    entry::{Entry, Kind, Time},
-    filter::Filter,
+    entry::{Entry, Kind},
     listing::ListingBuilder,
-    monitor::Monitor,
-    path::{OWN_DIR, PathError, RelPath},
-    path_list::PathList,
-    report::Failures,
+    path::{OWN_DIR, RelPath},
     root::{Root, RootError, TreeLocation},
-    scan::{ScanOptions, scan},
-    session::{
-        plan::{policy::sizes, source_tree::SourceTree},
-        session_error::SessionError,
-    },
+    session::{plan::source_tree::SourceTree, session_error::SessionError},
     transport::TransportError,
     tree::{Tree, dir::DirId},
     wire::Listed,
@@ -194,52 +185,4 @@ fn renamed(listed: Listed, name: &[u8]) -> Result<Listed, TransportError> {
     let mut listing = ListingBuilder::default();
     listing.push(&Entry { name, ..only });
     Ok(Listed { listing: listing.finish(), ..listed })
-}
-
-/// The list that the scan of a source is limited to.
-fn listed_paths(params: &RunParams, side: Side) -> Result<Option<PathList>, PathError> {
-    let list = params.files_from.as_ref().filter(|_| side == Side::Source);
-    list.map(|list| PathList::parse(&list.paths)).transpose()
-}
-
-/// The moments that the scan of a destination goes by, of its file system's clock.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ScanTimes {
-    /// Files that were changed since then do not count as what they look like.
-    pub doubt: Option<Time>,
-    /// Files that were not changed since then get stamps, so that a snapshot can be published from the scan.
-    pub stamps: Option<Time>,
-}
-
-/// Scans the tree at `root` for one side of a run, as the parameters ask.
-pub(crate) fn scan_tree(
-    subject: &Subject,
-    root: &Root,
-    params: &RunParams,
-    side: Side,
-    times: ScanTimes,
-    failures: &Failures,
-    monitor: &Monitor,
-) -> Result<Tree, SessionError> {
-    let options = ScanOptions {
-        doubt: times.doubt,
-        only: subject.only.clone(),
-        paths: listed_paths(params, side)?,
-        filter: Filter::new(&params.include, &params.exclude)?.sparing(&params.demands.exclude)?,
-        // The sink is told of the source's with its listings.
-        ignore_files: params.ignore_files && side == Side::Source,
-        leave_mounts: params.one_file_system && side == Side::Source,
-        ignore_permissions: !params.preserve.permissions,
-        ignore_specials: !params.preserve.specials,
-        list_sockets: side == Side::Sink,
-        hard_links: params.preserve.hard_links,
-        sizes: sizes(params),
-        attrs: Classes::wanted(&params.preserve),
-        unreadable_attrs: side == Side::Sink,
-        stamps: times.stamps,
-    };
-    scan(root, &options, failures, monitor).map_err(|source| match monitor.cancelled() {
-        true => TransportError::Canceled.into(),
-        false => SessionError::Scan { path: subject.place.path(), source },
-    })
 }

@@ -17,8 +17,9 @@ use crate::{
             planned::{Compared, Planned, below_replaced, deletes_in, is_emptied, path_in},
             policy::{count_owners, of_same_root},
             room::Room,
+            scan_tree::{ScanTimes, scan_tree},
             source_tree::SourceTree,
-            subject::{ScanTimes, Subject, scan_tree},
+            subject::Subject,
         },
         session_error::SessionError,
         sink::{

@@ -1,6 +1,6 @@
 //! A tree that is written to.
 
-use contract::{DeleteTiming, Preserve, Report, RunParams, Side, SnapshotParams, SnapshotReport};
+use contract::{DeleteTiming, Report, RunParams, Side, SnapshotParams, SnapshotReport};
 
 use crate::{
     apply::{Destination, Settings},
@@ -13,8 +13,9 @@ use crate::{
             guard,
             planned::{Compared, Planned, PlannedDir, to_transfer},
             policy::{count_owners, may_move, of_same_root, owners_filter, policy},
+            scan_tree::{ScanTimes, scan_tree, sees_all_of_destination},
             source_tree::SourceTree,
-            subject::{ScanTimes, Subject, scan_tree},
+            subject::Subject,
         },
         reading::source_file::Origin,
         session_error::SessionError,
@@ -64,13 +65,8 @@ impl TreeSink<'_> {
     /// Whether the scan of this run finds what that of a snapshot would, so that a run which changes nothing needs no
     /// other.
     fn scans_for_snapshot(&self, params: &RunParams) -> bool {
-        let RunParams { include, exclude, min_size, max_size, preserve, demands, .. } = params;
-        let Preserve { permissions, xattrs, acls, hard_links, specials, .. } = *preserve;
-        let has_no_list = params.files_from.is_none() && !params.one_file_system;
-        let lists_all = [include, exclude, &demands.exclude].into_iter().all(Vec::is_empty) && has_no_list;
-        let any_size = min_size.is_none() && max_size.is_none();
-        let has_all = permissions && xattrs && acls && hard_links && specials;
-        demands.snapshot.is_some() && !self.subject.is_file() && lists_all && any_size && has_all
+        let is_whole = !self.subject.is_file() && sees_all_of_destination(params).unwrap_or(false);
+        params.demands.snapshot.is_some() && is_whole
     }
 
     /// The destination as it is after a run that has changed nothing, from the scan before it. `None` if the run has,
@@ -103,7 +99,7 @@ pub(crate) fn compare_trees(
     let params = run.params;
     let policy = policy(params, settings);
     let compared =
-        compare(source, head, sink, policy, may_move(params), &owners_filter(params)?, run.monitor)?;
+        compare(source, head, sink, policy, may_move(params)?, &owners_filter(params)?, run.monitor)?;
     let why = "it is a hard link of a file that is excluded at the destination";
     compared.unlinked.iter().for_each(|path| run.failures.add(path, "link", &why));
     Ok(compared)

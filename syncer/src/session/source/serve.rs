@@ -15,7 +15,8 @@ use crate::{
         plan::{
             kinds::{self, check_params},
             policy::work_of,
-            subject::{ScanTimes, Subject, check_found, last_name, scan_tree},
+            scan_tree::{ScanTimes, scan_tree},
+            subject::{Subject, check_found, last_name},
         },
         reading::{
             hash_files::{Expect, HashRequest, hash_all},

@@ -1,0 +1,39 @@
+//! Stamps of regular files, by which a later scan knows them again. See [`ScanOptions::stamps`].
+
+use rustix::fs::{Stat, Statx};
+
+#[cfg(doc)]
+use super::options::ScanOptions;
+use crate::{
+    entry::Time,
+    stat::{changed, device_of},
+};
+
+/// Returns the stamp of an open file; see [`ScanOptions::stamps`].
+pub(crate) fn stamp_of_stat(stat: &Stat, before: Time) -> u64 {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    stamp(u64::from(major) << 32 | u64::from(minor), stat.st_ino, changed(stat), before)
+}
+
+/// Returns the stamp of a listed file.
+pub(super) fn stamp_of(stat: &Statx, before: Time) -> u64 {
+    let changed = Time { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec };
+    stamp(device_of(stat), stat.stx_ino, changed, before)
+}
+
+/// Mixes device, inode and change time of a file into its stamp; 0 for one that was changed since `before`.
+fn stamp(device: u64, inode: u64, changed: Time, before: Time) -> u64 {
+    if changed >= before {
+        return 0;
+    }
+    let parts = [device, inode, changed.seconds as u64, u64::from(changed.nanos)];
+    parts.into_iter().fold(1, |mixed, part| mix(mixed ^ part)).max(1)
+}
+
+/// Mixes all bits of a word with one another; the constants are those of SplitMix64.
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
