@@ -98,6 +98,11 @@ async fn the_plugin_suspends_and_resumes_and_its_errors_name_the_object() {
     assert_eq!(told(&stage, &["resume", "web"]).await, "syncjob.volferry.dev/web resumed (Pending)\n");
     assert_eq!(is_suspended().await, json!(false));
 
+    let made = told(&stage, &["restore", "web", "gold", "--no-safety", "-o", "json"]).await;
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert!(made["metadata"]["name"].as_str().unwrap().starts_with("web-restore-"), "{made}");
+    assert_eq!(made["spec"]["restore"], json!({"snapshot": "gold", "safety": false}));
+
     let namespace = &stage.namespace;
     let none = refused(&stage, &["status", "none"]).await;
     assert!(

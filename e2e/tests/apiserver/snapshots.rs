@@ -1,9 +1,10 @@
 //! Snapshots of a destination: what the sink is asked for, and what the status keeps of its answer.
 
-use contract::{Report, RunResult, SnapshotEntry, SnapshotReport};
+use contract::{Report, RunResult, Side, SnapshotEntry, SnapshotReport};
 use e2e::{report::good_report, scripted::Stage, syncjob};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
 
 fn entry(id: &str) -> SnapshotEntry {
     let taken = "2026-11-22T18:00:00Z".into();
@@ -68,4 +69,59 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
     assert!(syncjob::message(&over, "SnapshotFailed").contains("no space left"), "{over:#?}");
     assert!(!syncjob::is(&over, "Incomplete"), "{over:#?}");
     assert_eq!(*syncjob::status(&over, "/snapshots"), listed);
+}
+
+/// The condition of a restore in place, of whatever spec.
+fn restored(job: &DynamicObject) -> Option<&Value> {
+    syncjob::status(job, "/conditions").as_array()?.iter().find(|condition| condition["type"] == "Restored")
+}
+
+/// The job's source is gone, its schedule falls due all the time, and it is suspended.
+#[tokio::test]
+async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_person_resumes() {
+    let (stage, _controller) = Stage::with_controller("restore").await.unwrap();
+    let claim = json!({"persistentVolumeClaim": {"claimName": "gone"}});
+    let spec = json!({"source": claim, "schedule": {"interval": "1s"}, "suspend": true, "snapshots": {}});
+    stage.sync("web", spec).await.unwrap();
+    stage.until("web", "it is suspended", |job| syncjob::text(job, "/phase") == "Suspended").await.unwrap();
+    let mut back = syncjob::run_now("back", "web");
+    back["spec"]["restore"] = json!({"snapshot": "as-of:yesterday"});
+    let refused = syncjob::create(&stage.runs, back.clone()).await.unwrap_err();
+    assert!(format!("{refused:#}").contains("is not a time"), "{refused:#}");
+    back["spec"]["restore"] = json!({"snapshot": "gold"});
+    syncjob::create(&stage.runs, back).await.unwrap();
+    let pod = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+    let asked = args(&pod);
+    for arg in
+        ["/source", "--delete", "--source-snapshot=gold", "--snapshot-before=before-back", "--run=back"]
+    {
+        assert!(asked.iter().any(|it| it == arg), "{arg}: {asked:?}");
+    }
+    assert!(!asked.iter().any(|arg| arg == "--snapshot"), "{asked:?}");
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims: Vec<_> =
+        volumes.filter_map(|it| Some(&it.persistent_volume_claim.as_ref()?.claim_name)).collect();
+    assert!(claims.len() == 1 && claims[0] != "gone", "{claims:?}");
+    stage.kubelet.start(&pod).await.unwrap();
+    stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
+    stage.kubelet.succeed_one(Side::Sink, &pod, &good_report("back")).await.unwrap();
+    let held = stage
+        .until("web", "the restore is over", |job| syncjob::text(job, "/lastRun/id") == "back")
+        .await
+        .unwrap();
+    assert_eq!(syncjob::text(&held, "/lastRun/cause"), "Restore");
+    let told = restored(&held).unwrap();
+    assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("RestoredInPlace")));
+    assert!(told["message"].as_str().unwrap().contains("change spec.trigger"), "{told}");
+    assert!(syncjob::status(&held, "/nextRunTime").is_null(), "{held:#?}");
+    assert!(syncjob::status(&held, "/lastSuccessTime").is_null(), "{held:#?}");
+
+    stage.patch("web", json!({"spec": {"suspend": true}})).await.unwrap();
+    stage.until("web", "the hold ended", |job| restored(job).is_none()).await.unwrap();
+    stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
+    let due = |job: &DynamicObject| {
+        syncjob::has_reason(job, "Stalled", "ClaimNotFound")
+            || syncjob::has_reason(job, "Reconciling", "ClaimNotFound")
+    };
+    stage.until("web", "a run is due again", due).await.unwrap();
 }

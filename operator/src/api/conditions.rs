@@ -19,6 +19,8 @@ pub const INCOMPLETE: &str = "Incomplete";
 /// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while
 /// true.
 pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
+/// A restore in place holds back all runs that no person asks for. There only while true.
+pub const RESTORED: &str = "Restored";
 /// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. There only with that
 /// field, once it is known what is usual.
 pub const PERFORMANCE_REGRESSED: &str = "PerformanceRegressed";
@@ -49,6 +51,7 @@ pub mod reason {
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";
     pub const FILES_LEFT_OUT: &str = "FilesLeftOut";
+    pub const RESTORED_IN_PLACE: &str = "RestoredInPlace";
     pub const SLOWER: &str = "Slower";
     pub const AS_USUAL: &str = "AsUsual";
     pub const TIMED_OUT: &str = "TimedOut";

@@ -11,6 +11,7 @@ mod endpoint;
 mod files;
 mod grant;
 mod pods;
+mod restore;
 pub(crate) mod rules;
 mod run;
 mod spec;
@@ -25,6 +26,7 @@ pub use endpoint::{
 pub use files::{DeleteLimit, Files, Preserve};
 pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
 pub use pods::{PodSecurity, PodSettings};
+pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus};
 pub use spec::{
     ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,

@@ -11,6 +11,8 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::restore::Restore;
+
 /// The most that `spec.parallelism` may be. The engine could take more; what all shards report has to fit into one
 /// status.
 pub const MAX_PARALLELISM: u32 = 64;
@@ -26,7 +28,7 @@ pub struct SyncJobStatus {
     /// One word for people; programs read the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<SyncJobPhase>,
-    /// Ready, Reconciling, Stalled, Incomplete and PerformanceRegressed, by the rules of kstatus.
+    /// Ready, Reconciling, Stalled, Incomplete, Restored and PerformanceRegressed, by the rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -169,6 +171,8 @@ pub enum RunCause {
     Destination,
     /// A person made a SyncRun.
     Manual,
+    /// A person made a SyncRun that restores a snapshot in place.
+    Restore,
 }
 
 /// A run that has been started and has not ended. It is written before anything is made for the run, so that an
@@ -209,6 +213,9 @@ pub struct ActiveRun {
     /// How often the run found a volume in use by another syncer and was put off; that counts as no retry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub postponed: i32,
+    /// The snapshot that the run restores in place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
     /// The folder that the run reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<RunFolder>,

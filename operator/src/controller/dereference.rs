@@ -25,6 +25,7 @@ use crate::{
         placement::{self, Placements},
         queue::{Limits, Line},
         record::{self, Record},
+        restore,
         rivals::Rivals,
         security,
         warnings::Warnings,
@@ -124,20 +125,19 @@ pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
 
 /// Reads what `job` refers to and has made.
 pub async fn dereference(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Found> {
+    let asked = asked(client, &known.runs, job).await?;
+    let wished = restore::wished(job, asked.as_ref());
     let (claims, consent, children) =
-        try_join!(claims(client, job), consent(client, job), children(client, job))?;
+        try_join!(claims(client, &wished), consent(client, job), children(client, job))?;
     // After the pods: an end writes its report before it ends, so the report of each end that has ended is in it.
     let run = own_run(client, job).await?;
     let runs = runs_of(&known.runs, job);
     let line = known.line(job, limits);
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
-    let mut found = Found { claims, consent, children, runs, run, line, round, ..Found::default() };
+    let mut found = Found { claims, consent, children, runs, run, line, round, asked, ..Found::default() };
     let status = job.status.as_ref();
     if let Some(failed) = status.and_then(record::last_failed) {
         found.children.leave_to_readers(failed);
-    }
-    if status.is_none_or(|status| status.active_run.is_none()) {
-        found.asked = asked(client, &known.runs, job).await?;
     }
     if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
         found.warnings = warnings(client, job, run, &found.children).await?;
@@ -190,8 +190,12 @@ async fn own_run(client: &Client, job: &SyncJob) -> Result<Option<SyncRun>> {
     api::<SyncRun>(client, job).get_opt(&run.id).await.map_err(reading("SyncRun"))
 }
 
-/// The first SyncRun by which a person asks for a run. One that was heard of is read anew, or it would be run twice.
+/// The first SyncRun by which a person asks for a run; none while a run is under way. One that was heard of is read
+/// anew, or it would be run twice.
 async fn asked(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
+    if job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {
+        return Ok(None);
+    }
     let is_for = |run: &SyncRun| {
         run.metadata.namespace == job.metadata.namespace
             && run.spec.sync_job.name == job.name_any()

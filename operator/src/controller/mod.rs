@@ -39,7 +39,7 @@ use self::{
     view::View,
 };
 use crate::{
-    api::{ActiveRun, Stage, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, conditions},
+    api::{ActiveRun, RunCause, Stage, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, conditions},
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
@@ -50,7 +50,7 @@ use crate::{
         creation, destination, kinds, locality,
         queue::Limits,
         record::Record,
-        security, status, trend,
+        restore, security, status, trend,
         validate::{self, ValidatedSyncJob},
     },
     names::FIELD_MANAGER,
@@ -184,7 +184,8 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     strays::take_back(context, &job.namespace().unwrap_or_default(), &job.name_any()).await?;
     let mut found = dereference::dereference(&context.client, &context.known, context.limits, job).await?;
     // 2. Validate.
-    let valid = validated(job, &found);
+    let wished = restore::wished(job, found.asked.as_ref());
+    let valid = validated(&wished, &found);
     // 3. Plan, for a run that is an object before anything else is made of it.
     let old = job.status.clone().unwrap_or_default();
     if let (Some(run), Ok(_)) = (&old.active_run, &valid) {
@@ -399,7 +400,8 @@ fn turn(
             status::finish(status, outcome, limit, now);
             if let Ok(valid) = valid {
                 destination::remember(status, valid, found.destination_uid(), &outcome.report);
-                if let Some(rule) = valid.regression {
+                let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
+                if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
                     trend::judge(status, rule, generation, now);
                 }
             }

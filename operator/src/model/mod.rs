@@ -14,6 +14,7 @@ pub mod place;
 pub mod placement;
 pub mod queue;
 pub mod record;
+pub mod restore;
 pub mod retry;
 pub mod rivals;
 pub mod security;

@@ -74,6 +74,7 @@ fn taken(run: &ActiveRun) -> Fault {
 pub fn sync_run(job: &SyncJob, run: &ActiveRun) -> SyncRun {
     let spec = SyncRunSpec {
         sync_job: SyncJobReference { name: job.name_any(), uid: job.uid(), generation: Some(run.generation) },
+        restore: run.restore.clone(),
         cause: run.cause,
         number: Some(run.number),
         job: Some(job.spec.clone()),

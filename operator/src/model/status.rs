@@ -7,10 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{claims::Blocked, outcome::Outcome, snapshots, validate::KeptRuns};
+use super::{claims::Blocked, outcome::Outcome, restore, snapshots, validate::KeptRuns};
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HistoryEntry, Run, Stage, Summary, SyncJobPhase, SyncJobStatus,
+        ActiveRun, EarlierTries, HistoryEntry, Run, RunCause, Stage, Summary, SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
@@ -45,6 +45,7 @@ pub fn new_run(
         generation,
         spec_hash: None,
         trigger,
+        restore: None,
         source: None,
         destination: None,
         queue_time: Some(MicroTime(now)),
@@ -64,6 +65,7 @@ pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     let message = format!("Run {} begins.", run.id);
     let cause = Cause { reason: reason::PREPARING, message: &message, generation: run.generation };
     conditions::reconciling(&mut status.conditions, cause, now);
+    restore::tell(&mut status.conditions, &run, now);
     status.active_run = Some(run);
 }
 
@@ -208,12 +210,14 @@ pub fn finish(
     status.summary = Some(summary_of(&run));
     if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
         left_out(&mut status.conditions, &run, now);
-        snapshots::tell(&mut status.conditions, &run, now);
+        if active.restore.is_none() {
+            snapshots::tell(&mut status.conditions, &run, now);
+        }
         status.snapshots = snapshots::status(&run, status.snapshots.take());
         let known = std::mem::replace(&mut status.notes, run.notes.clone());
         run.notes.retain(|note| !known.contains(note));
     }
-    if run.result == RunResult::Succeeded {
+    if run.result == RunResult::Succeeded && active.restore.is_none() {
         status.last_success_time.clone_from(&run.completion_time);
     }
     status.history.insert(0, history_entry(&run));
@@ -300,6 +304,7 @@ pub fn suspended(status: &mut SyncJobStatus, is_scheduled: bool, generation: i64
         cause(reason::SUSPENDED),
         now,
     );
+    restore::resume(&mut status.conditions);
     conditions::remove(&mut status.conditions, conditions::RECONCILING);
     match failed.filter(|_| !is_scheduled) {
         Some(run) => {
@@ -517,7 +522,7 @@ fn history_entry(run: &Run) -> HistoryEntry {
         reason: run.reason.clone(),
         start_time: run.start_time.clone(),
         completion_time: run.completion_time.clone(),
-        kind: (run.result == RunResult::Succeeded).then(|| RunKind::of(&run.work)),
+        kind: is_comparable(run).then(|| RunKind::of(&run.work)),
         files_scanned: run.work.files_scanned,
         files_changed: changed(run),
         files_failed: run.work.files_failed,
@@ -525,6 +530,11 @@ fn history_entry(run: &Run) -> HistoryEntry {
         bytes_on_wire: run.work.bytes_on_wire,
         timings: run.timings,
     }
+}
+
+/// Whether the time that a run took says how long others take.
+fn is_comparable(run: &Run) -> bool {
+    run.result == RunResult::Succeeded && run.cause != Some(RunCause::Restore)
 }
 
 fn changed(run: &Run) -> u64 {

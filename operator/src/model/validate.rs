@@ -220,7 +220,12 @@ fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder)
         claim_field: "destination.persistentVolumeClaim",
         path_field: "destination.path",
     };
-    apart(source.folder(own)?, destination.folder(own)?)
+    let (source, destination) = (source.folder(own)?, destination.folder(own)?);
+    // A snapshot of the destination goes back to it.
+    match spec.source.snapshot.is_some() && source == destination {
+        true => Ok((source, destination)),
+        false => apart(source, destination),
+    }
 }
 
 /// One side of the spec, with what its fields are called.
@@ -303,6 +308,7 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         image: false,
         itemize_changes: false,
         source_snapshot: spec.source.snapshot.clone(),
+        snapshot_before: None,
         demands: Demands::default(),
     };
     snapshots::check_source(spec, &params)?;

@@ -74,6 +74,22 @@ pub(super) enum Command {
         /// The SyncJob.
         job: String,
     },
+    /// Bring the destination of a SyncJob back to one of its snapshots, by a new SyncRun. Then no run starts until it
+    /// is resumed.
+    Restore {
+        /// The SyncJob.
+        job: String,
+        /// The snapshot's name or its first digits, a tag, `latest`, or `as-of:TIME`.
+        snapshot: String,
+        /// Do not keep the state before in a pinned snapshot.
+        #[arg(long)]
+        no_safety: bool,
+        /// Wait until the run has ended; exit code 1 if it does not succeed.
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        form: Form,
+    },
     /// List the snapshots of a SyncJob on its destination, as its last run with a snapshot found them.
     Snapshots {
         /// The SyncJob.

@@ -14,14 +14,14 @@ use serde_json::json;
 
 use super::{args::Scope, error::PluginError};
 use crate::{
-    api::{SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
+    api::{Restore, SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
     names,
 };
 
 /// Objects in one answer of the API server.
 const PAGE: u32 = 500;
 /// What a generated name has room for before `-now-` and the API server's five characters.
-const MAX_RUN_STEM: usize = 53;
+const MAX_RUN_STEM: usize = 49;
 
 /// A namespace of a cluster, as the user's kubeconfig reaches it.
 pub(super) struct Cluster {
@@ -77,13 +77,19 @@ impl Cluster {
     }
 
     /// Asks for a run of a SyncJob now.
-    pub(super) async fn create_run(&self, job: &str) -> Result<SyncRun, PluginError> {
+    pub(super) async fn create_run(
+        &self,
+        job: &str,
+        restore: Option<Restore>,
+    ) -> Result<SyncRun, PluginError> {
+        let word = if restore.is_some() { "restore" } else { "now" };
         let spec = SyncRunSpec {
             sync_job: SyncJobReference { name: job.into(), ..SyncJobReference::default() },
+            restore,
             ..SyncRunSpec::default()
         };
         let stem = names::shorten(job, MAX_RUN_STEM);
-        let metadata = ObjectMeta { generate_name: Some(format!("{stem}-now-")), ..ObjectMeta::default() };
+        let metadata = ObjectMeta { generate_name: Some(format!("{stem}-{word}-")), ..ObjectMeta::default() };
         let run = SyncRun { metadata, spec, status: None };
         let made = self.runs_api().create(&PostParams::default(), &run).await;
         made.map_err(failed(format!("create a SyncRun of SyncJob {}", self.path(job))))

@@ -8,7 +8,7 @@ use super::{
     error::PluginError,
     lines, logs, output,
 };
-use crate::api::{Run, SyncJob, SyncRun};
+use crate::api::{Restore, Run, SyncJob, SyncRun};
 
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
     let cluster = Cluster::connect(&args.scope).await?;
@@ -20,6 +20,11 @@ pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
         Command::RunNow { job, wait, form } => run_now(&cluster, &job, wait, form).await,
         Command::Suspend { job } => suspend(&cluster, &job, true).await,
         Command::Resume { job } => suspend(&cluster, &job, false).await,
+        Command::Restore { job, snapshot, no_safety, wait, form } => {
+            let restore = Restore { snapshot, safety: !no_safety };
+            let run = cluster.create_run(&job, Some(restore)).await?;
+            follow(&cluster, run, wait, form).await
+        }
         Command::Snapshots { job, form } => snapshots(&cluster, &job, form).await,
         Command::Report { job } => report(&cluster, &job).await,
     }
@@ -94,12 +99,17 @@ fn latest_run(job: &SyncJob) -> Option<String> {
 
 async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Result<(), PluginError> {
     let job = cluster.job(name).await?;
-    let run = cluster.create_run(name).await?;
+    let run = cluster.create_run(name, None).await?;
     if job.spec.suspend {
         let path = lines::path(&job);
         output::complain(&format!("warning: SyncJob {path} is suspended: the run starts once it is resumed"));
         output::complain(&format!("hint: kubectl volferry resume -n {} {name}", cluster.namespace));
     }
+    follow(cluster, run, wait, form).await
+}
+
+/// Waits for the end of a run that was asked for, if that is wanted, and tells of it.
+async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Result<(), PluginError> {
     if !wait {
         return match form.output {
             Output::Json => output::json(&run),

@@ -20,7 +20,7 @@ use crate::{
     launch::{self, End, Folder},
     model::{
         placement::{self, Placement},
-        security,
+        restore, security,
         validate::ValidatedSyncJob,
     },
     names,
@@ -91,6 +91,7 @@ fn params(of: &Try<'_>) -> contract::RunParams {
     contract::RunParams {
         run: names::try_id(&of.run.id, of.run.past_tries()),
         expect_volume: of.expect_volume,
+        snapshot_before: restore::tag_before(of.run),
         ..of.job.params.clone()
     }
 }

@@ -8,8 +8,8 @@ use super::{
     situation::{Demand, SLOW_PERIOD, Situation, Step, after},
 };
 use crate::{
-    api::{ActiveRun, RunCause},
-    model::{claims::Blocked, status},
+    api::{ActiveRun, RunCause, SyncRun},
+    model::{claims::Blocked, restore, status},
     schedule::Past,
 };
 
@@ -23,7 +23,7 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     if situation.creates {
         return (Step::Create, after(situation, SLOW_PERIOD));
     }
-    let asked = situation.asked.map(|asked| (RunCause::Manual, asked.metadata.name.clone()));
+    let asked = situation.asked.map(|asked| (cause_of(asked), asked.metadata.name.clone()));
     let Some((cause, id)) = asked.or_else(|| due(situation, demand).map(|cause| (cause, None))) else {
         let tick = after(situation, CLOCK_PERIOD);
         let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
@@ -39,15 +39,24 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
     let id = id.unwrap_or_else(|| run.id.clone());
-    let run = ActiveRun { id, cause: Some(cause), spec_hash: Some(situation.spec_hash.into()), ..run };
+    let restore = situation.asked.and_then(|asked| asked.spec.restore.clone());
+    let spec_hash = Some(situation.spec_hash.into());
+    let run = ActiveRun { id, cause: Some(cause), spec_hash, restore, ..run };
     (Step::Begin(queued::demanded(situation, demand, run)), None)
 }
 
+fn cause_of(asked: &SyncRun) -> RunCause {
+    if asked.spec.restore.is_some() { RunCause::Restore } else { RunCause::Manual }
+}
+
 /// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its
-/// times; without one, for each change of the spec that matters to a run.
+/// times; without one, for each change of the spec that matters to a run. After a restore in place, only a person asks.
 fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
     if demand.trigger.is_some() && demand.trigger != situation.status.last_trigger {
         return Some(RunCause::Trigger);
+    }
+    if restore::holds(situation.status) {
+        return None;
     }
     let succeeded = situation.status.last_run.as_ref().is_some_and(|run| run.result == RunResult::Succeeded);
     if succeeded && situation.is_new_destination {
@@ -65,6 +74,9 @@ fn due(situation: &Situation<'_>, demand: &Demand) -> Option<RunCause> {
 /// When the next run falls due by the schedule, or fell due.
 fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
     let status = situation.status;
+    if restore::holds(status) {
+        return None;
+    }
     let last = status.last_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
     let active = status.active_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
     let past = Past {

@@ -247,8 +247,8 @@ impl Config {
                 let destination = place(sync.destination, sync.destination_path);
                 let (snapshot, backup_dir) = (sync.snapshot.into(), sync.backup.backup_dir);
                 let demands = Demands { snapshot, backup_dir, ..Demands::default() };
-                let source_snapshot = sync.source_snapshot;
-                let params = RunParams { demands, source_snapshot, ..params(sync.params)? };
+                let (source_snapshot, snapshot_before) = (sync.source_snapshot, sync.snapshot_before);
+                let params = RunParams { demands, source_snapshot, snapshot_before, ..params(sync.params)? };
                 let params = check_params(params)?;
                 Run::resolve(Job::Sync { source, destination, params }, sync.output, surroundings)?
             }

@@ -293,6 +293,10 @@ pub struct RunParams {
     /// the source's own business, so it does not cross the network.
     #[serde(skip)]
     pub source_snapshot: Option<String>,
+    /// The tag of the pinned snapshot that keeps the destination's state before a restore of one of its own snapshots.
+    /// Nothing is kept where a snapshot has this tag, so that a run that is tried again keeps the state only once.
+    #[serde(skip)]
+    pub snapshot_before: Option<String>,
     /// What the owner of the destination demands. No peer can say it, and the source has none.
     #[serde(skip)]
     pub demands: Demands,
@@ -425,6 +429,9 @@ impl RunParams {
         }
         if let Some(snapshot) = &self.source_snapshot {
             value(true, "--source-snapshot", snapshot);
+        }
+        if let Some(tag) = &self.snapshot_before {
+            value(true, "--snapshot-before", tag);
         }
         args
     }

@@ -10,6 +10,7 @@
 
 pub mod after_run;
 pub mod audit;
+pub mod before;
 pub mod browse;
 pub mod collect;
 pub mod content;

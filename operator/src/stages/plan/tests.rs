@@ -448,6 +448,34 @@ fn a_person_asks_for_a_run_under_a_name_of_their_own() {
 }
 
 #[test]
+fn after_a_restore_in_place_only_a_person_starts_a_run() {
+    let restore = api::Restore { snapshot: "latest".into(), safety: true };
+    let spec = api::SyncRunSpec { restore: Some(restore.clone()), ..api::SyncRunSpec::default() };
+    let asked = SyncRun::new("back", spec);
+    let mut status = after_run(GENERATION);
+    let Step::Begin(run) = step(&Situation { asked: Some(&asked), ..situation(&status) }) else { panic!() };
+    assert_eq!((run.cause, &run.restore), (Some(RunCause::Restore), &Some(restore)));
+    status::begin(&mut status, run, at(0));
+    status.active_run = None;
+    let schedule =
+        Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
+    let hourly = || Demand { schedule: Some(schedule.clone()), ..demand() };
+    let held =
+        Situation { demand: Ok(hourly()), generation: GENERATION + 1, now: at(9000), ..situation(&status) };
+    assert_eq!((step(&held), next_run(&held, &Step::Rest)), (Step::Rest, None));
+    let changed = Situation { generation: GENERATION + 1, spec_hash: "other", ..situation(&status) };
+    assert_eq!(step(&changed), Step::Rest);
+    let asked = SyncRun::new("on", api::SyncRunSpec::default());
+    assert!(matches!(step(&Situation { asked: Some(&asked), ..held.clone() }), Step::Begin(_)));
+    let triggered = Ok(Demand { trigger: Some("go".into()), ..hourly() });
+    let Step::Begin(run) = step(&Situation { demand: triggered, ..held }) else { panic!() };
+    status::begin(&mut status, run, at(9000));
+    status.active_run = None;
+    let late = Situation { demand: Ok(hourly()), now: at(90_000), ..situation(&status) };
+    assert!(matches!(step(&late), Step::Begin(_)), "the schedule goes on");
+}
+
+#[test]
 fn a_run_that_ended_before_its_timeout_was_looked_at_counts() {
     let status = running_since(1);
     let late = Situation { pairs: pair(ended(0, 500), ended(0, 500)), now: at(9000), ..situation(&status) };

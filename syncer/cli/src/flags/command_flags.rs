@@ -171,6 +171,10 @@ pub(crate) struct SyncFlags {
     #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) source_snapshot: Option<String>,
 
+    /// With --source-snapshot of DST itself: keep the state before in a pinned snapshot with this tag, if none has it
+    #[arg(long, value_name = "TAG", requires = "source_snapshot", value_parser = super::take_flags::tag)]
+    pub(crate) snapshot_before: Option<String>,
+
     #[command(flatten)]
     pub(crate) params: ParamFlags,
 

@@ -273,6 +273,7 @@ mod tests {
                 expect_volume: volume.map(VolumeId::new),
                 itemize_changes: false,
                 source_snapshot: None,
+                snapshot_before: None,
                 demands: Demands { snapshot, backup_dir: backup_dir.map(PathBuf::from), ..Demands::default() },
             }
         }
@@ -320,6 +321,7 @@ mod tests {
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
+        const RESTORE: &str = "snapshot_before source_snapshot";
         const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude \
                               exclude_from expect_volume files_from force from0 ignore_files image include include_from \
                               max_size min_size no_acls no_hard_links no_permissions no_sparse no_specials no_times \
@@ -328,7 +330,7 @@ mod tests {
             ("keygen", vec![KEYGEN]),
             ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
             ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, "backup_dir", PLACES[1]]),
-            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, "backup_dir", "source_snapshot", PLACES[0], PLACES[1]]),
+            ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, RESTORE, "backup_dir", PLACES[0], PLACES[1]]),
         ] {
             let mut all = Flags::command();
             all.build();

@@ -80,6 +80,6 @@ impl From<TakeFlags> for Option<SnapshotParams> {
     }
 }
 
-fn tag(text: &str) -> Result<String, String> {
+pub(super) fn tag(text: &str) -> Result<String, String> {
     check_tag(text).map(|()| text.into()).map_err(|error| error.to_string())
 }

@@ -1,9 +1,6 @@
 //! `volferry snapshot restore`.
 
-use std::{
-    io::{self, Write as _},
-    path::Path,
-};
+use std::io::{self, Write as _};
 
 use contract::{ExitCode, RunParams};
 
@@ -11,14 +8,10 @@ use super::{flags::RestoreFlags, open, print, say, say_json, user};
 use crate::summary;
 use syncer::{
     monitor::Monitor,
-    path::OWN_DIR,
     report::Failures,
     root::TreeLocation,
     session::{self, Restore},
-    snapshot::{
-        EngineChoice, Snapshot, SnapshotError, collect::hold_for_reading, create, publish::Labels, select,
-        store::Writer,
-    },
+    snapshot::{SnapshotError, before::Before, collect::hold_for_reading, select},
 };
 
 /// The tag of the snapshots that keep the state before a restore.
@@ -33,8 +26,11 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
         true => None,
         false => Some(hold_for_reading(&opened.store)?),
     };
-    if !flags.dry_run && !flags.no_safety && has_files(to) {
-        keep_state(to, snapshot)?;
+    let to = &TreeLocation::from(to);
+    let by = user();
+    let before = Before { place: to, restored: snapshot.id, tag: SAFETY_TAG, once: false, run: "", by: &by };
+    if !flags.dry_run && !flags.no_safety {
+        keep_state(&before)?;
     }
     let path = flags.path.clone().unwrap_or_default();
     let params = RunParams {
@@ -52,10 +48,10 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
             say(&format!("{action}\n"));
         }
     });
-    let restore = Restore { store: &opened.store, snapshot, to: TreeLocation::from(to), path };
+    let restore = Restore { store: &opened.store, snapshot, to: to.clone(), path };
     let outcome = session::restore(&restore, &params, &monitor);
     if !flags.dry_run {
-        log(to, snapshot)?;
+        before.log()?;
     }
     if flags.volume.json {
         say_json(&outcome.report);
@@ -64,29 +60,9 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     Ok(outcome.exit)
 }
 
-/// Says in the audit log of the volume that was restored what was done.
-fn log(to: &Path, snapshot: &Snapshot) -> Result<(), SnapshotError> {
-    let destination = create::take(&TreeLocation::from(to))?;
-    let writer = Writer::open(destination.state(), destination.root(), to, &Monitor::default())?;
-    writer.log("restore", &user(), &[snapshot.id])
-}
-
-fn has_files(dir: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt as _;
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().as_bytes() != OWN_DIR)
-}
-
-fn keep_state(to: &Path, snapshot: &Snapshot) -> Result<(), SnapshotError> {
-    let labels = Labels {
-        tags: [SAFETY_TAG.into()].into(),
-        note: format!("the state before {} was restored", snapshot.id),
-        user: user(),
-        pinned: true,
-        ..Labels::default()
-    };
+fn keep_state(before: &Before<'_>) -> Result<(), SnapshotError> {
     let failures = Failures::default();
-    let kept = create::create(&TreeLocation::from(to), labels, EngineChoice::Auto, &failures)?;
+    let Some(kept) = before.keep(&failures, &Monitor::default())? else { return Ok(()) };
     print::failures(&failures);
     let text = format!("The state before is kept in snapshot {}, which is pinned\n", kept.id);
     let _ = io::stderr().write_all(text.as_bytes());

@@ -1,6 +1,6 @@
 //! Runs whose source is a snapshot of a volume.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use contract::ExitCode;
 
@@ -8,6 +8,7 @@ use crate::common::{
     disk::Mount,
     oracle::{self, Snapshot},
     pair::{Pair, Way, text},
+    process::{Ended, program},
     scratch, tree,
 };
 
@@ -29,7 +30,7 @@ fn an_older_snapshot_becomes_another_tree_while_the_volume_is_read_only() {
     let (pair, first) = two_versions();
     let restored = scratch::dir(pair.dir(), "restored");
     fs::write(restored.join("astray"), "goes").unwrap();
-    let _volume = scratch::is_root().then(|| read_only(&pair));
+    let _volume = scratch::is_root().then(|| read_only(&pair.destination, &pair.destination));
     let sync = |id: &str| {
         let ends =
             ["sync", text(&pair.destination), text(&restored), "--progress=json", "--delete", "--force"];
@@ -47,9 +48,53 @@ fn an_older_snapshot_becomes_another_tree_while_the_volume_is_read_only() {
     assert_eq!(again.report().work.changed(), 0, "{:?}", again.report().work);
 }
 
-fn read_only(pair: &Pair) -> Mount {
-    let volume = Mount::bind(&pair.destination, &pair.destination);
-    let remounted = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&pair.destination).status();
+/// The volume is mounted twice, as in a pod. The second try of the run finds the state before kept.
+#[test]
+fn a_volume_goes_back_to_its_own_snapshot_and_keeps_the_state_before_once() {
+    let (pair, first) = two_versions();
+    let second = Snapshot::of(&pair.destination);
+    let seen = scratch::dir(pair.dir(), "seen");
+    let _volume = scratch::is_root().then(|| read_only(&pair.destination, &seen));
+    let source = if scratch::is_root() { &seen } else { &pair.destination };
+    let restore = |id: &str| {
+        let ends = ["sync", text(source), text(&pair.destination), "--progress=json", "--run=back-1"];
+        let flags =
+            ["--delete", "--delete-limit=100", "--snapshot-before=before-back", "--source-snapshot", id];
+        pair.start(&[ends, flags].concat()).wait()
+    };
+    let run = restore("v1");
+    run.assert_exit(ExitCode::Done);
+    assert!(keeps_state(&run), "{:?}", run.report());
+    Snapshot::of(&pair.destination).assert_like(&first, oracle::COPY, "the first");
+    let again = restore("v1");
+    again.assert_exit(ExitCode::Done);
+    assert!(!keeps_state(&again), "{:?}", again.report());
+    assert_eq!(again.report().work.changed(), 0, "{:?}", again.report().work);
+    let log = snapshots(&pair, "log", &[]);
+    assert_eq!(log.matches("restore").count(), 2, "{log}");
+    assert!(log.contains("back-1"), "{log}");
+    let kept = snapshots(&pair, "show", &["before-back", "--json"]);
+    assert!(kept.contains("\"pinned\": true"), "{kept}");
+    restore("before-back").assert_exit(ExitCode::Done);
+    Snapshot::of(&pair.destination).assert_like(&second, oracle::COPY, "the second");
+}
+
+fn keeps_state(run: &Ended) -> bool {
+    run.report().notes.iter().any(|note| note.starts_with("the state before is kept in snapshot "))
+}
+
+/// What `volferry snapshot COMMAND` prints of the destination.
+fn snapshots(pair: &Pair, command: &str, args: &[&str]) -> String {
+    let mut process = Command::new(program());
+    let said = process.args(["snapshot", command]).arg(&pair.destination).args(args).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8(said.stdout).unwrap()
+}
+
+/// Mounts a folder read-only.
+fn read_only(folder: &Path, at: &Path) -> Mount {
+    let volume = Mount::bind(folder, at);
+    let remounted = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(at).status();
     assert!(remounted.unwrap().success());
     volume
 }

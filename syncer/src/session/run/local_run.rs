@@ -1,5 +1,7 @@
 //! Runs with both ends in one process.
 
+use std::os::fd::AsFd as _;
+
 use contract::{Phase, Report, RunParams};
 
 use crate::{
@@ -34,9 +36,12 @@ pub(crate) fn run(
 ) -> Result<Report, SessionError> {
     params.bandwidth_limit.iter().for_each(|limit| watch.monitor().limit_copies(*limit));
     if let Some(which) = &params.source_snapshot {
-        refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to))?;
+        let in_place = is_same_tree(from, to);
+        if !in_place {
+            refuse_overlap(&Subject::of_tree(from), &Subject::of_tree(to))?;
+        }
         let params = &sparing(to, params)?;
-        return from_snapshot(from, to, which, params, watch);
+        return from_snapshot(from, (to, in_place), which, params, watch);
     }
     let found = kinds::look(from, "--source-path", params.image)?;
     if found.is_device() {
@@ -77,6 +82,15 @@ fn sync_device(
     refuse_itself(&opened, from, to, found)?;
     let run = Run::new(params, watch.monitor());
     onto_device(LocalDevice::new(&opened, &run), (to, opened.len()), &run, watch)
+}
+
+/// Whether both paths lead to one folder, also through a mount. Its own snapshot can be restored there.
+fn is_same_tree(from: &TreeLocation, to: &TreeLocation) -> bool {
+    let identity = |place: &TreeLocation| {
+        let stat = rustix::fs::fstat(Root::enter(place).ok()?.as_fd()).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    identity(from).is_some_and(|from| identity(to) == Some(from))
 }
 
 /// A tree synced onto itself or into itself would grow or vanish. The destination need not be there yet. Two files of

@@ -6,7 +6,7 @@ use crate::{
     apply::Settings,
     path::RelPath,
     pattern::escape,
-    report::Stopwatch,
+    report::{Failures, Stopwatch},
     root::{Root, TreeLocation},
     session::{
         local::{stored_source::StoredSource, stored_tree::Restore},
@@ -15,7 +15,7 @@ use crate::{
         session_error::SessionError,
         sink::traits::Run,
     },
-    snapshot::{SnapshotError, Store, collect::hold_for_reading, select},
+    snapshot::{Snapshot, SnapshotError, Store, before::Before, collect::hold_for_reading, select},
 };
 
 /// Patterns that leave out of a run everything but a path, what is below it, and the folders on the way to it.
@@ -38,10 +38,11 @@ pub fn all_but(path: &RelPath) -> Result<Vec<String>, SnapshotError> {
 }
 
 /// Brings `to` to what a snapshot of the volume at `from` has: the one that `which` names by its id, a tag, or
-/// `latest`. Runs may write to `from` meanwhile, because a snapshot does not change.
+/// `latest`. Runs may write to `from` meanwhile, because a snapshot does not change. In place means that both are one
+/// folder: its state before is then kept, if that is asked for, and its log has a line.
 pub(crate) fn from_snapshot(
     from: &TreeLocation,
-    to: &TreeLocation,
+    (to, in_place): (&TreeLocation, bool),
     which: &str,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
@@ -52,8 +53,18 @@ pub(crate) fn from_snapshot(
     let _reading = hold_for_reading(&store)?;
     let roots = store.roots()?;
     let snapshot = select::find(&roots, which)?;
+    let by = if params.run.is_empty() { "a run" } else { &params.run };
+    let tag = params.snapshot_before.as_deref().unwrap_or_default();
+    let before = Before { place: to, restored: snapshot.id, tag, once: true, run: &params.run, by };
+    let keeps = in_place && !params.dry_run && params.snapshot_before.is_some();
+    let kept = if keeps { before.keep(&Failures::default(), watch.monitor())? } else { None };
     let restore = Restore { store: &store, snapshot, to: to.clone(), path: RelPath::root() };
-    let mut report = restore.run(params, watch)?;
+    let restored = restore.run(params, watch);
+    let logged = if in_place && !params.dry_run { before.log() } else { Ok(()) };
+    let mut report = restored?;
+    logged?;
+    let note = |kept: &Snapshot| format!("the state before is kept in snapshot {}, which is pinned", kept.id);
+    report.notes.splice(0..0, kept.as_ref().map(note));
     report.notes.insert(0, format!("the source is snapshot {} of {} entries", snapshot.id, snapshot.entries));
     Ok(report)
 }

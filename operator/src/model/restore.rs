@@ -1,0 +1,149 @@
+//! A restore in place: the job that it runs as, and how it holds back the runs that follow. Pure.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::{
+    api::{
+        ActiveRun, Files, Placement, Restore, SourceEndpoint, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun,
+        Transfer,
+        conditions::{self, Cause, reason},
+    },
+    human,
+};
+
+/// The most bytes of a tag.
+const MAX_TAG_BYTES: usize = 128;
+
+/// Returns the job that the run under way is of, or else the one that a person asks for. For a restore in place, the
+/// source is a snapshot of the destination's own claim, so that the job's source need not exist.
+pub fn wished<'a>(job: &'a SyncJob, asked: Option<&SyncRun>) -> Cow<'a, SyncJob> {
+    let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
+    let restore = match active {
+        Some(run) => run.restore.as_ref(),
+        None => asked.and_then(|asked| asked.spec.restore.as_ref()),
+    };
+    match restore {
+        None => Cow::Borrowed(job),
+        Some(restore) => Cow::Owned(SyncJob { spec: in_place(&job.spec, restore), ..job.clone() }),
+    }
+}
+
+/// The whole snapshot is restored, whatever the job leaves out of its own runs, and also while the job is suspended.
+fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
+    let mut spec = spec.clone();
+    let snapshot = Some(restore.snapshot.clone());
+    let (persistent_volume_claim, path) =
+        (spec.destination.persistent_volume_claim.clone(), spec.destination.path.clone());
+    spec.source = SourceEndpoint { persistent_volume_claim, path, snapshot, ..SourceEndpoint::default() };
+    let Files { compare, preserve, write, mut delete_limit, .. } = spec.files;
+    delete_limit.percent = 100;
+    spec.files = Files { delete: true, delete_limit, compare, preserve, write, ..Files::default() };
+    let placement = Placement::Auto;
+    spec.transfer = Transfer { placement, bandwidth_limit: None, ..spec.transfer };
+    (spec.schedule, spec.suspend, spec.snapshots, spec.parallelism) = (None, false, None, 1);
+    spec.destination.create = None;
+    spec
+}
+
+/// Returns the tag of the snapshot that keeps the state before a run; `None` if the run keeps none.
+pub fn tag_before(run: &ActiveRun) -> Option<String> {
+    let keeps = run.restore.as_ref().is_some_and(|restore| restore.safety);
+    keeps.then(|| human::clipped(&format!("before-{}", run.id), MAX_TAG_BYTES))
+}
+
+/// Whether a restore in place holds back the runs that nobody asks for.
+pub fn holds(status: &SyncJobStatus) -> bool {
+    conditions::is_true(&status.conditions, conditions::RESTORED)
+}
+
+/// Says from the beginning of a restore on that it holds back further runs, until another run begins.
+pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
+    let Some(restore) = &run.restore else { return resume(conditions) };
+    let message = format!(
+        "Run {} brings the destination back to its snapshot {}. No run starts by the schedule or for a change of the \
+         spec until you resume the job: change spec.trigger, create a SyncRun, or set spec.suspend to true and then \
+         back to false.",
+        run.id, restore.snapshot
+    );
+    let cause = Cause { reason: reason::RESTORED_IN_PLACE, message: &message, generation: run.generation };
+    conditions::set(conditions, conditions::RESTORED, true, cause, now);
+}
+
+/// Ends the hold. While `spec.suspend` is true, that holds back runs.
+pub fn resume(conditions: &mut Vec<Condition>) {
+    conditions::remove(conditions, conditions::RESTORED);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::validate;
+
+    fn job() -> SyncJob {
+        let spec = json!({
+            "source": {"persistentVolumeClaim": {"claimName": "gone"}, "path": "/a"},
+            "destination": {"persistentVolumeClaim": {"claimName": "kept"}, "path": "/b", "create": {}},
+            "schedule": {"interval": "1h"},
+            "suspend": true,
+            "files": {"exclude": ["*.tmp"], "preserve": {"xattrs": false}},
+            "transfer": {"placement": "Network", "bandwidthLimit": "1Mi"},
+            "parallelism": 4,
+        });
+        SyncJob::new("web", serde_json::from_value(spec).unwrap())
+    }
+
+    fn asked() -> SyncRun {
+        let spec = json!({"syncJob": {"name": "web"}, "restore": {"snapshot": "as-of:2026-11-22T18:00:00Z"}});
+        SyncRun::new("back", serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn a_restore_needs_the_destination_alone_and_takes_all_of_the_snapshot() {
+        let (job, asked) = (job(), asked());
+        let wished = wished(&job, Some(&asked));
+        let valid = validate::validate(&wished.spec, "web", "prod").unwrap();
+        assert_eq!(valid.source, valid.destination);
+        assert_eq!(valid.params.source_snapshot.as_deref(), Some("as-of:2026-11-22T18:00:00Z"));
+        assert!(valid.params.delete && valid.params.exclude.is_empty() && !valid.params.preserve.xattrs);
+        assert_eq!((valid.params.delete_limit.0, valid.parallelism, valid.suspend), (100, 1, false));
+        assert!(valid.is_local && valid.create.is_none() && valid.schedule.is_none());
+    }
+
+    #[test]
+    fn the_run_under_way_decides_what_the_job_is_and_not_who_asks_next() {
+        let (mut job, asked) = (job(), asked());
+        job.status =
+            Some(SyncJobStatus { active_run: Some(ActiveRun::default()), ..SyncJobStatus::default() });
+        assert_eq!(wished(&job, Some(&asked)).spec, job.spec);
+        let run = ActiveRun { restore: asked.spec.restore.clone(), ..ActiveRun::default() };
+        job.status = Some(SyncJobStatus { active_run: Some(run), ..SyncJobStatus::default() });
+        assert!(wished(&job, None).spec.source.snapshot.is_some());
+    }
+
+    #[test]
+    fn the_state_before_has_a_tag_of_its_run_unless_it_is_declined() {
+        let mut run =
+            ActiveRun { id: "x".repeat(253), restore: asked().spec.restore, ..ActiveRun::default() };
+        assert!(tag_before(&run).unwrap().len() <= MAX_TAG_BYTES);
+        run.id = "back".into();
+        assert_eq!(tag_before(&run).as_deref(), Some("before-back"));
+        run.restore.as_mut().unwrap().safety = false;
+        assert_eq!(tag_before(&run), None);
+    }
+
+    #[test]
+    fn a_restore_holds_until_another_run_begins() {
+        let mut status = SyncJobStatus::default();
+        let mut run = ActiveRun { restore: asked().spec.restore, ..ActiveRun::default() };
+        tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
+        assert!(holds(&status));
+        run.restore = None;
+        tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
+        assert!(!holds(&status));
+    }
+}

@@ -1,0 +1,84 @@
+//! What a restore in place leaves on the volume besides the files: the state before, and a line in the log.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::{
+    create::{create_in, take},
+    id::SnapshotId,
+    keep::EngineChoice,
+    publish::Labels,
+    roots::Snapshot,
+    snapshot_error::SnapshotError,
+    store::Writer,
+};
+use crate::{monitor::Monitor, path::OWN_DIR, report::Failures, root::TreeLocation};
+
+/// A restore that is about to begin.
+#[derive(Debug)]
+pub struct Before<'a> {
+    /// The volume that is restored.
+    pub place: &'a TreeLocation,
+    /// The snapshot that it is brought back to.
+    pub restored: SnapshotId,
+    /// The tag of the snapshot that keeps the state before.
+    pub tag: &'a str,
+    /// Keep nothing if there is a snapshot with this tag: an earlier try of the same run took it.
+    pub once: bool,
+    /// The run, and who asked for it.
+    pub run: &'a str,
+    /// The user or run that the log names.
+    pub by: &'a str,
+}
+
+impl Before<'_> {
+    /// Keeps the state of the volume in a pinned snapshot, so that the restore can be undone. Unreadable entries go to
+    /// `failures`. `None` if the volume has no files, or an earlier try kept its state.
+    ///
+    /// # Errors
+    /// If the volume cannot be scanned or written to.
+    pub fn keep(&self, failures: &Failures, monitor: &Monitor) -> Result<Option<Snapshot>, SnapshotError> {
+        let path = self.place.path();
+        if !has_files(&path) {
+            return Ok(None);
+        }
+        let labels = self.labels();
+        labels.check()?;
+        let destination = take(self.place)?;
+        let root = destination.root();
+        let mut writer = Writer::open(destination.state(), root, &path, monitor)?;
+        if self.once && writer.roots.kept().any(|snapshot| snapshot.tags.contains(self.tag)) {
+            return Ok(None);
+        }
+        let kept = create_in(&mut writer, root, labels, EngineChoice::Auto, failures, monitor)?;
+        drop(writer);
+        destination.close();
+        Ok(Some(kept))
+    }
+
+    fn labels(&self) -> Labels {
+        Labels {
+            tags: [self.tag.into()].into(),
+            note: format!("the state before {} was restored", self.restored),
+            run: self.run.into(),
+            user: self.by.into(),
+            pinned: true,
+            ..Labels::default()
+        }
+    }
+
+    /// Says in the audit log of the volume what was restored.
+    ///
+    /// # Errors
+    /// If the volume cannot be written to.
+    pub fn log(&self) -> Result<(), SnapshotError> {
+        let destination = take(self.place)?;
+        let path = self.place.path();
+        let writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
+        writer.log("restore", self.by, &[self.restored])
+    }
+}
+
+fn has_files(dir: &std::path::Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().as_bytes() != OWN_DIR)
+}
