@@ -47,6 +47,11 @@ impl Ending {
         self.exit.and_then(ExitCode::from_status)
     }
 
+    /// Whether the process itself reported: a report that the agent makes up for one that was killed has no start.
+    fn has_told(&self) -> bool {
+        self.report.as_ref().is_some_and(|report| !report.start_time.is_empty())
+    }
+
     /// The end reports success, and its exit status does not contradict it.
     fn succeeded(&self) -> bool {
         let says_so = |report: &Report| report.result == RunResult::Succeeded;
@@ -190,7 +195,9 @@ pub fn judge(source: &Ending, sink: &Ending) -> Outcome {
         outcome.report.work = work;
     } else if let Some(work) = did(source) {
         outcome.report.work = work;
-        outcome.report.notes.push(SINK_IS_SILENT.into());
+        if !sink.has_told() {
+            outcome.report.notes.push(SINK_IS_SILENT.into());
+        }
     }
     outcome
 }
@@ -380,6 +387,17 @@ mod tests {
         let sink = report(RunResult::Failed, Some("PeerLost")).map(|report| Report { work: did, ..report });
         let outcome = judge(&end(1, lost), &end(5, sink));
         assert_eq!((outcome.report.work, outcome.report.notes.len()), (did, 0), "the sink knows best");
+    }
+
+    #[test]
+    fn a_sink_that_failed_before_it_did_anything_has_left_its_figures() {
+        let work = Work { files_scanned: 7, ..Work::default() };
+        let source = report(RunResult::Failed, Some("Refused")).map(|report| Report { work, ..report });
+        let busy = report(RunResult::Failed, Some("DestinationBusy"));
+        let busy = busy.map(|report| Report { start_time: "2026-01-01T00:00:00Z".into(), ..report });
+        let outcome = judge(&end(5, source), &end(1, busy));
+        assert_eq!((reason_of(&outcome), outcome.report.work), ("DestinationBusy", work));
+        assert!(outcome.report.notes.is_empty(), "{:?}", outcome.report.notes);
     }
 
     #[test]
