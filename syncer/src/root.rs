@@ -101,26 +101,51 @@ pub struct Root {
 /// Folders that are filled in another place before they move to their own.
 #[derive(Debug, Default)]
 struct Elsewhere {
-    /// The directory that contains all of them.
+    /// The directory that contains those that are not beside their places.
     base: OnceLock<OwnedFd>,
-    /// Their names there, by their paths below the root.
-    names: RwLock<HashMap<Box<[u8]>, String>>,
+    /// Where they are, by their paths below the root.
+    places: RwLock<HashMap<Box<[u8]>, FilledAt>>,
+}
+
+/// Where a folder is filled.
+#[derive(Debug, Clone)]
+enum FilledAt {
+    /// By this name in the base.
+    Base(String),
+    /// By this name beside its place.
+    Beside(String),
 }
 
 impl Elsewhere {
     /// Finds the directory to begin at, and the way from there, for a `path` that is filled elsewhere; `None` for any
     /// other.
-    fn find(&self, path: &[u8]) -> Option<(&OwnedFd, Vec<u8>)> {
-        let base = self.base.get()?;
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        if names.is_empty() {
+    fn find<'f>(&'f self, root: &'f OwnedFd, path: &[u8]) -> Option<(&'f OwnedFd, Vec<u8>)> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        if places.is_empty() {
             return None;
         }
-        let ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
-        ends.into_iter().find_map(|end| {
-            let name = names.get(&path[..end])?;
-            Some((base, [name.as_bytes(), &path[end..]].concat()))
+        let mut ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
+        ends.find_map(|end| match places.get(&path[..end])? {
+            FilledAt::Base(name) => Some((self.base.get()?, [name.as_bytes(), &path[end..]].concat())),
+            FilledAt::Beside(name) => {
+                let above = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+                Some((root, [&path[..above], name.as_bytes(), &path[end..]].concat()))
+            }
         })
+    }
+
+    fn put(&self, path: &RelPath, place: FilledAt) {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        places.insert(path.as_bytes().into(), place);
+    }
+
+    /// The name beside its place that the folder at `path` has.
+    fn beside(&self, path: &[u8]) -> Option<String> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        match places.get(path) {
+            Some(FilledAt::Beside(name)) => Some(name.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -244,7 +269,10 @@ impl Root {
     /// Opens the parent of the directory at `path`, and returns the directory's name in it, both as they are now.
     pub fn holder(&self, path: &RelPath) -> io::Result<(OwnedFd, Box<[u8]>)> {
         let (parent, name) = path.split_last().ok_or(Errno::BUSY)?;
-        match self.elsewhere.find(path.as_bytes()) {
+        if let Some(name) = self.kept_beside(path) {
+            return Ok((self.dir(&parent)?, name.into_bytes().into()));
+        }
+        match self.elsewhere.find(&self.fd, path.as_bytes()) {
             Some((base, name)) if !name.contains(&b'/') => Ok((base.try_clone()?, name.into())),
             _ => Ok((self.dir(&parent)?, name.into())),
         }
@@ -256,21 +284,31 @@ impl Root {
         if self.elsewhere.base.get().is_none() {
             let _ = self.elsewhere.base.set(base.try_clone_to_owned()?);
         }
-        let mut names = self.elsewhere.names.write().unwrap_or_else(PoisonError::into_inner);
-        names.insert(path.as_bytes().into(), name);
+        self.elsewhere.put(path, FilledAt::Base(name));
         Ok(())
+    }
+
+    /// Notes that the folder at `path` is filled as `name` beside its place: nothing can be moved there from another
+    /// file system.
+    pub fn keep_beside(&self, path: &RelPath, name: String) {
+        self.elsewhere.put(path, FilledAt::Beside(name));
+    }
+
+    /// Returns the name beside its place that the folder at `path` has while it is filled.
+    pub fn kept_beside(&self, path: &RelPath) -> Option<String> {
+        self.elsewhere.beside(path.as_bytes())
     }
 
     /// Forgets all folders that were filled elsewhere.
     pub fn keep_at_places(&self) {
-        self.elsewhere.names.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.elsewhere.places.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn walk(&self, path: &RelPath, access: OFlags) -> io::Result<OwnedFd> {
         if path.is_root() {
             return open_beneath(&self.fd, b".", access);
         }
-        match self.elsewhere.find(path.as_bytes()) {
+        match self.elsewhere.find(&self.fd, path.as_bytes()) {
             Some((base, path)) => walk_from(base, &path, access),
             None => walk_from(&self.fd, path.as_bytes(), access),
         }

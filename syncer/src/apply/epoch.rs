@@ -66,6 +66,11 @@ impl Epoch {
         self.stamp
     }
 
+    /// Whether a directory has this run's stamp: it is the one that was stamped, whatever name led to it.
+    pub(super) fn is_in(&self, dir: BorrowedFd<'_>) -> bool {
+        look(dir).is_ok_and(|there| there == Some(self.stamp))
+    }
+
     /// A word that no other run's stamp has.
     pub(super) fn word(&self) -> u64 {
         let [_, _, _, _, _, _, _, _, word @ ..] = self.stamp;

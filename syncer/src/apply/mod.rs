@@ -4,6 +4,7 @@
 //! content becomes visible in one link or rename, after it was checked.
 
 mod apply_error;
+mod arrived;
 mod attr_writer;
 mod backup_dir;
 mod capability;
@@ -51,6 +52,7 @@ use rustix::{
 
 use crate::{
     attrs::{Attrs, Classes},
+    delta::checked::FileVersion,
     entry::{Entry, Meta, Owner, Time},
     monitor::Monitor,
     path::{OWN_DIR, RelPath, display},
@@ -58,6 +60,7 @@ use crate::{
 };
 
 pub(crate) use apply_error::ApplyError;
+pub(crate) use arrived::{ArrivalLog, ArrivedBlocks};
 pub(crate) use attr_writer::visible_attrs;
 pub(crate) use backup_dir::{BackupDir, FolderMeta};
 pub use clone::ClonedAt;
@@ -77,7 +80,7 @@ use meta::Since;
 use overlay::Overlay;
 use retire::Retire;
 use staged_dir::StagedDirCount;
-use staging_names::part_key;
+use staging_names::{beside, part_key};
 
 /// The mode of new directories where permissions are not kept, less what the process's umask takes away.
 const DEFAULT_DIR_MODE: Mode =
@@ -287,11 +290,17 @@ impl Destination {
         self.check_known(meta::hold(dir, name)?.as_fd(), None)
     }
 
-    /// Has the folder at `path` made and filled in staging as long as something else is in its place.
+    /// Has the folder at `path` made and filled in staging as long as something else is in its place; beside its place
+    /// where that is on another file system.
     ///
     /// # Errors
     /// [`ApplyError::Own`] when staging cannot be held open.
     pub fn keep_aside(&self, path: &RelPath) -> Result<(), ApplyError> {
+        let parent = path.split_last().and_then(|(parent, _)| self.root.dir(&parent).ok());
+        if parent.is_some_and(|parent| self.state.is_beyond(parent.as_fd())) {
+            self.root.keep_beside(path, beside(&self.state.folder_name(path)));
+            return Ok(());
+        }
         let kept = self.root.keep_elsewhere(path, self.state.staging(), self.state.folder_name(path));
         kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
     }
@@ -301,20 +310,32 @@ impl Destination {
     pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
         self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
+        if let Some(name) = self.root.kept_beside(path) {
+            rustix::fs::mkdirat(dir, &name, mode)?;
+            return self.check_known(meta::hold(dir, name.as_bytes())?.as_fd(), None);
+        }
         staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
     }
 
     /// Puts the folder at `path`, which has this `inode` number, to its place, and removes what it replaces.
     pub fn publish_dir(&self, path: &RelPath, inode: u64, to: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
-        let (staging, aside) = (self.state.staging(), self.state.folder_name(path));
-        self.check_known(meta::hold(staging, aside.as_bytes())?.as_fd(), Some(inode))?;
-        self.retire.put_folder(EntryAt::staged(staging, aside.as_bytes()), to)
+        let (place, name) = match self.root.kept_beside(path) {
+            Some(name) => (to.dir, name),
+            None => (self.state.staging(), self.state.folder_name(path)),
+        };
+        self.check_known(meta::hold(place, name.as_bytes())?.as_fd(), Some(inode))?;
+        self.retire.put_folder(EntryAt::staged(place, name.as_bytes()), to)
     }
 
-    /// Removes the folder at `path`, which stays in staging, with all that is in it.
+    /// Removes the folder at `path`, which does not come to its place, with all that is in it.
     pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
         self.state.check()?;
+        if let Some((parent, name)) =
+            path.split_last().map(|(parent, _)| parent).zip(self.root.kept_beside(path))
+        {
+            return state_files::remove_beside(self.root.dir(&parent)?.as_fd(), name.as_bytes());
+        }
         self.state.remove_folder(&self.state.folder_name(path))
     }
 
@@ -466,9 +487,30 @@ impl Destination {
     }
 
     /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is
-    /// believed.
-    pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<Staged> {
+    /// believed. Also returns whether another run has gone on from it already and not got beyond it.
+    pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<(Staged, bool)> {
         Staged::leftover(&self.state, path, monitor)
+    }
+
+    /// Returns what was noted of a leftover: blocks that were checked when they arrived.
+    pub(crate) fn arrived(&self, leftover: &Staged) -> Option<(ArrivedBlocks, ArrivalLog)> {
+        ArrivalLog::read(&self.state, leftover)
+    }
+
+    /// Begins to note which blocks of a staged file have arrived, so that the next run need not read them again.
+    pub(crate) fn note_arrivals(
+        &self,
+        staged: &Staged,
+        version: FileVersion,
+        file_len: u64,
+    ) -> io::Result<ArrivalLog> {
+        self.state.check()?;
+        ArrivalLog::begin(&self.state, staged, version, file_len)
+    }
+
+    /// Removes what is noted of a staged file that is complete.
+    pub(crate) fn end_arrivals(&self, staged: &Staged) {
+        let _ = staged.part_name().map(|name| self.state.drop_blocks(name));
     }
 
     /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of
@@ -512,7 +554,7 @@ impl Destination {
 
     /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which
     /// nothing can be renamed from staging: copies it there, and gives the copy its name when it is complete. For files
-    /// of which [`Self::publish`] failed with `EXDEV`.
+    /// of which [`Self::publish`] failed with `EXDEV`. Returns the copy's inode number.
     pub fn publish_copy(
         &self,
         staged: &Staged,
@@ -520,14 +562,15 @@ impl Destination {
         wanted: &Meta,
         attrs: Attrs<'_>,
         monitor: &Monitor,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let wanted = Meta { mode: self.mode_of(staged, at, wanted)?, ..*wanted };
         let copy = Staged::create(&self.state, at.dir, false, wanted.mode)?;
         let copied = copy
             .copy_from(staged.fd(), staged.basis_len()?, true, monitor)
             .and_then(|()| self.set_staged(&copy, &wanted, attrs));
         copied.inspect_err(|_| copy.unlink(&self.state))?;
-        copy.publish_beside(&self.state, &self.retire, at)
+        copy.publish_beside(&self.state, &self.retire, at)?;
+        copy.inode()
     }
 
     /// The mode that a staged file gets.
@@ -565,24 +608,27 @@ impl Destination {
         self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))
     }
 
-    /// The number of the entry of this name in staging.
-    pub fn inode_of_aside(&self, aside: &str) -> io::Result<u64> {
-        Ok(rustix::fs::statat(self.state.staging(), aside, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
+    /// The number of an entry that waits aside.
+    pub fn inode_of_aside(&self, aside: EntryAt<'_>) -> io::Result<u64> {
+        Ok(rustix::fs::statat(aside.dir, aside.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// Makes visible, at its place, what was published under the name `aside` in staging. It has to be the entry of
-    /// this inode number.
-    pub fn publish_aside(&self, aside: &str, inode: u64, at: EntryAt<'_>) -> io::Result<()> {
+    /// Makes visible, at its place, what waits `aside`. It has to be the entry of this inode number.
+    pub fn publish_aside(&self, aside: EntryAt<'_>, inode: u64, at: EntryAt<'_>) -> io::Result<()> {
         self.state.check()?;
         if self.inode_of_aside(aside)? != inode {
-            return Err(io::Error::other("somebody put another entry in its place in staging"));
+            return Err(io::Error::other("somebody put another entry in its place before it was published"));
         }
-        let aside = EntryAt::staged(self.state.staging(), aside.as_bytes());
         self.retire.rename_over(aside, at, false)?;
         match rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?.st_ino == inode {
             true => Ok(()),
             false => Err(io::Error::other("somebody put another entry in its place")),
         }
+    }
+
+    /// Removes an entry that waits aside and does not come to its place.
+    pub fn drop_entry_aside(&self, aside: EntryAt<'_>) {
+        let _ = aside.unlink();
     }
 
     /// Gives up a staged file.
@@ -719,13 +765,15 @@ mod tests {
         let root = destination.root().as_fd();
         let staging = dir.path().join(".volferry/staging");
         put(&staging.join("aside"));
-        let inode = destination.inode_of_aside("aside").unwrap();
+        let aside = destination.state().staging();
+        let aside = EntryAt::staged(aside, b"aside");
+        let inode = destination.inode_of_aside(aside).unwrap();
         put(&staging.join("theirs"));
         fs::rename(staging.join("theirs"), staging.join("aside")).unwrap();
-        destination.publish_aside("aside", inode, EntryAt::staged(root, b"name")).unwrap_err();
+        destination.publish_aside(aside, inode, EntryAt::staged(root, b"name")).unwrap_err();
         assert!(!dir.path().join("name").exists());
-        let inode = destination.inode_of_aside("aside").unwrap();
-        destination.publish_aside("aside", inode, EntryAt::staged(root, b"name")).unwrap();
+        let inode = destination.inode_of_aside(aside).unwrap();
+        destination.publish_aside(aside, inode, EntryAt::staged(root, b"name")).unwrap();
         assert!(dir.path().join("name").exists());
     }
 }

@@ -43,6 +43,11 @@ impl<'a> EntryAt<'a> {
         dir.join(self.name).unwrap_or(dir)
     }
 
+    /// Whether the run that it is for was told to stop.
+    pub(super) fn is_stopped(self) -> bool {
+        self.place.is_some_and(|(_, monitor)| monitor.cancelled())
+    }
+
     pub(super) fn rename(self, to: EntryAt<'_>) -> Result<(), Errno> {
         rustix::fs::renameat(self.dir, self.name, to.dir, to.name)
     }
@@ -123,10 +128,7 @@ impl Retire {
                 let _ = from.rename_with(to, RenameFlags::EXCHANGE);
             }),
             Err(Errno::NOENT) => Ok(from.rename_with(to, RenameFlags::NOREPLACE)?),
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                to.unlink()?;
-                Ok(from.rename(to)?)
-            }
+            Err(Errno::INVAL | Errno::NOSYS) => swap_without_exchange(from, to),
             Err(error) => Err(error.into()),
         })
     }
@@ -167,6 +169,21 @@ impl Retire {
         let saved = keeper.save(at, path, monitor)?;
         take().inspect_err(|_| saved.iter().for_each(|saved| saved.undo(at)))
     }
+}
+
+/// Puts the folder `from` at `to`, where names cannot be exchanged: the entry there gets another name first, so that it
+/// can be put back.
+fn swap_without_exchange(from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
+    let name = [from.name, b"-old"].concat();
+    let old = EntryAt::staged(from.dir, &name);
+    match to.rename(old) {
+        Err(Errno::NOENT) => {}
+        result => result?,
+    }
+    from.rename(to).inspect_err(|_| {
+        let _ = old.rename(to);
+    })?;
+    old.unlink()
 }
 
 /// Holds an entry, so that its last name going away does not free it.

@@ -31,7 +31,7 @@ use super::{
     ranges::RangeChange,
     retire::{EntryAt, Retire},
     staged_dir::{Inside, StagedDir},
-    staging_names::{OWNERS, part_key},
+    staging_names::{OWNERS, key_of, part_key},
     state_dir::StateDir,
 };
 use crate::{monitor::Monitor, path::RelPath, root::Root, slice::Slice};
@@ -104,16 +104,18 @@ impl Staged {
         Ok(Self { fd, form: StagedForm::Named(name) })
     }
 
-    /// What a run that was cut off left of the file for this path.
-    pub fn leftover(state: &StateDir, path: &RelPath, monitor: &Monitor) -> Option<Self> {
-        let name = state.take_leftover(&part_key(path))?;
+    /// What a run that was cut off left of the file for this path, and whether another has gone on from it already and
+    /// not got beyond it.
+    pub fn leftover(state: &StateDir, path: &RelPath, monitor: &Monitor) -> Option<(Self, bool)> {
+        let (name, was_tried) = state.take_leftover(&part_key(path))?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(state.staging(), &name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
-        match state.trusts_staged(&stat) {
-            true => Some(Self { fd, form: StagedForm::Named(name) }),
-            false => Self::copy_of(state, path, &fd, &stat, &name, monitor),
-        }
+        let part = match state.trusts_staged(&stat) {
+            true => Self { fd, form: StagedForm::Named(name) },
+            false => Self::copy_of(state, path, &fd, &stat, &name, monitor)?,
+        };
+        Some((part, was_tried))
     }
 
     /// A new file with the content of one that others could write to, and may hold open. What the content is will be
@@ -128,17 +130,22 @@ impl Staged {
     ) -> Option<Self> {
         let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
         let copy = is_file.then(|| Self::part(state, path).ok()).flatten();
-        let _ = state.drop_staged(name);
-        let copy = copy?;
-        match copy.copy_from(fd.as_fd(), stat.st_size as u64, true, monitor) {
-            Ok(()) => Some(copy),
-            // A run that is told to stop leaves what was copied so far.
-            Err(_) if monitor.cancelled() => None,
-            Err(_) => {
-                copy.unlink(state);
-                None
+        let copied = copy.as_ref().map(|copy| copy.copy_from(fd.as_fd(), stat.st_size as u64, true, monitor));
+        match copied {
+            Some(Ok(())) => {}
+            // A run that is told to stop leaves what it found, and not what it has copied of that.
+            _ if monitor.cancelled() => {
+                copy.inspect(|copy| copy.unlink(state));
+                return None;
+            }
+            _ => {
+                copy.inspect(|copy| copy.unlink(state));
+                let _ = state.drop_staged(name);
+                return None;
             }
         }
+        let _ = state.drop_staged(name);
+        copy
     }
 
     /// What changes in the file at `path`, which is written in place in the end. `None` where that has other names, or
@@ -198,6 +205,14 @@ impl Staged {
     pub(super) fn name(&self) -> Option<&str> {
         match &self.form {
             StagedForm::Named(name) | StagedForm::Overlay(name, _) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The name in staging of one that the next run finds again.
+    pub(super) fn part_name(&self) -> Option<&str> {
+        match &self.form {
+            StagedForm::Named(name) => Some(name).filter(|name| key_of(name).is_some()).map(|name| &**name),
             _ => None,
         }
     }
@@ -321,7 +336,8 @@ impl Staged {
             }
         }
         let result = self.rename(state, retire, at);
-        if result.is_err() {
+        // What a run that is told to stop has not published, the next one goes on from.
+        if result.is_err() && !at.is_stopped() {
             self.unlink(state);
         }
         result

@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::state_dir::StateDir;
+use super::{staging_names::beside, state_dir::StateDir};
 use crate::{
     path::RelPath,
     root::{Root, open_child},
@@ -52,7 +52,7 @@ pub(super) fn make_aside(
     name: &str,
     mode: Mode,
 ) -> io::Result<u64> {
-    let first = format!(".volferry-new-{name}");
+    let first = beside(name);
     rustix::fs::mkdirat(parent, &first, mode)?;
     if let Err(error) = rustix::fs::renameat(parent, &first, state.staging(), name) {
         let _ = rustix::fs::unlinkat(parent, &first, AtFlags::REMOVEDIR);

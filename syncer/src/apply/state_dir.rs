@@ -14,7 +14,7 @@ use std::{
 
 use contract::{Shard, VolumeId};
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, Stat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, Stat, StatxFlags},
     io::Errno,
 };
 
@@ -25,14 +25,14 @@ use super::{
     epoch::{EPOCH, Epoch},
     private::{Private, Replaced},
     shard_board::{BoardDir, ShardBoard},
-    staging_names::part_key,
+    staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
     state_files::{JOURNAL, LOCK, SHARDS, STAGING, empty, remove_dir},
     volume,
 };
 use crate::{
     entry::Time,
     path::{OWN_DIR, RelPath},
-    root::Root,
+    root::{Root, open_child},
     stat::changed,
 };
 
@@ -135,9 +135,11 @@ impl StateDir {
     }
 
     /// Whether an entry of this name in the root would be the folder itself: other names than its own are where the
-    /// file system folds case.
+    /// file system folds case. Some give each name of a folder another inode number, so its content counts, too.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
-        self.dir.is_still(self.root.as_fd(), name)
+        let is_stamped =
+            || open_child(&self.root, name, OFlags::PATH).is_ok_and(|dir| self.epoch.is_in(dir.as_fd()));
+        self.dir.is_still(self.root.as_fd(), name) || is_stamped()
     }
 
     /// What the destination is known by from run to run.
@@ -202,8 +204,17 @@ impl StateDir {
     }
 
     /// A name for an entry that is made beside its place, on a file system that is mounted inside the destination.
-    pub(super) fn name_beside(&self) -> String {
-        format!(".volferry-new-{}", self.fresh_name())
+    pub fn name_beside(&self) -> String {
+        beside(&self.fresh_name())
+    }
+
+    /// Whether a directory is on another mount than staging, so that nothing can be renamed from one to the other.
+    pub fn is_beyond(&self, dir: BorrowedFd<'_>) -> bool {
+        let place = |dir: BorrowedFd<'_>| {
+            let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+            Ok::<_, Errno>((found.stx_dev_major, found.stx_dev_minor, found.stx_mnt_id))
+        };
+        matches!((place(dir), place(self.staging())), (Ok(one), Ok(other)) if one != other)
     }
 
     /// Has an entry made under a name in staging and renamed into `dir`; where `dir` is on another file system, made
@@ -243,7 +254,12 @@ impl StateDir {
 
     /// Removes a file of this name from staging, if it is there.
     pub(super) fn drop_staged(&self, name: &str) -> io::Result<()> {
-        unlink(&self.staging, name)
+        drop_file(&self.staging, name)
+    }
+
+    /// Removes what is noted of a part in staging, if anything is.
+    pub(super) fn drop_blocks(&self, part: &str) -> io::Result<()> {
+        unlink(&self.staging, &blocks_name(part))
     }
 
     /// The name for a part of a large file, which a later run finds by its key.
@@ -256,18 +272,22 @@ impl StateDir {
         self.leftovers().contains_key(key)
     }
 
-    /// Makes it this run's, and returns its name.
-    pub(super) fn take_leftover(&self, key: &str) -> Option<String> {
+    /// Makes it this run's, and returns its name, and whether a run before has gone on from it and not got beyond it.
+    pub(super) fn take_leftover(&self, key: &str) -> Option<(String, bool)> {
         let old = self.leftovers().remove(key)?;
-        let name = self.part_name(key);
-        rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| name)
+        let name = tried_name(key, &self.fresh_name());
+        // First what is noted of it: alone it counts for nothing.
+        let (noted, new) = (blocks_name(&old), blocks_name(&name));
+        let _ = rustix::fs::renameat(&self.staging, noted, &self.staging, new);
+        let was_tried = is_tried(&old);
+        rustix::fs::renameat(&self.staging, old, &self.staging, &name).ok().map(|()| (name, was_tried))
     }
 
     /// Forgets the leftovers of files that this run does not need, so that they do not take up room until a run gets to
     /// its end.
     pub(super) fn drop_leftovers(&self, is_needed: impl Fn(&str) -> bool) {
         let mut leftovers = self.leftovers();
-        leftovers.retain(|key, name| is_needed(key) || unlink(&self.staging, name).is_err());
+        leftovers.retain(|key, name| is_needed(key) || drop_file(&self.staging, name).is_err());
     }
 
     /// Whether an earlier run left anything.
@@ -291,14 +311,15 @@ impl StateDir {
         let stays = |name: &str| !is_over && !self.is_lost() && self.is_of_use(name);
         empty(&self.staging, |name| name.contains(&mark) && !stays(name))?;
         match is_over && self.leads() {
-            true => self.leftovers().drain().try_for_each(|(_, name)| unlink(&self.staging, &name)),
+            true => self.leftovers().drain().try_for_each(|(_, name)| drop_file(&self.staging, &name)),
             false => Ok(()),
         }
     }
 
     /// Whether the next run can go on from a staged file.
     fn is_of_use(&self, name: &str) -> bool {
-        key_of(name).is_some() && blocks(&self.staging, name) > 0
+        let part = part_of_blocks(name).unwrap_or(name);
+        key_of(part).is_some() && blocks(&self.staging, part) > 0
     }
 
     /// What the names of all files hold that this process stages.
@@ -384,7 +405,12 @@ fn word_of(epoch: &Epoch) -> String {
 /// Removes all files but one part for each key, the one that has most in it. The parts' names, by their keys.
 fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
     let mut parts: HashMap<String, String> = HashMap::new();
+    let mut noted = Vec::new();
     empty(staging, |name| {
+        if let Some(part) = part_of_blocks(name) {
+            noted.push(part.to_owned());
+            return false;
+        }
         let Some(key) = key_of(name) else { return true };
         let Some(other) = parts.get(key) else {
             parts.insert(key.to_owned(), name.to_owned());
@@ -397,6 +423,8 @@ fn sweep(staging: &Private) -> io::Result<HashMap<String, String>> {
         parts.insert(key.to_owned(), name.to_owned());
         false
     })?;
+    let is_left = |part: &String| key_of(part).and_then(|key| parts.get(key)) == Some(part);
+    noted.iter().filter(|part| !is_left(part)).try_for_each(|part| unlink(staging, &blocks_name(part)))?;
     Ok(parts)
 }
 
@@ -418,10 +446,12 @@ fn parts_before(staging: &Private, word: &str) -> io::Result<HashMap<String, Str
     Ok(parts)
 }
 
-/// The key in the name of a part: 32 hexadecimal digits before a dot.
-fn key_of(name: &str) -> Option<&str> {
-    let (key, _) = name.split_once('.')?;
-    (key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(key)
+/// Removes a file, and what is noted of it if it is a part.
+fn drop_file(staging: &Private, name: &str) -> io::Result<()> {
+    if key_of(name).is_some() {
+        unlink(staging, &blocks_name(name))?;
+    }
+    unlink(staging, name)
 }
 
 fn unlink(staging: &Private, name: &str) -> io::Result<()> {
@@ -496,6 +526,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_leads_to_the_folder_is_known_by_what_is_there() {
+        let place = TestStaging::new();
+        let state = place.open().unwrap();
+        let other = place.dir.path().join(".VOLFERRY");
+        fs::create_dir(&other).unwrap();
+        assert!(state.is_named(OWN_DIR) && !state.is_named(b".VOLFERRY"));
+        // As a file system shows it that folds case and numbers its folders by their names.
+        fs::copy(place.state("epoch"), other.join("epoch")).unwrap();
+        assert!(state.is_named(b".VOLFERRY"));
+        drop(state);
+        assert!(!place.open().unwrap().is_named(b".VOLFERRY"), "that was another run's stamp");
+    }
+
+    #[test]
     fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
         let place = TestStaging::new();
         drop(place.open().unwrap());
@@ -519,9 +563,15 @@ mod tests {
         }
         let state = place.open().unwrap();
         assert_eq!(place.staged(), 1);
-        let name = state.take_leftover(&key).unwrap();
+        let (name, was_tried) = state.take_leftover(&key).unwrap();
         assert_eq!(fs::metadata(place.state(&format!("staging/{name}"))).unwrap().len(), 500_000);
-        assert!(!state.has_leftover(&key));
+        assert!(!state.has_leftover(&key) && !was_tried);
+        drop(state);
+        let state = place.open().unwrap();
+        assert!(state.take_leftover(&key).unwrap().1, "nothing better has come since");
+        drop(state);
+        fs::write(place.state(&format!("staging/{key}.5")), [1; 600_000]).unwrap();
+        assert!(!place.open().unwrap().take_leftover(&key).unwrap().1, "more has come");
     }
 
     #[test]
@@ -558,12 +608,50 @@ mod tests {
         fs::set_permissions(place.state(&name), fs::Permissions::from_mode(0o660)).unwrap();
         let held = fs::OpenOptions::new().write(true).open(place.state(&name)).unwrap();
         let state = place.open().unwrap();
-        let part = Staged::leftover(&state, &path, &Monitor::default()).unwrap();
+        let (part, _) = Staged::leftover(&state, &path, &Monitor::default()).unwrap();
         held.write_all_at(b"forged", 0).unwrap();
         let mut there = [0; 16];
         part.read_exact_at(&mut there, 0).unwrap();
         assert_eq!(&there, b"what has arrived");
         assert_eq!(place.staged(), 1);
+    }
+
+    #[test]
+    fn a_run_that_is_stopped_leaves_a_part_that_it_was_copying() {
+        let place = TestStaging::new();
+        drop(place.open().unwrap());
+        let path = RelPath::parse(b"large").unwrap();
+        let name = format!("staging/{}.1", crate::apply::staging_names::part_key(&path));
+        fs::write(place.state(&name), vec![7; 100_000]).unwrap();
+        fs::set_permissions(place.state(&name), fs::Permissions::from_mode(0o660)).unwrap();
+        let (state, monitor) = (place.open().unwrap(), Monitor::default());
+        monitor.cancel();
+        assert!(Staged::leftover(&state, &path, &monitor).is_none());
+        drop(state);
+        assert_eq!(place.staged(), 1);
+        let state = place.open().unwrap();
+        let (part, _) = Staged::leftover(&state, &path, &Monitor::default()).unwrap();
+        assert_eq!(part.basis_len().unwrap(), 100_000);
+    }
+
+    #[test]
+    fn a_file_that_a_stop_keeps_from_its_place_stays_for_the_next_run() {
+        let place = TestStaging::new();
+        fs::create_dir(place.dir.path().join("large")).unwrap();
+        let root = Root::open(place.dir.path()).unwrap();
+        let (parent, path) = (RelPath::root(), RelPath::parse(b"large").unwrap());
+        for is_stopped in [false, true] {
+            let (state, monitor) = (place.open().unwrap(), Monitor::default());
+            let part = Staged::part(&state, &path).unwrap();
+            part.write_at(&[7; 5000], 0).unwrap();
+            if is_stopped {
+                monitor.cancel();
+            }
+            let at = EntryAt::new(root.as_fd(), &parent, b"large", &monitor);
+            part.publish(&state, &Retire::default(), at).unwrap_err();
+            drop(state);
+            assert_eq!(place.staged(), usize::from(is_stopped));
+        }
     }
 
     #[test]

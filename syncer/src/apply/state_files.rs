@@ -3,7 +3,7 @@
 use std::{
     ffi::CStr,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -41,6 +41,14 @@ pub(super) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
         }
     }
     Ok(())
+}
+
+/// Removes a directory that is beside its place, with all that is in it: whatever is below its directories is moved to
+/// itself first.
+pub(super) fn remove_beside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let dir = open_child(parent, name, OFlags::RDONLY)?;
+    empty(&dir, |_| true)?;
+    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
 /// Removes a directory of staging with all that is in it. Those below it are moved to staging first, so that however

@@ -1,6 +1,12 @@
 //! Waiting for something to happen in a directory, told by the kernel.
 
-use std::{mem::MaybeUninit, path::Path, sync::mpsc, thread};
+use std::{
+    mem::MaybeUninit,
+    path::Path,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustix::fs::inotify;
 
@@ -31,5 +37,15 @@ impl FirstEntry {
     #[track_caller]
     pub fn wait(self) {
         self.0.recv_timeout(PATIENCE).expect("nothing appeared");
+    }
+}
+
+/// Returns once `holds`, which is asked every 10 ms.
+#[track_caller]
+pub fn eventually(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it did not come about");
+        thread::sleep(Duration::from_millis(10));
     }
 }

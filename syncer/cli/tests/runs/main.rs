@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod arrived;
 mod attributes;
 mod backup_dir;
 mod busy_source;
@@ -41,6 +42,7 @@ mod large_folders;
 mod library;
 mod mounts;
 mod new_folders;
+mod no_exchange;
 mod one_file_system;
 mod own_folder;
 mod places;

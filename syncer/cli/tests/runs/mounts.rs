@@ -130,18 +130,80 @@ fn change_all(at: &std::path::Path, seed: u64) {
     tree::file(&folder.join("file"), &rng.bytes(4000));
 }
 
+/// Makes folders of what other seeds make files, links and pipes of, and the reverse.
+fn swap_kinds(at: &std::path::Path, seed: u64) {
+    for (nth, kind) in (0..).zip(["small", "large", "symlink", "hard link", "pipe", "small", "large"]) {
+        let path = at.join(format!("swap{nth}"));
+        let _ = fs::remove_file(&path);
+        let _ = fs::remove_dir_all(&path);
+        if (nth + seed).is_multiple_of(2) {
+            fs::create_dir_all(path.join("below/deeper")).unwrap();
+            tree::file(&path.join("file"), &Rng::new(seed).bytes(3000));
+            tree::file(&path.join("below/deeper/large"), &Rng::new(seed).bytes(1 << 20));
+            continue;
+        }
+        match kind {
+            "small" => tree::file(&path, &Rng::new(seed).bytes(5000)),
+            "large" => tree::file(&path, &Rng::new(seed).bytes(2 << 20)),
+            "symlink" => std::os::unix::fs::symlink("target", &path).unwrap(),
+            "hard link" => fs::hard_link(at.join("small"), &path).unwrap(),
+            _ => run(Command::new("mkfifo").arg(&path)).unwrap(),
+        }
+    }
+}
+
+/// A pair whose destination has a file system mounted in it, as the source has a folder.
+fn pair_with_mount(way: Way, disk: &Disk) -> (Pair, PathBuf) {
+    let pair = Pair::new(way);
+    let mount = pair.destination.join("mounted");
+    fs::create_dir_all(&mount).unwrap();
+    fs::create_dir(pair.source.join("mounted")).unwrap();
+    run(Command::new("mount").arg("--bind").arg(disk.path()).arg(&mount)).unwrap();
+    (pair, mount)
+}
+
+/// Something that cannot be replaced keeps back what takes the place of folders, and folders that take a place.
+#[test]
+fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it() {
+    for way in Way::ALL {
+        let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+        let (pair, mount) = pair_with_mount(way, &disk);
+        let source = pair.source.join("mounted");
+        change_all(&source, 1);
+        tree::file(&source.join("locked"), b"one");
+        swap_kinds(&source, 1);
+        pair.sync("before");
+        let old = Snapshot::of(&mount);
+        swap_kinds(&source, 2);
+        tree::file(&source.join("locked"), b"another");
+        let lock = |how| run(Command::new("chattr").arg(how).arg(mount.join("locked"))).unwrap();
+        lock("+i");
+        let kept = pair.run(&["--delete", "--delete-limit=100"]);
+        lock("-i");
+        kept.assert_exit(ExitCode::Partial);
+        let left = Snapshot::of(&mount);
+        let kinds = |tree: &Snapshot| {
+            tree.entries().map(|(path, node)| (path.to_vec(), node.kind.clone())).collect::<Vec<_>>()
+        };
+        assert!(kinds(&left) == kinds(&old), "{way:?}, kept back");
+        pair.assert_staging_empty();
+        pair.run(&["--delete", "--delete-limit=100"]).assert_exit(ExitCode::Done);
+        pair.assert_copy("once the file can be replaced");
+        pair.assert_staging_empty();
+        umount(&[], &mount);
+    }
+}
+
 #[test]
 fn what_goes_to_a_file_system_that_is_mounted_inside_the_destination_arrives() {
     for way in Way::ALL {
         let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
-        let pair = Pair::new(way);
-        let mount = pair.destination.join("mounted");
-        fs::create_dir_all(&mount).unwrap();
-        fs::create_dir(pair.source.join("mounted")).unwrap();
-        run(Command::new("mount").arg("--bind").arg(disk.path()).arg(&mount)).unwrap();
+        let (pair, mount) = pair_with_mount(way, &disk);
         for seed in 1..4 {
-            change_all(&pair.source, seed);
-            change_all(&pair.source.join("mounted"), seed);
+            for dir in [&pair.source, &pair.source.join("mounted")] {
+                change_all(dir, seed);
+                swap_kinds(dir, seed);
+            }
             let run = pair.run(&["--delete", "--delete-limit", "100"]);
             let differences = Snapshot::of(&pair.source).differences(&Snapshot::of(&pair.destination), COPY);
             assert!(differences.is_empty(), "{way:?}, {seed}: {}", differences.join("\n"));

@@ -2,7 +2,10 @@
 
 use blake3::hazmat::ChainingValue;
 
-use super::name::{Name as _, ShortName};
+use super::{
+    checked::CheckedBlocks,
+    name::{Name as _, ShortName},
+};
 use crate::hash::{MAX_BLOCK_BYTES, granule_value};
 
 /// Names of all granules of a file, or of consecutive ones: the first bytes of each granule's part in the file's hash.
@@ -12,6 +15,7 @@ pub struct Granules {
     bytes: usize,
     start: u64,
     names: Vec<ShortName>,
+    checked: Option<CheckedBlocks>,
 }
 
 impl Granules {
@@ -23,8 +27,21 @@ impl Granules {
         let most = file_len.checked_sub(start)?.div_ceil(bytes.max(1));
         let is_cut_right = |at: u64| at.is_multiple_of(MAX_BLOCK_BYTES as u64);
         let is_right = fits && is_cut_right(start) && names.len() as u64 <= most;
-        let granules = is_right.then_some(Self { file_len, bytes: bytes as usize, start, names })?;
+        let granules =
+            is_right.then_some(Self { file_len, bytes: bytes as usize, start, names, checked: None })?;
         (is_cut_right(granules.end()) || granules.is_to_the_end()).then_some(granules)
+    }
+
+    /// Adds the blocks among these granules that were checked when they arrived, and have no names.
+    #[must_use]
+    pub fn with_checked(self, checked: CheckedBlocks) -> Self {
+        Self { checked: Some(checked), ..self }
+    }
+
+    /// Returns the blocks that were checked when they arrived, if there are any.
+    #[must_use]
+    pub fn checked(&self) -> Option<&CheckedBlocks> {
+        self.checked.as_ref()
     }
 
     /// Whether `more` are the next names of the same file.

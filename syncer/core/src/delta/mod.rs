@@ -19,6 +19,7 @@
 //! Nothing here opens a file, a socket or a thread, or reads a clock.
 
 pub mod basis;
+pub mod checked;
 pub mod chunk;
 mod chunk_offsets;
 mod cut_filter;

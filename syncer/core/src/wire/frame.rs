@@ -6,7 +6,7 @@ use crate::{codec::DecodeError, delta::chunk::MAX_CHUNK, hash::MAX_BLOCK_BYTES};
 
 /// The protocol of this program. Two ends of one job agree on [`protocol_of`] the job; ends that only agree on this
 /// name are of different jobs.
-pub const PROTOCOL: &[u8] = b"volferry/7";
+pub const PROTOCOL: &[u8] = b"volferry/8";
 
 /// Names the protocol between the two ends of `job` (ALPN), so that an observer of the handshake does not learn the
 /// job's own name.
@@ -96,8 +96,11 @@ pub const PACK_FRAME_BYTES: usize = PACK_BYTES + MAX_PACKED_BYTES as usize;
 /// Bytes of a block's frame before its content.
 pub(super) const BLOCK_PREFIX_BYTES: usize = HEADER_BYTES + 24;
 
-/// Room for the frame of a whole block.
-pub const BLOCK_FRAME_BYTES: usize = BLOCK_PREFIX_BYTES + MAX_BLOCK_BYTES;
+/// Bytes of the check behind a block of a very large file.
+pub const CHECK_BYTES: usize = 48;
+
+/// Room for the frame of a whole block with its check.
+pub const BLOCK_FRAME_BYTES: usize = BLOCK_PREFIX_BYTES + MAX_BLOCK_BYTES + CHECK_BYTES;
 
 /// The longest body of a data frame: the longest chunk and its description.
 pub const MAX_FRAME_BYTES: usize = MAX_CHUNK as usize + (64 << 10);

@@ -10,6 +10,7 @@ use contract::{Compression, Event, IdentityPair, Progress, Report, RunParams};
 use syncer::internals::{
     attrs::{Attrs, Classes},
     delta::{
+        checked::{BlockCheck, CheckedBlocks, FileVersion},
         chunk::ChunkSizes,
         features::Sampling,
         granules::Granules,
@@ -25,6 +26,7 @@ use syncer::internals::{
     wire::{
         BasisManifest, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix, Refusal, SampleRequest, SourceDone,
         TreeHead, Update, Welcome,
+        check::add_check,
         compress::Compressor,
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
         patch::{ChunksBuilder, Patch, BlockHeader, Segment},
@@ -154,6 +156,10 @@ fn messages() -> Vec<Message> {
     let children = vec![TreeDigest { entries: [3; 16], owners: [4; 16], attrs: [6; 16] }];
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
     let granules = Granules::new(100_000, 16 << 10, 0, vec![name(); 7]).expect("as many names as granules");
+    let (len, start) = ((64 << 20) + 100_000, 64 << 20);
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, (start, len), vec![(start, [6; 32])]);
+    let rest = Granules::new(len, 16 << 10, start, vec![name(); 7]).expect("as many names as granules");
+    let rest = rest.with_checked(checked.expect("it is a block of the file"));
     let chunks = list(&noise(30_000), ChunkSizes::FINE).0.short();
     let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![
@@ -170,6 +176,7 @@ fn messages() -> Vec<Message> {
         Message::Want(vec![0, 1, 300]),
         Message::Need(Needs { first: 7, dir: 1, indices: vec![0, 1, 5, 200], prefixes: vec![prefix] }),
         update(BasisManifest::Granules(granules)),
+        update(BasisManifest::Granules(rest)),
         update(BasisManifest::Chunks(chunks)),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
@@ -200,6 +207,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     };
     let mut block = vec![0; Block::PREFIX_BYTES];
     block.extend_from_slice(&noise(300));
+    let mut checked = Block::seal(block.clone(), 4, 0, 300, 0);
+    add_check(&mut checked, &BlockCheck { version: FileVersion([5; 16]), value: [6; 32] });
     let whole =
         Whole { file_len: 300, hash: TransferHash::of(&noise(300)), fresh: Some(Fresh { meta: meta(0o600), attrs: Attrs::default() }) };
     let failed = Failed { operation: "read", error: "it kept changing" };
@@ -214,6 +223,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ("chunks", parts.finish(&place)),
         ("pack", pack()),
         ("compressed", Compressor::new(Compression::Level(3)).seal(pack(), true)),
+        ("checked", checked),
         ("block", Block::seal(block, 4, 0, 300, 0)),
         ("end", EndFrame { need: 4, attempt: 0, outcome: Ok(whole) }.encode()),
         ("failed", EndFrame { need: 5, attempt: 2, outcome: Err(failed) }.encode()),

@@ -1,9 +1,12 @@
 //! Files whose content is needed, and what the destination has of them.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    os::fd::BorrowedFd,
+    sync::{Arc, OnceLock},
+};
 
 use crate::{
-    apply::{Destination, StagedDir},
+    apply::{Destination, EntryAt, StagedDir},
     attrs::AttrsBuf,
     entry::Meta,
     path::RelPath,
@@ -68,18 +71,25 @@ impl Need {
     }
 }
 
-/// The place in staging of an entry that replaces a folder: the folder stays until the entry has arrived and deletes
-/// may begin.
+/// Where an entry waits that replaces a folder: the folder stays until the entry has arrived and deletes may begin.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    /// Its name in staging.
+    /// Its name, in staging or beside its place.
     pub name: String,
+    /// It waits beside its place, which is on another mount than staging.
+    pub beside: bool,
     /// Its number in the file system, once it has arrived there.
     pub arrived: OnceLock<u64>,
 }
 
 impl Aside {
-    /// Takes note that it has arrived in staging, as the entry of this inode number.
+    /// Its place, where `dir` is the directory that it shall come to.
+    pub(crate) fn at<'e>(&'e self, destination: &'e Destination, dir: BorrowedFd<'e>) -> EntryAt<'e> {
+        let place = if self.beside { dir } else { destination.state().staging() };
+        EntryAt::staged(place, self.name.as_bytes())
+    }
+
+    /// Takes note that it has arrived there, as the entry of this inode number.
     pub(crate) fn has_arrived(&self, inode: u64) {
         let _ = self.arrived.set(inode);
     }

@@ -15,8 +15,10 @@ use rustix::{
 
 use crate::{
     attrs::{AttrsBuf, Classes},
+    delta::checked::FileVersion,
     device::{DevicePart, Opened},
     entry::{Meta, Owner, Time},
+    hash::digest,
     monitor::Monitor,
     path::RelPath,
     root::Root,
@@ -263,6 +265,15 @@ impl SourceFile {
             Of::Device(_) => Time::default(),
             Of::Store(of) => of.mtime,
         }
+    }
+
+    /// Names the state of the file, so that a sink can say of which one it has something: a change of content always
+    /// moves the change time. A part of a device and an object of a store have no such state.
+    pub(crate) fn version(&self) -> Option<FileVersion> {
+        let Stat { st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
+        let state = [st_size, st_mtime, st_mtime_nsec as i64, st_ctime, st_ctime_nsec as i64];
+        let state: Vec<u8> = state.iter().flat_map(|part| part.to_le_bytes()).collect();
+        matches!(self.of, Of::Itself).then(|| FileVersion(digest(&[&state])))
     }
 
     /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device

@@ -139,6 +139,20 @@ struct Unfinished {
     attrs: Option<AttrsBuf>,
 }
 
+/// What waits beside its place goes with a run that does not get so far as to put it there.
+impl Drop for Executor<'_> {
+    fn drop(&mut self) {
+        self.put_off.iter().for_each(|put_off| self.drop_beside(put_off));
+        let destination = self.context.destination;
+        for folder in self.over.iter().filter(|folder| destination.root().kept_beside(&folder.path).is_some())
+        {
+            if let Err(error) = destination.drop_aside(&folder.path) {
+                tracing::warn!(path = %folder.path, %error, "a folder that was not complete is left beside its place");
+            }
+        }
+    }
+}
+
 impl<'a> Executor<'a> {
     pub(crate) fn new(
         context: Context<'a>,
@@ -337,9 +351,12 @@ impl<'a> Executor<'a> {
                         let at = EntryAt::new(to, &link.dir.path, &link.name, self.context.monitor);
                         return destination.link(from, target, owner, at);
                     };
-                    let staging = destination.state().staging();
-                    destination.link(from, target, owner, EntryAt::staged(staging, aside.name.as_bytes()))?;
-                    aside.has_arrived(destination.inode_of_aside(&aside.name)?);
+                    let at = match aside.beside {
+                        true => aside.at(destination, to.open(destination.root(), &link.dir.path)?),
+                        false => aside.at(destination, from),
+                    };
+                    destination.link(from, target, owner, at)?;
+                    aside.has_arrived(destination.inode_of_aside(at)?);
                     Ok(())
                 });
             match (made, &link.aside) {
@@ -412,10 +429,13 @@ impl<'a> Executor<'a> {
             let deletes = deletes.sum();
             self.context.counters.keep_back(deletes, failed);
         }
-        for put_off in std::mem::take(&mut self.put_off) {
+        self.put_off.reverse();
+        while !self.put_off.is_empty() {
             self.check()?;
             self.context.destination.still_held()?;
-            self.replace_folder(&put_off, keeps_back);
+            if let Some(put_off) = self.put_off.pop() {
+                self.replace_folder(&put_off, keeps_back);
+            }
         }
         if keeps_back || was_first {
             return Ok(());
@@ -481,19 +501,33 @@ impl<'a> Executor<'a> {
         let Some(inode) = aside.arrived.get() else { return };
         if keeps_back && entries_below(self.sink, *folder, self.kept) > 0 {
             self.staying += 1;
-            return;
+            return self.drop_beside(put_off);
         }
         let path = path_in(&dir.path, name);
         let destination = self.context.destination;
         let replaced = destination.known_dir(&dir.path, Some(dir.inode)).and_then(|fd| {
             let at = self.entry_at(fd.as_fd(), &dir.path, name);
             self.empty_folder(at, *folder)?;
-            destination.publish_aside(&aside.name, *inode, at)
+            destination.publish_aside(aside.at(destination, fd.as_fd()), *inode, at)
         });
+        if replaced.is_err() {
+            self.drop_beside(put_off);
+        }
         match replaced {
             Ok(()) => self.context.counters.count(true),
             Err(_) if self.context.monitor.cancelled() => {}
             Err(error) => self.context.failures.add(&path, "make way", &error),
+        }
+    }
+
+    /// Removes an entry that waits beside the folder that it does not replace after all.
+    fn drop_beside(&self, put_off: &PutOff) {
+        let PutOff { dir, aside, .. } = put_off;
+        let destination = self.context.destination;
+        if aside.beside
+            && let Ok(fd) = destination.known_dir(&dir.path, Some(dir.inode))
+        {
+            destination.drop_entry_aside(aside.at(destination, fd.as_fd()));
         }
     }
 
@@ -605,7 +639,7 @@ impl<'a> Executor<'a> {
             self.check()?;
             let attrs = self.keep(entry.attrs);
             let aside = match step {
-                Step::Replace { was_dir: true } => match self.put_off(dir, &target, &entry) {
+                Step::Replace { was_dir: true } => match self.put_off(dir, &target, opened.as_fd(), &entry) {
                     Some(aside) => Some(aside),
                     None => continue,
                 },
@@ -654,7 +688,7 @@ impl<'a> Executor<'a> {
                     self.links.push(HardLink { dir, name, to, replaces: step != Step::Create, aside });
                 }
                 _ => match aside {
-                    Some(aside) => self.make_aside(dir, &entry, &aside),
+                    Some(aside) => self.make_aside(dir, opened.as_fd(), &entry, &aside),
                     None => self.apply(dir, opened.as_fd(), &entry, step),
                 },
             }
@@ -718,6 +752,7 @@ impl<'a> Executor<'a> {
         &mut self,
         dir: &PlannedDir,
         target: &Arc<NeededDir>,
+        fd: BorrowedFd<'_>,
         entry: &Entry<'_>,
     ) -> Option<Arc<Aside>> {
         let folder = self.sink_child(dir, entry.name)?;
@@ -726,18 +761,20 @@ impl<'a> Executor<'a> {
             self.context.failures.add(&path_in(&dir.path, entry.name), "make way", &error);
             return None;
         }
-        let name = self.context.destination.state().fresh_name();
-        let aside = Arc::new(Aside { name, arrived: OnceLock::new() });
+        let state = self.context.destination.state();
+        let beside = state.is_beyond(fd);
+        let name = if beside { state.name_beside() } else { state.fresh_name() };
+        let aside = Arc::new(Aside { name, beside, arrived: OnceLock::new() });
         let (dir, name) = (Arc::clone(target), entry.name.into());
         self.put_off.push(PutOff { dir, name, folder, aside: Arc::clone(&aside) });
         Some(aside)
     }
 
     /// Makes a symbolic link, a pipe or a device that replaces a folder.
-    fn make_aside(&self, dir: &PlannedDir, entry: &Entry<'_>, aside: &Aside) {
+    fn make_aside(&self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, aside: &Aside) {
         let destination = self.context.destination;
-        let at = EntryAt::staged(destination.state().staging(), aside.name.as_bytes());
-        let made = destination.make_node(at, entry).and_then(|()| destination.inode_of_aside(&aside.name));
+        let at = aside.at(destination, fd);
+        let made = destination.make_node(at, entry).and_then(|()| destination.inode_of_aside(at));
         match made {
             Ok(inode) => aside.has_arrived(inode),
             Err(error) => self.context.failures.add(&path_in(&dir.path, entry.name), "make node", &error),

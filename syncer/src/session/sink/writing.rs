@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    apply::{Destination, Device, EntryAt, Staged},
+    apply::{ArrivalLog, ArrivedBlocks, Destination, Device, EntryAt, Staged},
     attrs::Attrs,
     device::DevicePart,
     entry::Meta,
@@ -77,9 +77,14 @@ impl<'a> Writing<'a> {
         self.tree().is_ok_and(|tree| tree.has_leftover(&need.path()))
     }
 
-    /// What a run that was cut off left of the file.
-    pub(crate) fn leftover(&self, need: &Need) -> Option<Staged> {
+    /// What a run that was cut off left of the file, and whether another has gone on from it and not got beyond it.
+    pub(crate) fn leftover(&self, need: &Need) -> Option<(Staged, bool)> {
         self.tree().ok()?.leftover(&need.path(), self.monitor)
+    }
+
+    /// What is noted of a leftover, if it is of a file as long as the needed one.
+    pub(crate) fn arrived(&self, leftover: &Staged, need: &Need) -> Option<(ArrivedBlocks, ArrivalLog)> {
+        self.tree().ok()?.arrived(leftover).filter(|(arrived, _)| arrived.file_len() == need.size)
     }
 
     /// Begins an update of a large file that is written in place; `None` where the file is to be replaced by a new one.
@@ -120,6 +125,13 @@ impl<'a> Writing<'a> {
         }
     }
 
+    /// Removes what is noted of a file that is complete.
+    pub(crate) fn end_arrivals(&self, staged: &Staged) {
+        if let Ok(tree) = self.tree() {
+            tree.end_arrivals(staged);
+        }
+    }
+
     /// Makes `staged` visible as the file that was needed, and counts it. `dir` has the directory that was used last.
     pub(crate) fn publish(
         &self,
@@ -134,9 +146,12 @@ impl<'a> Writing<'a> {
             WriteTarget::Tree(tree) => {
                 match (&need.aside, need.dir.hidden(tree)) {
                     (Some(aside), _) => {
-                        let at = EntryAt::staged(tree.state().staging(), aside.name.as_bytes());
-                        tree.publish(staged, at, meta, attrs)?;
-                        aside.has_arrived(staged.inode()?);
+                        let place = match aside.beside {
+                            true => open(tree, need, dir)?,
+                            false => tree.state().staging(),
+                        };
+                        let at = EntryAt::staged(place, aside.name.as_bytes());
+                        aside.has_arrived(self.publish_at(tree, staged, at, meta, attrs)?);
                     }
                     (None, Some(hidden)) => {
                         tree.publish(staged, EntryAt::staged(hidden.fd(), &need.name), meta, attrs)?;
@@ -144,12 +159,7 @@ impl<'a> Writing<'a> {
                     (None, None) => {
                         let dir = open(tree, need, dir)?;
                         let at = EntryAt::new(dir, &need.dir.path, &need.name, self.monitor);
-                        match tree.publish(staged, at, meta, attrs) {
-                            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                                tree.publish_copy(staged, at, meta, attrs, self.monitor)?;
-                            }
-                            published => published?,
-                        }
+                        self.publish_at(tree, staged, at, meta, attrs)?;
                     }
                 }
                 if need.aside.is_none() {
@@ -162,6 +172,23 @@ impl<'a> Writing<'a> {
         };
         self.counters.bytes_changed.fetch_add(changed, Relaxed);
         Ok(())
+    }
+
+    /// Publishes a file in any directory of the tree. Returns its inode number there.
+    fn publish_at(
+        &self,
+        tree: &Destination,
+        staged: &Staged,
+        at: EntryAt<'_>,
+        meta: &Meta,
+        attrs: Attrs<'_>,
+    ) -> io::Result<u64> {
+        match tree.publish(staged, at, meta, attrs) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                tree.publish_copy(staged, at, meta, attrs, self.monitor)
+            }
+            published => published.and_then(|()| staged.inode()),
+        }
     }
 
     /// Takes note that a file has been written or has failed.

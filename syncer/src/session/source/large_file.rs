@@ -16,7 +16,10 @@ use rustix::io::Errno;
 
 use crate::{
     buffers,
-    delta::granules::Granules,
+    delta::{
+        checked::{BlockCheck, FileVersion, MIN_CHECKED_BYTES},
+        granules::Granules,
+    },
     hash::{BlockHash, BlockHashes, block_bytes, granule_value, is_one_block},
     monitor::Monitor,
     path::RelPath,
@@ -30,6 +33,7 @@ use crate::{
     slice::data_in,
     transport::TransportError,
     wire::{
+        check::add_check,
         data::{Block, EndFrame, Failed, Fresh, Whole},
         patch::{BlockHeader, MAX_PARTS, Patch, Segment},
     },
@@ -70,6 +74,8 @@ pub(crate) struct Large {
     attempt: u32,
     opened: io::Result<SourceFile>,
     len: u64,
+    /// The state of a file that is sent with checks.
+    version: Option<FileVersion>,
     /// The length of a block.
     block: u64,
     data: DataMap,
@@ -130,7 +136,9 @@ impl Large {
     ) -> Self {
         let opened = origin.file(dir, &file.name, monitor);
         let len = opened.as_ref().map_or(0, SourceFile::len);
+        let checked = opened.as_ref().ok().filter(|_| len >= MIN_CHECKED_BYTES);
         Self {
+            version: checked.and_then(SourceFile::version),
             path: dir.clone(),
             file,
             attempt: 0,
@@ -236,7 +244,10 @@ impl Large {
         match &taken.data {
             _ if self.len == 0 => Ok(None),
             Some(data) if data.is_empty() => Ok(Some(self.hole(taken))),
-            data => self.read_block(opened, taken, data.as_deref(), holes).map(Some),
+            data => match self.known(taken) {
+                Some(known) => Ok(Some(known)),
+                None => self.read_block(opened, taken, data.as_deref(), holes).map(Some),
+            },
         }
     }
 
@@ -248,7 +259,30 @@ impl Large {
         };
         self.set_hash(taken.start, hash);
         let place = self.place(taken.start);
-        Patch { place, segments: vec![Segment::Hole(taken.end - taken.start)] }.encode()
+        let patch = Patch { place, segments: vec![Segment::Hole(taken.end - taken.start)] };
+        self.checked(patch.encode(), hash)
+    }
+
+    /// The frame of a block that the sink has checked in an earlier run, when the file was as it is now: it is not read.
+    fn known(&self, taken: &Taken) -> Option<Vec<u8>> {
+        let basis = taken.basis.as_ref().filter(|basis| basis.file_len() == self.len)?;
+        let check =
+            basis.checked()?.check(taken.start).filter(|check| Some(check.version) == self.version)?;
+        self.set_hash(taken.start, BlockHash::Part(check.value));
+        let segments = vec![Segment::Kept(taken.end - taken.start)];
+        Some(self.checked(
+            Patch { place: self.place(taken.start), segments }.encode(),
+            BlockHash::Part(check.value),
+        ))
+    }
+
+    /// Adds the block's check to its frame, if the file is sent with checks.
+    fn checked(&self, mut frame: Vec<u8>, hash: BlockHash) -> Vec<u8> {
+        if let Some(version) = self.version {
+            let value = if let BlockHash::Part(value) = hash { value } else { [0; 32] };
+            add_check(&mut frame, &BlockCheck { version, value });
+        }
+        frame
     }
 
     /// `data` is what of the block is not a hole, where it has one. A device does not say where it has some: there,
@@ -281,11 +315,14 @@ impl Large {
         let hash = if is_hole { BlockHash::of_hole(bytes.len() as u64, self.len) } else { hash };
         self.set_hash(offset, hash);
         match segments.are_literal() || segments.0.len() > MAX_PARTS {
-            true => Ok(Block::seal(frame, self.file.need, self.attempt, self.len, offset)),
+            true => {
+                let block = Block::seal(frame, self.file.need, self.attempt, self.len, offset);
+                Ok(self.checked(block, hash))
+            }
             false => {
                 let patch = Patch { place: self.place(offset), segments: segments.0 }.encode();
                 buffers::give_back(frame);
-                Ok(patch)
+                Ok(self.checked(patch, hash))
             }
         }
     }

@@ -4,10 +4,12 @@ use super::fields::{MAX_ASKED, TOO_MUCH_ASKED, put_ascending, read_ascending};
 use crate::{
     codec::{DecodeError, Reader, put_varint},
     delta::{
+        checked::{CheckedBlocks, FileVersion},
         granules::Granules,
         list::ChunkList,
         name::{Name as _, ShortName},
     },
+    hash::block_bytes,
     tree::dir::DirId,
     wire::frame::WireError,
 };
@@ -122,13 +124,21 @@ const GRANULES: u8 = 0;
 
 const CHUNKS: u8 = 1;
 
+const CHECKED_GRANULES: u8 = 2;
+
 pub(super) fn put_update(out: &mut Vec<u8>, update: &Update) {
     put_varint(out, u64::from(update.need));
     put_varint(out, u64::from(update.dir));
     put_varint(out, u64::from(update.index));
     match &update.basis {
         BasisManifest::Granules(granules) => {
-            out.push(GRANULES);
+            match granules.checked() {
+                Some(checked) => {
+                    out.push(CHECKED_GRANULES);
+                    put_checked(out, checked, granules);
+                }
+                None => out.push(GRANULES),
+            }
             put_varint(out, granules.file_len());
             put_varint(out, granules.bytes() as u64);
             put_varint(out, granules.start());
@@ -148,6 +158,7 @@ pub(super) fn read_update(body: &[u8]) -> Result<Update, WireError> {
     let (need, dir, index, kind) = read().map_err(malformed)?;
     let basis = match kind {
         GRANULES => BasisManifest::Granules(read_granules(&mut reader).map_err(malformed)?),
+        CHECKED_GRANULES => BasisManifest::Granules(read_checked_granules(&mut reader).map_err(malformed)?),
         CHUNKS => {
             let list = reader.take(reader.remaining()).map_err(malformed)?;
             BasisManifest::Chunks(
@@ -172,4 +183,31 @@ fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
         names.push(read_name(reader)?);
     }
     Granules::new(file_len, bytes, start, names).ok_or(DecodeError::Invalid("granules do not fit their file"))
+}
+
+fn put_checked(out: &mut Vec<u8>, checked: &CheckedBlocks, granules: &Granules) {
+    let block = block_bytes(granules.file_len()) as u64;
+    out.extend_from_slice(&checked.version().0);
+    put_varint(out, checked.values().len() as u64);
+    for (offset, value) in checked.values() {
+        put_varint(out, (offset - granules.start()) / block);
+        out.extend_from_slice(value);
+    }
+}
+
+fn read_checked_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
+    let version = FileVersion(reader.array()?);
+    let count = reader.varint()?;
+    // Each takes 33 bytes of the message at least.
+    if count > (reader.remaining() / 33) as u64 {
+        return Err(DecodeError::Truncated);
+    }
+    let blocks = (0..count).map(|_| Ok((reader.varint()?, reader.array()?)));
+    let blocks = blocks.collect::<Result<Vec<(u64, [u8; 32])>, DecodeError>>()?;
+    let granules = read_granules(reader)?;
+    let (len, start, end) = (granules.file_len(), granules.start(), granules.end());
+    let offset = |nth: u64| nth.checked_mul(block_bytes(len) as u64)?.checked_add(start);
+    let values = blocks.into_iter().map(|(nth, value)| Some((offset(nth)?, value))).collect::<Option<_>>();
+    let checked = values.and_then(|values| CheckedBlocks::new(version, len, (start, end), values));
+    Ok(granules.with_checked(checked.ok_or(DecodeError::Invalid("checked blocks do not fit their file"))?))
 }

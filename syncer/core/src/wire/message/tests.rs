@@ -3,6 +3,7 @@ use contract::{Action, Difference, EntryKind};
 use super::{fields::MAX_JSON_BYTES, *};
 use crate::{
     delta::{
+        checked::{CheckedBlocks, FileVersion},
         chunk::ChunkSizes,
         features::Sampling,
         granules::Granules,
@@ -96,6 +97,7 @@ fn samples() -> Vec<Message> {
         Message::Need(Needs { first: 5, dir: 2, indices: vec![0, 1, 7, 200], prefixes: prefixes() }),
         Message::Need(Needs { first: 5, dir: 2, indices: vec![3], prefixes: vec![] }),
         Message::Update(update(BasisManifest::Granules(granules()))),
+        Message::Update(update(BasisManifest::Granules(checked_granules()))),
         Message::Update(update(BasisManifest::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0.short()))),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
@@ -119,6 +121,26 @@ fn prefixes() -> Vec<Prefix> {
 
 fn granules() -> Granules {
     Granules::new(100_000, 16 << 10, 0, (0..7).map(name).collect()).unwrap()
+}
+
+/// The last granules of a file, whose blocks but one were checked.
+fn checked_granules() -> Granules {
+    let (len, start) = ((64 << 20) + 100_000, 64 << 20);
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, (start, len), vec![(start, [6; 32])]);
+    Granules::new(len, 16 << 10, start, (0..7).map(name).collect()).unwrap().with_checked(checked.unwrap())
+}
+
+#[test]
+fn checked_blocks_that_are_not_in_their_part_of_the_file_are_refused() {
+    let mut frame = Vec::new();
+    Message::Update(update(BasisManifest::Granules(checked_granules()))).encode(&mut frame);
+    let nth = frame.iter().position(|byte| *byte == 6).unwrap() - 1;
+    assert!(Message::decode(frame[0], &frame[HEADER_BYTES..]).is_ok());
+    for (at, byte) in [(nth, 1), (nth - 1, 2), (nth - 1, 0x7f)] {
+        let mut frame = frame.clone();
+        frame[at] = byte;
+        assert!(Message::decode(frame[0], &frame[HEADER_BYTES..]).is_err(), "{at} {byte}");
+    }
 }
 
 fn update(basis: BasisManifest) -> Update {

@@ -11,13 +11,16 @@ use blake3::{Hash, hazmat::ChainingValue};
 use crate::{
     apply::Staged,
     attrs::AttrsBuf,
-    delta::list::ListBuilder,
+    delta::{
+        checked::{BlockCheck, FileVersion},
+        list::ListBuilder,
+    },
     entry::Meta,
     hash::{BlockHash, BlockHashes, TransferHash, block_bytes, granule_value, is_one_block},
     session::{
         plan::need::Need,
         sink::{
-            receive::{chunk_basis::ChunkBasis, granule_basis::GranuleBasis},
+            receive::{arrivals::Arrivals, chunk_basis::ChunkBasis, granule_basis::GranuleBasis},
             writing::Writing,
         },
     },
@@ -47,6 +50,8 @@ pub(crate) struct Assembly {
     /// Held while the file is written to: see [`GranuleBasis::writing`].
     pub writing: Arc<Mutex<()>>,
     pub made: Made,
+    /// Blocks that have arrived, if they come with checks.
+    pub arrivals: Option<Arrivals>,
     /// Bytes that were not sent.
     pub reused: u64,
     pub expected: Option<Expected>,
@@ -88,12 +93,12 @@ pub(crate) struct MadeChunks {
 }
 
 impl Assembly {
-    /// Begins a file. What the sink has was promised to the first attempt only.
+    /// Begins a file, whose first frame says its `version`. What the sink has was promised to the first attempt only.
     pub(crate) fn begin(
         writing: Writing<'_>,
         need: &Need,
         attempt: u32,
-        file_len: u64,
+        (file_len, version): (u64, Option<FileVersion>),
         at_hand: Option<FileBasis>,
     ) -> Self {
         let hashes = || BlockHashes::new(file_len);
@@ -106,11 +111,20 @@ impl Assembly {
             }
             None => (None, Made::Blocks { hashes: hashes(), kept: None }),
         };
+        let log = match &made {
+            Made::Blocks { kept: Some(kept), .. } => kept.take_log(),
+            _ => None,
+        };
         let staged = staged.map_or_else(|| writing.stage(need).map(Arc::new), Ok);
         let staged = staged.and_then(|staged| staged.set_len(file_len).map(|()| staged));
+        let arrivals = Arrivals::begin(log, version, file_len);
+        let (staged, arrivals) = match arrivals {
+            Ok(arrivals) => (staged, arrivals),
+            Err(error) => (Err(error), None),
+        };
         let (under_way, writing) = Default::default();
         let mut assembly =
-            Self { attempt, file_len, staged, under_way, writing, made, reused: 0, expected: None };
+            Self { attempt, file_len, staged, under_way, writing, made, arrivals, reused: 0, expected: None };
         if let Some(kept) = assembly.kept() {
             assembly.writing = Arc::clone(kept.writing());
         }
@@ -142,6 +156,11 @@ impl Assembly {
             Made::Chunks(made) => made.old.leftover(),
             Made::Blocks { .. } => None,
         }
+    }
+
+    /// Whether anything that has arrived of it may be noted.
+    pub(crate) fn has_log(&self) -> bool {
+        self.arrivals.as_ref().is_some_and(Arrivals::has_log)
     }
 
     /// Gives the file up because it could not be written, and its room on the volume back.
@@ -197,8 +216,12 @@ pub(crate) fn write_patch(
     staged: &Staged,
     kept: Option<&GranuleBasis>,
     patch: &Patch<'_>,
+    check: Option<&BlockCheck>,
 ) -> io::Result<(u64, BlockHash)> {
     let (start, file_len) = (patch.place.offset, patch.place.file_len);
+    if let Some(check) = check.filter(|check| kept.is_some_and(|kept| has_arrived(kept, patch, check))) {
+        return Ok((start, BlockHash::Part(check.value)));
+    }
     let mut at = start;
     for segment in &patch.segments {
         match segment {
@@ -221,6 +244,13 @@ pub(crate) fn write_patch(
         None => BlockHash::of(&read_back(staged, start, len)?, start, file_len),
     };
     Ok((start, hash))
+}
+
+/// Whether a patch keeps a block as a whole that an earlier run has checked, of the version that it is to have.
+pub(crate) fn has_arrived(kept: &GranuleBasis, patch: &Patch<'_>, check: &BlockCheck) -> bool {
+    let is_whole = matches!(patch.segments[..], [Segment::Kept(_)]);
+    let arrived = kept.arrived().filter(|arrived| arrived.file_len() == patch.place.file_len);
+    is_whole && arrived.is_some_and(|arrived| arrived.has(patch.place.offset, check))
 }
 
 /// The values of the granules of a block: those of the ones that were kept as a whole are known, the others are read

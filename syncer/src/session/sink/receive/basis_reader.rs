@@ -122,7 +122,8 @@ impl BasisReader<'_> {
             // What is not read is written, and here that costs room in the journal, or in snapshots below a device.
             return self.share(number, need, GranuleBasis::what_is_in(staged)?, false);
         }
-        if let Some(leftover) = self.writing.leftover(need) {
+        if let Some((leftover, was_tried)) = self.writing.leftover(need) {
+            let old = if was_tried { Vec::new() } else { old };
             return self.go_on(number, need, leftover, old);
         }
         if old.len() > 1 {
@@ -146,9 +147,13 @@ impl BasisReader<'_> {
         self.share(number, need, kept, need.is_version())
     }
 
-    /// Goes on from what a run that was cut off left of a file, all of which is read. What it had not come to is in the
-    /// old version.
+    /// Goes on from what a run that was cut off left of a file. All of it is read but what is noted as checked. What it
+    /// had not come to is in the old version: with that, what is cut to chunks is not noted, so a leftover that a run did
+    /// not get beyond in this way is gone on from alone.
     fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
+        if let Some(noted) = self.writing.arrived(&leftover, need) {
+            return self.share(number, need, GranuleBasis::left(leftover, noted)?, false);
+        }
         let left = regular(leftover.fd())?;
         let stats = old.iter().map(regular).collect::<io::Result<Vec<_>>>()?;
         let is_whole = !has_holes(&left) && stats.iter().all(|old| old.st_size == left.st_size);

@@ -16,12 +16,13 @@ use blake3::hazmat::ChainingValue;
 use rustix::fs::Stat;
 
 use crate::{
-    apply::{ClonedAt, Staged},
+    apply::{ArrivalLog, ArrivedBlocks, ClonedAt, Staged},
     delta::{
+        checked::CheckedBlocks,
         granules::{Granules, named},
         name::{Name as _, ShortName},
     },
-    hash::{MAX_BLOCK_BYTES, granule_bytes, granule_value},
+    hash::{MAX_BLOCK_BYTES, block_bytes, granule_bytes, granule_value},
     session::{
         reading::{
             data_map::DataMap,
@@ -47,6 +48,9 @@ pub(crate) struct GranuleBasis {
     len: u64,
     has_holes: bool,
     data: DataMap,
+    /// Blocks that an earlier run checked when they arrived, which are not read.
+    arrived: Option<ArrivedBlocks>,
+    log: Mutex<Option<ArrivalLog>>,
     granule: usize,
     /// The first byte that nobody has taken to read.
     next: AtomicU64,
@@ -107,6 +111,11 @@ impl GranuleBasis {
         Ok(Self::new(staged, None, stat.st_size as u64, has_holes(&stat)))
     }
 
+    /// What an earlier run left of the file, and has noted of it.
+    pub(crate) fn left(staged: Staged, (arrived, log): (ArrivedBlocks, ArrivalLog)) -> io::Result<Self> {
+        Ok(Self { arrived: Some(arrived), log: Mutex::new(Some(log)), ..Self::what_is_in(staged)? })
+    }
+
     fn new(staged: Staged, old: Option<CopySource>, len: u64, has_holes: bool) -> Self {
         let granule = granule_bytes(len);
         let values = vec![None; len.div_ceil(granule as u64) as usize];
@@ -119,6 +128,8 @@ impl GranuleBasis {
             len,
             has_holes,
             data: DataMap::new(len),
+            arrived: None,
+            log: Mutex::default(),
             granule,
             next: AtomicU64::new(0),
             writing: Arc::default(),
@@ -130,6 +141,16 @@ impl GranuleBasis {
     /// The staged file.
     pub(crate) fn staged(&self) -> &Arc<Staged> {
         &self.staged
+    }
+
+    /// What an earlier run has noted of the file.
+    pub(crate) fn arrived(&self) -> Option<&ArrivedBlocks> {
+        self.arrived.as_ref()
+    }
+
+    /// Takes the file that it is noted in.
+    pub(crate) fn take_log(&self) -> Option<ArrivalLog> {
+        lock(&self.log).take()
     }
 
     /// How many blocks there are to be read, one at least.
@@ -166,7 +187,7 @@ impl GranuleBasis {
         if offset >= self.len.max(1) {
             return false;
         }
-        let values = match self.is_to_be_read(offset, cost) {
+        let values = match !self.has_arrived(offset) && self.is_to_be_read(offset, cost) {
             true => self.read_block(offset, buffer, cost),
             false => Vec::new(),
         };
@@ -177,6 +198,22 @@ impl GranuleBasis {
         }
         state.parts[(offset / PART) as usize].left -= (self.len.max(1) - offset).min(BLOCK);
         true
+    }
+
+    /// Whether all blocks of the file in what is read at once from `offset` on have arrived in an earlier run.
+    fn has_arrived(&self, offset: u64) -> bool {
+        let block = block_bytes(self.len);
+        let mut blocks = (offset..(offset + BLOCK).min(self.len)).step_by(block);
+        self.arrived.as_ref().is_some_and(|arrived| blocks.all(|at| arrived.values().contains_key(&at)))
+    }
+
+    /// The blocks between `start` and `end` that have arrived and are not read.
+    fn checked(&self, start: u64, end: u64) -> Option<CheckedBlocks> {
+        let arrived = self.arrived.as_ref()?;
+        let is_unread = |(at, _): &(&u64, &[u8; 32])| self.has_arrived(**at - **at % BLOCK);
+        let values = arrived.values().range(start..end).filter(is_unread);
+        let values = values.map(|(at, value)| (*at, *value)).collect();
+        CheckedBlocks::new(arrived.version(), self.len, (start, end), values)
     }
 
     fn is_to_be_read(&self, offset: u64, cost: Option<&BasisCost>) -> bool {
@@ -270,7 +307,11 @@ impl GranuleBasis {
         let none = ShortName::from_prefix(&[0; ShortName::LEN]);
         let name = |value: &Option<ChainingValue>| value.as_ref().map(named).or(none);
         let names = state.values[first..end].iter().map(name).collect::<Option<_>>()?;
-        Granules::new(self.len, self.granule as u64, start, names)
+        let granules = Granules::new(self.len, self.granule as u64, start, names)?;
+        Some(match self.checked(start, granules.end()).filter(|checked| !checked.values().is_empty()) {
+            Some(checked) => granules.with_checked(checked),
+            None => granules,
+        })
     }
 
     /// Whether the source may send what the file has before `end`: it was told of all that is there.
@@ -315,6 +356,7 @@ mod tests {
     use super::*;
     use crate::{
         apply::{Candidate, Destination, Settings},
+        delta::checked::{FileVersion, MIN_CHECKED_BYTES},
         path::RelPath,
         root::TreeLocation,
     };
@@ -411,6 +453,30 @@ mod tests {
         assert!(staged[..7 * PART as usize].iter().all(|&byte| byte == 0));
         assert!(staged[7 * PART as usize..8 * PART as usize].iter().all(|&byte| byte == 7));
         assert_eq!(told.len(), 9);
+    }
+
+    #[test]
+    fn what_an_earlier_run_has_checked_is_told_and_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let destination = destination(dir.path());
+        let staged = destination.stage_file(&RelPath::parse(b"large").unwrap()).unwrap();
+        let (len, version) = (MIN_CHECKED_BYTES + 100, FileVersion([1; 16]));
+        staged.set_len(len).unwrap();
+        staged.write_at(&[7; 4 << 20], 0).unwrap();
+        // All blocks of the second MiB, and one of the third.
+        let offsets = (4..9).map(|nth| (nth * block_bytes(len) as u64, [nth as u8; 32]));
+        let checked: Vec<_> = offsets.collect();
+        destination.note_arrivals(&staged, version, len).unwrap().add(&staged, &checked).unwrap();
+        let noted = destination.arrived(&staged).unwrap();
+        let kept = GranuleBasis::left(staged, noted).unwrap();
+        let mut buffer = Vec::new();
+        while kept.do_block(&mut buffer, None) {}
+        let part = kept.next_part().unwrap();
+        assert_eq!(part.checked().unwrap().values(), &checked[..4]);
+        let granule = kept.granule_bytes();
+        let is_read = |at: u64| kept.value(at, granule).is_some();
+        assert_eq!([0, 1 << 20, 2 << 20, 3 << 20].map(is_read), [true, false, true, true]);
+        assert!(kept.next_part().unwrap().checked().is_none());
     }
 
     #[test]

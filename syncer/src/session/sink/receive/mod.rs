@@ -1,5 +1,6 @@
 //! Content over the network: asked for, with the basis that the destination has; received, checked and written.
 
+pub(crate) mod arrivals;
 pub(crate) mod assembly;
 pub(crate) mod basis_cost;
 pub(crate) mod basis_reader;

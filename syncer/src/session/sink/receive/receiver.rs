@@ -9,13 +9,14 @@ use std::{
 use crate::{
     apply::{Staged, let_go, read_exact_at},
     buffers,
+    delta::checked::{BlockCheck, FileVersion},
     hash::{BlockHash, ContentId},
     session::{
         plan::need::Need,
         reading::source_file::LastDir,
         sink::{
             receive::{
-                assembly::{Assembly, Expected, FileBasis, Made, as_listed, write_patch},
+                assembly::{Assembly, Expected, FileBasis, Made, as_listed, has_arrived, write_patch},
                 basis_cost::BasisCost,
                 granule_basis::GranuleBasis,
                 in_flight::{Arriving, FileInFlight, InFlight},
@@ -25,7 +26,9 @@ use crate::{
     },
     transport::{Frame, Peer, TransportError},
     wire::{
-        WireError, compress,
+        WireError,
+        check::split_check,
+        compress,
         data::{self, BLOCK, Block, ContentFrame, END, EndFrame, Failed, Fresh, PACK, Pack, Packed},
         patch::{BlockHeader, CHUNKS, Chunks, PATCH, Patch},
     },
@@ -60,12 +63,13 @@ impl<'a> Receiver<'a> {
     /// Takes one frame. Errors are the peer's; what goes wrong with a file is that file's failure.
     fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
         let (kind, body) = compress::open(frame.kind, frame.body)?;
+        let (kind, plain, check) = split_check(kind, &body)?;
         let taken = match kind {
-            PACK => self.take_pack(&body),
-            BLOCK => self.take_block(&Block::decode(&body)?),
-            PATCH => self.take_patch(&Patch::decode(&body)?),
-            CHUNKS => self.take_chunks(&Chunks::decode(&body)?),
-            END => self.take_end(&EndFrame::decode(&body)?),
+            PACK => self.take_pack(plain),
+            BLOCK => self.take_block(&Block::decode(plain)?, check.as_ref()),
+            PATCH => self.take_patch(&Patch::decode(plain)?, check.as_ref()),
+            CHUNKS => self.take_chunks(&Chunks::decode(plain)?),
+            END => self.take_end(&EndFrame::decode(plain)?),
             unknown => Err(WireError::UnknownKind(unknown).into()),
         };
         buffers::give_back(body);
@@ -133,8 +137,10 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    fn take_block(&mut self, block: &Block<'_>) -> Result<(), TransportError> {
-        let Some((need, assembly)) = self.assembly(block.need, block.attempt, block.file_len)? else {
+    fn take_block(&mut self, block: &Block<'_>, check: Option<&BlockCheck>) -> Result<(), TransportError> {
+        let version = check.map(|check| check.version);
+        let Some((need, assembly)) = self.assembly(block.need, block.attempt, block.file_len, version)?
+        else {
             return Ok(());
         };
         let len = block.bytes.len() as u64;
@@ -152,15 +158,19 @@ impl<'a> Receiver<'a> {
         });
         let Some(written) = written else { return Ok(()) };
         let written = written.map(|()| (block.offset, hash));
-        self.take_hashes(&assembly, block.attempt, written, 0)?;
+        self.take_hashes(&assembly, block.attempt, written.and_then(|found| as_checked(found, check)), 0)?;
+        self.note_arrival(&assembly, block.attempt, (block.offset, len), check);
         self.writing.monitor.add_bytes(len);
         self.complete(block.need, &need, &assembly);
         Ok(())
     }
 
-    fn take_patch(&mut self, patch: &Patch<'_>) -> Result<(), TransportError> {
+    fn take_patch(&mut self, patch: &Patch<'_>, check: Option<&BlockCheck>) -> Result<(), TransportError> {
         let BlockHeader { need: number, attempt, file_len, .. } = patch.place;
-        let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
+        let version = check.map(|check| check.version);
+        let Some((need, assembly)) = self.assembly(number, attempt, file_len, version)? else {
+            return Ok(());
+        };
         let kept = kept_before(&assembly, attempt, patch.place.offset + patch.len())?;
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
@@ -168,9 +178,14 @@ impl<'a> Receiver<'a> {
         let was_read =
             need.is_version() && kept.as_ref().is_some_and(|kept| kept.was_read(patch.place.offset));
         self.cost.came(patch.data(), was_read.then(|| patch.kept()));
-        let written = write_to(&assembly, attempt, |staged, _| write_patch(staged, kept.as_deref(), patch));
+        let (kept, place) = (kept.as_deref(), (patch.place.offset, patch.len()));
+        let written = write_to(&assembly, attempt, |staged, _| write_patch(staged, kept, patch, check));
         let Some(written) = written else { return Ok(()) };
+        let written = written.and_then(|found| as_checked(found, check));
         self.take_hashes(&assembly, attempt, written, patch.kept())?;
+        let is_noted = |check: &&BlockCheck| kept.is_some_and(|kept| has_arrived(kept, patch, check));
+        let is_new = check.filter(|_| !patch.is_hole()).filter(|check| !is_noted(check));
+        self.note_arrival(&assembly, attempt, place, is_new);
         self.writing.monitor.add_bytes(patch.len());
         self.complete(number, &need, &assembly);
         Ok(())
@@ -198,9 +213,30 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
+    /// Takes note of a block that was written, and from time to time has what came written to the disk and noted for the
+    /// next run.
+    fn note_arrival(
+        &self,
+        assembly: &Mutex<Assembly>,
+        attempt: u32,
+        (offset, len): (u64, u64),
+        check: Option<&BlockCheck>,
+    ) {
+        let due = |mut assembly: MutexGuard<'_, Assembly>| {
+            let staged = Arc::clone(assembly.staged.as_ref().ok()?);
+            Some((assembly.arrivals.as_mut()?.came(offset, len, check?)?, staged))
+        };
+        let Some((batch, staged)) = lock_attempt(assembly, attempt).and_then(due) else { return };
+        let noted = self.writing.tree().and_then(|tree| batch.note(tree, &staged));
+        let log = noted.inspect_err(|error| tracing::debug!(%error, "no arrivals are noted")).ok();
+        if let Some(arrivals) = lock(assembly).arrivals.as_mut() {
+            arrivals.noted(log);
+        }
+    }
+
     fn take_chunks(&mut self, chunks: &Chunks<'_>) -> Result<(), TransportError> {
         let BlockHeader { need: number, attempt, file_len, offset } = chunks.place;
-        let Some((need, assembly)) = self.assembly(number, attempt, file_len)? else { return Ok(()) };
+        let Some((need, assembly)) = self.assembly(number, attempt, file_len, None)? else { return Ok(()) };
         let old = match lock_attempt(&assembly, attempt).as_deref() {
             Some(Assembly { made: Made::Chunks(made), .. }) => Arc::clone(&made.old),
             Some(_) => return Err(MIXED),
@@ -231,10 +267,16 @@ impl<'a> Receiver<'a> {
 
     /// The file that a part or an end of this attempt belongs to; `None` when a newer attempt has begun, or the file is
     /// done with.
-    fn assembly(&self, number: u32, attempt: u32, file_len: u64) -> Result<Option<Arriving>, TransportError> {
+    fn assembly(
+        &self,
+        number: u32,
+        attempt: u32,
+        file_len: u64,
+        version: Option<FileVersion>,
+    ) -> Result<Option<Arriving>, TransportError> {
         let writing = self.writing;
         let begin = |need: &Need, at_hand: Option<FileBasis>| {
-            Assembly::begin(writing, need, attempt, file_len, at_hand)
+            Assembly::begin(writing, need, attempt, (file_len, version), at_hand)
         };
         let Some((need, assembly)) = self.in_flight.assembly(number, begin)? else { return Ok(None) };
         {
@@ -269,7 +311,7 @@ impl<'a> Receiver<'a> {
                 self.done(end.need);
             }
             Ok(whole) => {
-                if let Some((need, assembly)) = self.assembly(end.need, end.attempt, whole.file_len)? {
+                if let Some((need, assembly)) = self.assembly(end.need, end.attempt, whole.file_len, None)? {
                     if let Some(mut assembly) = lock_attempt(&assembly, end.attempt) {
                         assembly.expected = Some(Expected::new(&whole, &need));
                     }
@@ -291,6 +333,7 @@ impl<'a> Receiver<'a> {
             return;
         }
         let staged = assembly.take();
+        let noted = staged.as_ref().ok().filter(|_| assembly.has_log()).cloned();
         let published = match staged {
             Ok(staged) if hash != Some(whole.hash) => {
                 self.writing.unstage(&staged);
@@ -303,6 +346,7 @@ impl<'a> Receiver<'a> {
         };
         match published {
             Ok(()) => {
+                noted.iter().for_each(|staged| self.writing.end_arrivals(staged));
                 self.writing.count_reused(need, assembly.reused);
                 assembly.leftover().iter().for_each(|leftover| self.writing.unstage(leftover));
                 self.done(number);
@@ -332,6 +376,14 @@ impl<'a> Receiver<'a> {
 
     fn fail(&self, need: &Need, operation: &str, error: &dyn std::fmt::Display) {
         self.writing.failures.add(&need.path(), operation, error);
+    }
+}
+
+/// The hash of a block that was written, if it is the one that the source has computed.
+fn as_checked((offset, hash): (u64, BlockHash), check: Option<&BlockCheck>) -> io::Result<(u64, BlockHash)> {
+    match (hash, check) {
+        (BlockHash::Part(value), Some(check)) if value != check.value => Err(io::Error::other(CORRUPT)),
+        _ => Ok((offset, hash)),
     }
 }
 
@@ -405,6 +457,7 @@ mod tests {
             under_way: Arc::default(),
             writing: Arc::default(),
             made: Made::Blocks { hashes: BlockHashes::new(10), kept: None },
+            arrivals: None,
             reused: 0,
             expected: None,
         });

@@ -1,0 +1,91 @@
+//! Blocks of a very large file that an earlier run received and checked, so that a run that goes on need not read them.
+
+use crate::hash::block_bytes;
+
+/// Files from this length on are sent with a check for each block. A shorter file is hashed again in a tenth of a
+/// second.
+pub const MIN_CHECKED_BYTES: u64 = 64 << 20;
+
+/// The state of a source's file: a digest that the source makes of length, modification time and change time, so that
+/// no two states share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileVersion(pub [u8; 16]);
+
+/// The check of one block: the part that it has in the hash of its file, as the source has computed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCheck {
+    /// The state of the file that the block was read from.
+    pub version: FileVersion,
+    /// The block's chaining value in the file's BLAKE3 tree.
+    pub value: [u8; 32],
+}
+
+/// Blocks that a sink has of one version of a file, each checked when it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedBlocks {
+    version: FileVersion,
+    values: Vec<(u64, [u8; 32])>,
+}
+
+impl CheckedBlocks {
+    /// Takes blocks by their offsets in a file of `file_len` bytes, with their values. `None` if they are not blocks of
+    /// it, not within `start..end`, or not ascending.
+    #[must_use]
+    pub fn new(
+        version: FileVersion,
+        file_len: u64,
+        (start, end): (u64, u64),
+        values: Vec<(u64, [u8; 32])>,
+    ) -> Option<Self> {
+        let block = block_bytes(file_len) as u64;
+        let is_block = |at: u64| at.is_multiple_of(block) && (start..end.min(file_len)).contains(&at);
+        let fits = file_len >= MIN_CHECKED_BYTES && values.iter().all(|(at, _)| is_block(*at));
+        (fits && values.is_sorted_by(|(one, _), (next, _)| one < next)).then_some(Self { version, values })
+    }
+
+    /// Returns the version that they are of.
+    #[must_use]
+    pub fn version(&self) -> FileVersion {
+        self.version
+    }
+
+    /// Returns the blocks, ascending by offset.
+    #[must_use]
+    pub fn values(&self) -> &[(u64, [u8; 32])] {
+        &self.values
+    }
+
+    /// Returns the check of the block at `offset`, if it is one of these.
+    #[must_use]
+    pub fn check(&self, offset: u64) -> Option<BlockCheck> {
+        let nth = self.values.binary_search_by_key(&offset, |(at, _)| *at).ok()?;
+        Some(BlockCheck { version: self.version, value: self.values[nth].1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_blocks_of_a_very_large_file_in_their_order_are_taken() {
+        let (len, block) = (MIN_CHECKED_BYTES + 5, block_bytes(MIN_CHECKED_BYTES + 5) as u64);
+        let of = |len: u64, offsets: &[u64]| {
+            let values = offsets.iter().map(|at| (*at, [7; 32])).collect();
+            CheckedBlocks::new(FileVersion([1; 16]), len, (block, len), values)
+        };
+        let blocks = of(len, &[block, 3 * block, len - 5]).unwrap();
+        assert_eq!(blocks.check(3 * block).map(|check| check.value), Some([7; 32]));
+        assert_eq!(blocks.check(2 * block), None);
+        for (len, offsets) in [
+            (len, &[0][..]),
+            (len, &[block + 1]),
+            (len, &[2 * block, block]),
+            (len, &[block, block]),
+            (len, &[len + block - 5]),
+            (MIN_CHECKED_BYTES - 1, &[block]),
+        ] {
+            assert_eq!(of(len, offsets), None, "{len} {offsets:?}");
+        }
+    }
+}
