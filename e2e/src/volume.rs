@@ -140,7 +140,7 @@ impl Volume {
     /// The names of the files that a run has begun to write and not finished.
     pub fn staged_files(&self) -> Result<Vec<String>> {
         let names =
-            self.shell("[ ! -d .volferry/staging ] || find .volferry/staging -mindepth 1 -printf '%P\\n'")?;
+            self.shell("[ ! -d .volferry/staging ] || find .volferry/staging -mindepth 1 ! -name '*.blocks' -printf '%P\\n'")?;
         Ok(String::from_utf8_lossy(&names).lines().map(Into::into).collect())
     }
 }

@@ -128,7 +128,8 @@ impl Retire {
                 let _ = from.rename_with(to, RenameFlags::EXCHANGE);
             }),
             Err(Errno::NOENT) => Ok(from.rename_with(to, RenameFlags::NOREPLACE)?),
-            Err(Errno::INVAL | Errno::NOSYS) => swap_without_exchange(from, to),
+            // Some file systems that a program serves rename as if there were no flag.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTDIR) => swap_without_exchange(from, to),
             Err(error) => Err(error.into()),
         })
     }

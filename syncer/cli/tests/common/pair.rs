@@ -254,8 +254,7 @@ impl Pair {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// Panics unless staging has nothing but parts of large files, at most one for each of `files`, and what is noted of
-    /// them.
+    /// Panics unless staging has nothing but parts of large files, at most one for each of `files`, and notes on them.
     #[track_caller]
     pub fn assert_only_parts_staged(&self, files: usize) {
         let staged: Vec<_> = self.staged().into_iter().filter(|name| !name.ends_with(".blocks")).collect();

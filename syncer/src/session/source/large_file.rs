@@ -263,7 +263,8 @@ impl Large {
         self.checked(patch.encode(), hash)
     }
 
-    /// The frame of a block that the sink has checked in an earlier run, when the file was as it is now: it is not read.
+    /// Makes the frame of a block that the sink checked in an earlier run, when the file was as it is now. The block is
+    /// not read.
     fn known(&self, taken: &Taken) -> Option<Vec<u8>> {
         let basis = taken.basis.as_ref().filter(|basis| basis.file_len() == self.len)?;
         let check =

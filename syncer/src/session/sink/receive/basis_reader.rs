@@ -123,6 +123,7 @@ impl BasisReader<'_> {
             return self.share(number, need, GranuleBasis::what_is_in(staged)?, false);
         }
         if let Some((leftover, was_tried)) = self.writing.leftover(need) {
+            // A run that puts chunks together notes nothing, so one that got no further is not repeated.
             let old = if was_tried { Vec::new() } else { old };
             return self.go_on(number, need, leftover, old);
         }
@@ -147,9 +148,8 @@ impl BasisReader<'_> {
         self.share(number, need, kept, need.is_version())
     }
 
-    /// Goes on from what a run that was cut off left of a file. All of it is read but what is noted as checked. What it
-    /// had not come to is in the old version: with that, what is cut to chunks is not noted, so a leftover that a run did
-    /// not get beyond in this way is gone on from alone.
+    /// Goes on from what a run that was cut off left of a file, and reads what is not noted as checked. What that run
+    /// had not come to is in the old version.
     fn go_on(&self, number: u32, need: &Arc<Need>, leftover: Staged, old: Vec<OwnedFd>) -> io::Result<()> {
         if let Some(noted) = self.writing.arrived(&leftover, need) {
             return self.share(number, need, GranuleBasis::left(leftover, noted)?, false);

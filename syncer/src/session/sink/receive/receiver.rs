@@ -213,8 +213,8 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Takes note of a block that was written, and from time to time has what came written to the disk and noted for the
-    /// next run.
+    /// Takes note of a block that was written. From time to time what came is written to the disk, and noted there for
+    /// the next run.
     fn note_arrival(
         &self,
         assembly: &Mutex<Assembly>,
