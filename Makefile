@@ -149,9 +149,10 @@ check-manifests:
 	for folder in config/*/kustomization.yaml; do kubectl kustomize "$$(dirname "$$folder")" >/dev/null; done
 
 .PHONY: crds
-crds: ## Write crds/ and its copies from the types in operator/src/api
+crds: ## Write crds/ and its copies from the types in operator/src/api, and the reference
 	@.ci/tools build
 	cargo run --bin crdgen -- $(CRD_FOLDERS)
+	$(REFERENCE) docs/src/reference
 
 .PHONY: image
 image: ## The container image, from static programs

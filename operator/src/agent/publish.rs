@@ -26,10 +26,12 @@ use crate::{
     telemetry::chain,
 };
 
-/// Between two patches of the progress by whoever.
+/// Between two patches of the progress by whoever, at the beginning of a run.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Between two patches of the progress by one of very many shards.
+/// Between two patches of the progress by one of very many shards, or late in a run.
 const LONGEST_PERIOD: Duration = Duration::from_secs(10);
+/// The share of a run's time that passes between two patches: of a long run, nobody needs each second.
+const SHARE_OF_RUN: u32 = 10;
 /// How long one request may take.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// For how long the report is offered to an API server that is out of reach. The termination message has it
@@ -68,25 +70,27 @@ impl Publisher {
         }
     }
 
-    /// Writes the newest progress, at most once a second for the run as a whole, until `progress` is closed. The sinks
-    /// speak for the run.
+    /// Writes the newest progress until `progress` is closed: at most once a second for the run as a whole, and less
+    /// often as it goes on. The sinks speak for the run.
     pub(super) async fn progress(&self, mut progress: watch::Receiver<Progress>) {
         if self.side == Side::Source {
             return std::future::pending().await;
         }
-        let mut others = BTreeMap::new();
+        let (mut others, started) = (BTreeMap::new(), Instant::now());
         while progress.changed().await.is_ok() {
             let latest = *progress.borrow_and_update();
             match self.patch(&self.progress_status(latest, &others)).await {
                 Ok(status) => others = status.and_then(|it| it.progress).unwrap_or_default().shards,
                 Err(error) => tracing::debug!(error = chain(&error), "the progress is not in the status"),
             }
-            sleep(self.period()).await;
+            sleep(self.period(started.elapsed())).await;
         }
     }
 
-    fn period(&self) -> Duration {
-        self.shard.map_or(PERIOD, |shard| (PERIOD * shard.count).min(LONGEST_PERIOD))
+    /// Returns the pause until the next patch of a run that has gone on for so long.
+    fn period(&self, elapsed: Duration) -> Duration {
+        let first = self.shard.map_or(PERIOD, |shard| PERIOD * shard.count);
+        first.max(elapsed / SHARE_OF_RUN).min(LONGEST_PERIOD)
     }
 
     /// What is written of the progress, given what other shards wrote last: values by their paths below the status.
@@ -357,9 +361,24 @@ mod tests {
     fn many_shards_together_patch_hardly_more_often_than_one() {
         let seconds = |count| {
             let shard = Some(Shard { index: 0, count });
-            Publisher { shard, ..Publisher::offline() }.period().as_secs()
+            Publisher { shard, ..Publisher::offline() }.period(Duration::ZERO).as_secs()
         };
-        assert_eq!((Publisher::offline().period().as_secs(), seconds(3), seconds(64)), (1, 3, 10));
+        assert_eq!(
+            (Publisher::offline().period(Duration::ZERO).as_secs(), seconds(3), seconds(64)),
+            (1, 3, 10)
+        );
+    }
+
+    #[test]
+    fn the_longer_a_run_the_rarer_are_its_patches() {
+        let publisher = Publisher::offline();
+        let (mut at, mut patches) = (Duration::ZERO, 0);
+        while at < Duration::from_secs(210) {
+            at += publisher.period(at);
+            patches += 1;
+        }
+        assert!(patches < 60, "{patches} patches in 3.5 minutes");
+        assert_eq!(publisher.period(Duration::from_secs(86_400)), LONGEST_PERIOD);
     }
 
     /// The status that the operator gives the SyncRun of a try with three shards.

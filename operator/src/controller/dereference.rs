@@ -235,7 +235,8 @@ pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
     Ok(Children { jobs: jobs.items, pods: pods.items })
 }
 
-async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
+/// Reads the claims of both ends, the source's first, and the classes of those that are not bound.
+pub async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
     let named = [
         (Side::Source, &job.spec.source.persistent_volume_claim),
         (Side::Sink, &job.spec.destination.persistent_volume_claim),

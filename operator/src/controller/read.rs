@@ -23,6 +23,14 @@ pub enum DereferenceError {
     },
 }
 
+impl DereferenceError {
+    /// Whether the API server refused for lack of a right.
+    pub fn is_forbidden(&self) -> bool {
+        let Self::Read { source, .. } = self;
+        is_forbidden(source)
+    }
+}
+
 pub(super) type Result<T> = std::result::Result<T, DereferenceError>;
 
 pub(super) fn api<K>(client: &Client, job: &SyncJob) -> Api<K>

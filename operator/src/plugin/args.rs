@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::Side;
 
@@ -24,6 +26,15 @@ pub(super) struct Scope {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    #[command(flatten)]
+    InCluster(ClusterCommand),
+    /// Print SyncJobs in place of what another tool does. Nothing in the cluster is read or changed.
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ClusterCommand {
     /// Show how a SyncJob stands, or a table of all.
     Status {
         /// The SyncJob. Absent: all of the namespace.
@@ -97,10 +108,38 @@ pub(super) enum Command {
         #[command(flatten)]
         form: Form,
     },
+    /// Look for what keeps runs from succeeding: the operator, the CRDs, your rights, the namespace, nodes, claims and
+    /// the last failures. Exit code 1 if there is an error among the findings.
+    Doctor {
+        /// The SyncJob. Absent: all of the namespace.
+        job: Option<String>,
+    },
     /// Print the report of a SyncJob's last run as JSON, which `volferry report` reads.
     Report {
         /// The SyncJob.
         job: String,
+    },
+}
+
+/// The tools that SyncJobs are written for.
+#[derive(Debug, Subcommand)]
+pub(super) enum MigrateCommand {
+    /// Read VolSync's ReplicationSources and ReplicationDestinations, and print a SyncJob for each pair.
+    Volsync {
+        /// A file with the objects as YAML or JSON, also as a list; - is standard input.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Print a SyncJob that does what this command line of pv-migrate does.
+    PvMigrate {
+        /// The arguments of pv-migrate.
+        #[arg(
+            value_name = "ARGUMENTS",
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            required = true
+        )]
+        args: Vec<String>,
     },
 }
 
@@ -150,7 +189,10 @@ mod tests {
         let args = PluginArgs::try_parse_from(line).unwrap();
         assert_eq!(args.scope.namespace.as_deref(), Some("prod"));
         assert_eq!(args.scope.context.as_deref(), Some("far"));
-        assert!(matches!(args.command, Command::Logs { end: Some(End::Sink), follow: false, .. }));
+        assert!(matches!(
+            args.command,
+            Command::InCluster(ClusterCommand::Logs { end: Some(End::Sink), follow: false, .. })
+        ));
         let both = PluginArgs::try_parse_from(["kubectl-volferry", "status", "web", "-A"]);
         assert!(both.unwrap_err().to_string().contains("--all-namespaces"));
     }

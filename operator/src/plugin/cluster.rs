@@ -25,7 +25,7 @@ const MAX_RUN_STEM: usize = 49;
 
 /// A namespace of a cluster, as the user's kubeconfig reaches it.
 pub(super) struct Cluster {
-    client: Client,
+    pub(super) client: Client,
     pub(super) namespace: String,
 }
 
@@ -159,6 +159,6 @@ impl Cluster {
 }
 
 /// Makes an error of what the API server said to a request, which `doing` names.
-fn failed(doing: String) -> impl FnOnce(kube::Error) -> PluginError {
+pub(super) fn failed(doing: String) -> impl FnOnce(kube::Error) -> PluginError {
     move |source| PluginError::Api { doing, source }
 }

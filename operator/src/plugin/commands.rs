@@ -3,30 +3,39 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{
-    args::{Command, End, Form, Output, PluginArgs},
+    args::{ClusterCommand, Command, End, Form, Output, PluginArgs},
     cluster::Cluster,
+    doctor,
     error::PluginError,
-    lines, logs, output,
+    lines, logs, migrate, output,
 };
 use crate::api::{Restore, Run, SyncJob, SyncRun};
 
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
-    let cluster = Cluster::connect(&args.scope).await?;
     match args.command {
-        Command::Status { job: Some(job), form, .. } => status(&cluster, &job, form).await,
-        Command::Status { job: None, all_namespaces, form } => statuses(&cluster, all_namespaces, form).await,
-        Command::Runs { job, form } => runs(&cluster, &job, form).await,
-        Command::Logs { name, end, follow } => print_logs(&cluster, name, end, follow).await,
-        Command::RunNow { job, wait, form } => run_now(&cluster, &job, wait, form).await,
-        Command::Suspend { job } => suspend(&cluster, &job, true).await,
-        Command::Resume { job } => suspend(&cluster, &job, false).await,
-        Command::Restore { job, snapshot, no_safety, wait, form } => {
+        Command::InCluster(command) => in_cluster(&Cluster::connect(&args.scope).await?, command).await,
+        Command::Migrate(command) => migrate::run(command, args.scope.namespace),
+    }
+}
+
+async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), PluginError> {
+    use ClusterCommand as It;
+    match command {
+        It::Status { job: Some(job), form, .. } => status(cluster, &job, form).await,
+        It::Status { job: None, all_namespaces, form } => statuses(cluster, all_namespaces, form).await,
+        It::Runs { job, form } => runs(cluster, &job, form).await,
+        It::Logs { name, end, follow } => print_logs(cluster, name, end, follow).await,
+        It::RunNow { job, wait, form } => run_now(cluster, &job, wait, form).await,
+        It::Suspend { job } => suspend(cluster, &job, true).await,
+        It::Resume { job } => suspend(cluster, &job, false).await,
+        It::Restore { job, snapshot, no_safety, wait, form } => {
             let restore = Restore { snapshot, safety: !no_safety };
             let run = cluster.create_run(&job, Some(restore)).await?;
-            follow(&cluster, run, wait, form).await
+            follow(cluster, run, wait, form).await
         }
-        Command::Snapshots { job, form } => snapshots(&cluster, &job, form).await,
-        Command::Report { job } => report(&cluster, &job).await,
+        It::Snapshots { job, form } => snapshots(cluster, &job, form).await,
+        It::Doctor { job } => doctor::run(cluster, job.as_deref()).await,
+        It::Report { job } => report(cluster, &job).await,
     }
 }
 

@@ -4,6 +4,9 @@ use contract::Side;
 use kube::{config::KubeconfigError, runtime::wait};
 use thiserror::Error;
 
+use super::migrate::MigrateError;
+use crate::controller::read::DereferenceError;
+
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub(super) enum PluginError {
@@ -31,6 +34,12 @@ pub(super) enum PluginError {
     RunDeleted { namespace: String, name: String },
     #[error("run {namespace}/{name} has not succeeded: {how}")]
     RunFailed { namespace: String, name: String, how: String },
+    #[error("cannot read the claims of SyncJob {job}")]
+    Claims { job: String, source: DereferenceError },
+    #[error("something keeps runs from succeeding")]
+    Unwell,
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
     #[error("cannot make JSON of the answer")]
     Json(#[from] serde_json::Error),
     #[error("cannot write to standard output")]
@@ -65,6 +74,9 @@ impl PluginError {
             Self::RunFailed { namespace, name, .. } => {
                 format!("`kubectl volferry logs -n {namespace} {name}` prints what its pods said")
             }
+            Self::Claims { .. } => "see whether `kubectl get pvc` reads them".into(),
+            Self::Unwell => "each error above has its hint".into(),
+            Self::Migrate(error) => error.hint(),
             Self::Json(_) => "leave out --output json".into(),
             Self::Output(_) => "see where the output goes".into(),
         }

@@ -1,14 +1,17 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
 //! `args` are the commands, `cluster` talks with the API server, `lines` and `table` make text of objects without it,
-//! and `output` prints. `operator/doc/api.md` lists the commands.
+//! `doctor` looks for trouble, `migrate` makes SyncJobs of other tools' objects, and `output` prints.
+//! `operator/doc/api.md` lists the commands.
 
 mod args;
 mod cluster;
 mod commands;
+mod doctor;
 mod error;
 mod lines;
 mod logs;
+mod migrate;
 mod output;
 mod table;
 
@@ -25,6 +28,8 @@ pub async fn run(args: PluginArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that went away is no error.
         Err(PluginError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        // The findings are printed, each with its hint.
+        Err(PluginError::Unwell) => ExitCode::FAILURE,
         Err(error) => {
             output::complain(&format!("error: {}", telemetry::chain(&error)));
             output::complain(&format!("hint: {}", error.hint()));

@@ -20,6 +20,8 @@ pub(super) fn trouble(report: &Report) -> String {
     let mut text = String::new();
     match report.result {
         RunResult::Succeeded => return text,
+        // Its message counts the files that failed, and what that kept the run from doing.
+        RunResult::PartiallyFailed if !report.message.is_empty() => add(&mut text, "error", &report.message),
         RunResult::PartiallyFailed if report.work.files_failed == 0 => {}
         RunResult::PartiallyFailed => {
             add(&mut text, "error", &format!("{} failed", counted(report.work.files_failed, "file")));
@@ -33,9 +35,6 @@ pub(super) fn trouble(report: &Report) -> String {
     let unnamed = report.work.files_failed.saturating_sub(report.failures.len() as u64);
     if unnamed > 0 && !report.failures.is_empty() {
         text.push_str(&format!("  and {} more\n", count(unnamed)));
-    }
-    if report.result == RunResult::PartiallyFailed && !report.message.is_empty() {
-        add(&mut text, "error", &report.message);
     }
     if let Some(hint) = report.reason.as_deref().and_then(hint) {
         add(&mut text, "hint", hint);
@@ -241,6 +240,14 @@ mod tests {
             ]
         );
         assert!(summary.ends_with(&trouble(&report)));
+    }
+
+    #[test]
+    fn that_files_failed_is_said_once() {
+        let message = "1 delete kept back because 1 file failed, first a: read: Permission denied";
+        let mut report = Report { result: RunResult::PartiallyFailed, message: message.into(), ..report() };
+        report.work.files_failed = 1;
+        assert_eq!(trouble(&report), format!("error: {message}\n"));
     }
 
     #[test]

@@ -30,13 +30,14 @@ Examples:
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done: the destination equals the source
-  1  failed or stopped; every file is wholly old or wholly new, and the next run goes on from the files that
-     are there and, over the network, from the parts of large ones that had arrived; a block device may be
-     partly old and partly new, until the next run
-  2  the command line is wrong, or names an identity file that is not there; or one end is a folder and the other a block device or an image
-  3  done, but some files failed, or differ by --verify; the first of them are named
-  4  a guard refused the run, and nothing was changed: see --delete-limit, --expect-volume and --force
-  5  the peer or the network was lost; the next run goes on as after 1
+  1  failed or stopped. Every file is wholly old or wholly new, and the next run continues. A block
+     device may be partly old and partly new, until the next run
+  2  the command line is wrong, or names an identity file that is not there, or one end is a folder
+     and the other a block device or an image
+  3  done, but some files failed, or differ by --verify. The first of them are named
+  4  a guard refused the run, and nothing was changed. See --delete-limit, --expect-volume and
+     --force
+  5  the peer or the network was lost. The next run continues
   6  an identity was refused, before anything was read";
 
 const REPORT_EXAMPLES: &str = "\

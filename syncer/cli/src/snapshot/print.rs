@@ -9,7 +9,7 @@ use super::{
     json::{engine_name, period_name},
     time::rfc3339,
 };
-use crate::human::{bytes, count, printable};
+use crate::human::{bytes, count, counted, printable};
 use syncer::{
     path::{RelPath, display},
     report::Failures,
@@ -168,7 +168,8 @@ pub(super) fn prune(before: &Roots, verdicts: &[Verdict], plan: &Plan, is_dry: b
         let _ = writeln!(text, "remove  {id}  {taken}");
     }
     let done = if is_dry { "Dry run, nothing was changed: this would free" } else { "Freed" };
-    let _ = writeln!(text, "{done} {} in {} snapshots", bytes(plan.bytes), plan.snapshots.len());
+    let snapshots = counted(plan.snapshots.len() as u64, "snapshot");
+    let _ = writeln!(text, "{done} {} in {snapshots}", bytes(plan.bytes));
     text
 }
 

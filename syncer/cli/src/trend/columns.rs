@@ -20,7 +20,7 @@ pub(super) fn table(history: &History) -> String {
         let _ = writeln!(
             text,
             "{:20}  {:9}  {:>11}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {}",
-            printable(row.start_time.get(..20).unwrap_or(&row.start_time)),
+            printable(&whole_seconds(&row.start_time)),
             format!("{:?}", row.kind).to_lowercase(),
             count(row.entries),
             count(row.changed),
@@ -33,6 +33,12 @@ pub(super) fn table(history: &History) -> String {
     }
     let _ = writeln!(text, "\n{}", conclusion(&history.verdict()));
     text
+}
+
+/// Leaves fractions of a second out of a time. A text that is no time stays as it is.
+fn whole_seconds(time: &str) -> String {
+    let parsed = time.parse::<jiff::Timestamp>();
+    parsed.map_or_else(|_| time.into(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 pub(super) fn took(ms: u64) -> String {
@@ -75,4 +81,15 @@ fn told_slower(usual: &Usual, slower: &Slower) -> String {
         took(slower.phase_before_ms),
         took(slower.phase_now_ms)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_has_whole_seconds() {
+        assert_eq!(whole_seconds("2026-11-23T08:32:02.843Z"), "2026-11-23T08:32:02Z");
+        assert_eq!(whole_seconds("never"), "never");
+    }
 }

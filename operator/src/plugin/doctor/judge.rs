@@ -1,0 +1,209 @@
+//! What is said of objects that were read. Pure.
+
+use k8s_openapi::{
+    api::core::v1::{Namespace, Node, Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::ResourceExt as _;
+
+use super::finding::{Finding, end};
+use crate::{
+    api::{SyncJob, SyncJobStatus, conditions},
+    model::{
+        claims::{self, Blocked, Claim},
+        security,
+        validate::validate,
+    },
+    names,
+};
+
+const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
+const INSTALL: &str =
+    "install the chart: helm install volferry charts/volferry --namespace volferry-system --create-namespace";
+/// A pod of the operator that was restarted more often is named.
+const MANY_RESTARTS: i32 = 3;
+
+/// Judges which kinds the API server serves.
+pub(super) fn kinds(served: &[String]) -> Finding {
+    let missing: Vec<_> = ["syncjobs", "syncruns", "syncgrants"]
+        .into_iter()
+        .filter(|kind| !served.iter().any(|it| it == kind))
+        .collect();
+    if missing.is_empty() {
+        return Finding::ok("the API server serves SyncJobs, SyncRuns and SyncGrants");
+    }
+    Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), INSTALL)
+}
+
+/// Compares the schema of an installed CRD with that of this program.
+pub(super) fn schema(installed: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Finding {
+    let name = installed.name_any();
+    let schema = |crd: &CustomResourceDefinition| {
+        let versions = crd.spec.versions.iter();
+        versions.map(|version| (version.name.clone(), version.schema.clone())).collect::<Vec<_>>()
+    };
+    if schema(installed) == schema(own) {
+        return Finding::ok(format!("the CRD {name} is that of version {}", env!("CARGO_PKG_VERSION")));
+    }
+    Finding::warning(
+        format!("the CRD {name} is not that of version {}", env!("CARGO_PKG_VERSION")),
+        "use a chart and a kubectl-volferry of one version; `helm upgrade` brings the chart's CRDs",
+    )
+}
+
+/// Judges the operator's pods.
+pub(super) fn operator(pods: &[Pod]) -> Vec<Finding> {
+    if pods.is_empty() {
+        return vec![Finding::error("no pod of the operator is there", INSTALL)];
+    }
+    pods.iter().map(operator_pod).collect()
+}
+
+fn operator_pod(pod: &Pod) -> Finding {
+    let path = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    let status = pod.status.as_ref();
+    let is_ready = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let is_ready = is_ready.clone().any(|it| it.type_ == "Ready" && it.status == "True");
+    let containers = || status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
+    let restarts: i32 = containers().map(|container| container.restart_count).sum();
+    let images: Vec<_> = containers().map(|container| container.image.as_str()).collect();
+    let logs = format!("kubectl logs -n {} {}", pod.namespace().unwrap_or_default(), pod.name_any());
+    if !is_ready {
+        let waits = containers().find_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.clone());
+        let why = waits.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        return Finding::error(format!("the operator's pod {path} is not ready{why}"), logs);
+    }
+    if restarts > MANY_RESTARTS {
+        return Finding::warning(
+            format!("the operator's pod {path} was restarted {restarts} times"),
+            format!("{logs} --previous"),
+        );
+    }
+    Finding::ok(format!("the operator's pod {path} is ready ({})", images.join(", ")))
+}
+
+/// Judges whether syncer pods are admitted to a namespace as its annotation wants them.
+pub(super) fn namespace(namespace: &Namespace) -> Finding {
+    let name = namespace.name_any();
+    let enforced = namespace.labels().get(ENFORCED).map_or("privileged", String::as_str);
+    match security::consent(namespace.annotations().get(names::ANNOTATION_PRIVILEGED).map(String::as_str)) {
+        Err(fault) => {
+            Finding::error(fault.message, format!("kubectl annotate --overwrite namespace {name} …"))
+        }
+        Ok(true) if enforced == "restricted" => Finding::error(
+            format!(
+                "syncer pods of namespace {name} run as root, and it enforces PodSecurity restricted, which refuses them"
+            ),
+            format!(
+                "label it {ENFORCED}=baseline, or remove the annotation {}",
+                names::ANNOTATION_PRIVILEGED
+            ),
+        ),
+        Ok(true) => Finding::ok(format!("namespace {name} lets syncers run as root")),
+        Ok(false) => Finding::ok(format!(
+            "syncers of namespace {name} run as user 65532 and read what this user may read"
+        )),
+    }
+}
+
+/// Names the nodes that are not ready.
+pub(super) fn nodes(nodes: &[Node]) -> Vec<Finding> {
+    let is_ready = |node: &&Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+    };
+    let (ready, others): (Vec<_>, Vec<_>) = nodes.iter().partition(is_ready);
+    let mut findings = vec![Finding::ok(format!("{} of {} nodes are ready", ready.len(), nodes.len()))];
+    findings.extend(others.iter().map(|node| {
+        let name = node.name_any();
+        Finding::warning(
+            format!("the node {name} is not ready; pods whose volumes are there cannot start"),
+            format!("kubectl describe node {name}"),
+        )
+    }));
+    findings
+}
+
+/// Says that the user lacks a right, and which role has it.
+pub(super) fn right(
+    verb: &str,
+    resource: &str,
+    namespace: &str,
+    is_allowed: bool,
+    role: &str,
+) -> Option<Finding> {
+    let text = format!("you may not {verb} {resource} in namespace {namespace}");
+    (!is_allowed).then(|| Finding::warning(text, format!("the role {role} includes it")))
+}
+
+/// Judges a claim of a SyncJob.
+pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
+    match claims::check(claim) {
+        Ok(()) => Finding::ok(format!("the {} claim {} can be used", end(claim.side), claim.name)),
+        Err(_) if claim.found.is_none() && is_created => {
+            Finding::note(format!("the {} claim {} will be created", end(claim.side), claim.name))
+        }
+        Err(Blocked::Waiting(fault)) => Finding::warning(fault.message, "kubectl describe pvc"),
+        Err(Blocked::Stalled(fault)) => Finding::error(fault.message, "kubectl get pvc,storageclass"),
+    }
+}
+
+/// Judges the spec of a SyncJob, its conditions, and the runs that failed last.
+pub(super) fn job(job: &SyncJob) -> Vec<Finding> {
+    let (name, namespace) = (job.name_any(), job.namespace().unwrap_or_default());
+    let status = job.status.clone().unwrap_or_default();
+    let mut findings = Vec::new();
+    if let Err(error) = validate(&job.spec, &name, &namespace) {
+        findings
+            .push(Finding::error(format!("the spec cannot be run: {error}"), "kubectl explain syncjob.spec"));
+    }
+    if status.observed_generation < job.metadata.generation && status.active_run.is_none() {
+        let text = "the operator has not seen this spec yet";
+        findings.push(Finding::warning(text, "see what is said of the operator above"));
+    }
+    if job.spec.suspend {
+        findings
+            .push(Finding::note(format!("it is suspended: kubectl volferry resume -n {namespace} {name}")));
+    }
+    findings.extend(raised(&status, &namespace, &name));
+    findings.extend(failed(&status, &namespace));
+    findings
+}
+
+/// Tells of the conditions that somebody should look at.
+fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
+    let logs = format!("kubectl volferry logs -n {namespace} {name}");
+    let is_true =
+        |kind| conditions::find(&status.conditions, kind).filter(|condition| condition.status == "True");
+    let said = |kind: &str, message: &str| format!("{kind}: {message}");
+    let mut findings = Vec::new();
+    if let Some(stalled) = is_true(conditions::STALLED) {
+        findings.push(Finding::error(said(conditions::STALLED, &stalled.message), logs.clone()));
+    }
+    let others = [conditions::INCOMPLETE, conditions::SNAPSHOT_FAILED, conditions::PERFORMANCE_REGRESSED];
+    for condition in others.into_iter().filter_map(is_true) {
+        findings.push(Finding::warning(said(&condition.type_, &condition.message), logs.clone()));
+    }
+    if let Some(ready) = is_true(conditions::READY) {
+        findings.push(Finding::ok(format!("Ready: {}", ready.message)));
+    }
+    findings
+}
+
+/// Tells of the newest run of the history that did not succeed.
+fn failed(status: &SyncJobStatus, namespace: &str) -> Option<Finding> {
+    let entry = status.history.iter().find(|entry| entry.result != contract::RunResult::Succeeded)?;
+    let reason = entry.reason.as_deref().unwrap_or("no reason");
+    let times = status.history.iter().filter(|entry| entry.result != contract::RunResult::Succeeded).count();
+    Some(Finding::warning(
+        format!(
+            "{times} of the last {} runs did not succeed, the newest of them {} ({reason})",
+            status.history.len(),
+            entry.id
+        ),
+        format!("kubectl volferry logs -n {namespace} {}", entry.id),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{api::crds, plugin::doctor::finding::Severity};
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn pod(ready: &str, restarts: i32, state: &Value) -> Pod {
+    read(json!({
+        "metadata": {"name": "op", "namespace": "sys"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [{
+                "name": "operator", "image": "volferry:1", "imageID": "", "ready": ready == "True",
+                "restartCount": restarts, "state": state,
+            }],
+        },
+    }))
+}
+
+#[test]
+fn missing_kinds_are_named() {
+    let served = ["syncjobs", "syncgrants", "syncjobs/status"].map(String::from);
+    assert_eq!(kinds(&served).lines()[0], "error: the CRDs of syncruns are not installed");
+    assert_eq!(kinds(&["syncjobs", "syncruns", "syncgrants"].map(String::from)).severity, Severity::Ok);
+}
+
+#[test]
+fn a_crd_of_another_version_is_found() {
+    let own = &crds()[0];
+    assert_eq!(schema(own, own).severity, Severity::Ok);
+    let mut other = own.clone();
+    other.spec.versions[0].schema = None;
+    assert_eq!(schema(&other, own).severity, Severity::Warning);
+}
+
+#[test]
+fn the_operators_pods_are_judged() {
+    assert_eq!(operator(&[])[0].lines()[0], "error: no pod of the operator is there");
+    let said = |pod: Pod| operator(&[pod])[0].lines();
+    assert_eq!(said(pod("True", 0, &json!({}))), ["ok: the operator's pod sys/op is ready (volferry:1)"]);
+    let waiting = said(pod("False", 0, &json!({"waiting": {"reason": "ImagePullBackOff"}})));
+    assert_eq!(waiting[0], "error: the operator's pod sys/op is not ready (ImagePullBackOff)");
+    assert!(said(pod("True", 9, &json!({})))[1].ends_with("--previous"));
+}
+
+#[test]
+fn a_namespace_that_refuses_root_pods_is_an_error() {
+    let judged = |labels: Value, annotations: Value| {
+        namespace(&read(json!({"metadata": {"name": "prod", "labels": labels, "annotations": annotations}})))
+    };
+    let root = json!({names::ANNOTATION_PRIVILEGED: "true"});
+    assert_eq!(judged(json!({ENFORCED: "restricted"}), root.clone()).severity, Severity::Error);
+    assert_eq!(judged(json!({ENFORCED: "baseline"}), root).severity, Severity::Ok);
+    assert_eq!(judged(json!({ENFORCED: "restricted"}), json!({})).severity, Severity::Ok);
+    assert_eq!(judged(json!({}), json!({names::ANNOTATION_PRIVILEGED: "yes"})).severity, Severity::Error);
+}
+
+#[test]
+fn nodes_that_are_not_ready_are_named() {
+    let node = |name: &str, ready: &str| {
+        read(
+            json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+        )
+    };
+    let findings = nodes(&[node("a", "True"), node("b", "Unknown")]);
+    assert_eq!(findings[0].text, "1 of 2 nodes are ready");
+    assert!(findings[1].text.starts_with("the node b is not ready"), "{findings:?}");
+}
+
+#[test]
+fn a_missing_right_names_its_role() {
+    assert_eq!(right("create", "syncruns", "prod", true, "edit"), None);
+    let finding = right("create", "syncruns", "prod", false, "edit").unwrap();
+    assert_eq!(
+        finding.lines(),
+        ["warning: you may not create syncruns in namespace prod", "hint: the role edit includes it"]
+    );
+}
+
+#[test]
+fn a_claim_that_will_be_created_is_no_error() {
+    let missing = Claim {
+        side: contract::Side::Sink,
+        name: "prod/copy".into(),
+        found: None,
+        class: claims::Class::Unknown,
+    };
+    assert_eq!(claim(&missing, true).severity, Severity::Note);
+    let refused = claim(&missing, false);
+    assert!(refused.severity == Severity::Error && refused.text.contains("prod/copy"), "{refused:?}");
+}
+
+#[test]
+fn a_job_tells_of_its_spec_its_conditions_and_its_failures() {
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "said", "lastTransitionTime": "2026-11-22T20:44:47Z"});
+    let whole: SyncJob = read(json!({
+        "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
+        "metadata": {"name": "web", "namespace": "prod", "generation": 3},
+        "spec": {
+            "source": {"persistentVolumeClaim": {"claimName": "from"}, "pointInTime": "Clone"},
+            "destination": {"persistentVolumeClaim": {"claimName": "to"}},
+            "suspend": true,
+        },
+        "status": {
+            "observedGeneration": 2,
+            "conditions": [condition("Ready", "False"), condition("Stalled", "True"), condition("Incomplete", "True")],
+            "history": [
+                {"id": "web-3", "result": "Succeeded"},
+                {"id": "web-2", "result": "Failed", "reason": "PeerLost"},
+            ],
+        },
+    }));
+    let said: Vec<String> = job(&whole).iter().map(|finding| finding.lines()[0].clone()).collect();
+    assert!(
+        said[0].starts_with("error: the spec cannot be run: ") && said[0].contains("source.pointInTime"),
+        "{said:?}"
+    );
+    assert_eq!(
+        said[1..],
+        [
+            "warning: the operator has not seen this spec yet",
+            "note: it is suspended: kubectl volferry resume -n prod web",
+            "error: Stalled: said",
+            "warning: Incomplete: said",
+            "warning: 1 of the last 2 runs did not succeed, the newest of them web-2 (PeerLost)",
+        ]
+    );
+}

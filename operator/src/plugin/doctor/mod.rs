@@ -1,0 +1,163 @@
+//! `kubectl volferry doctor`: looks at what SyncJobs need, and says what would keep runs from succeeding.
+//!
+//! `judge` says what objects mean, and `finding` how it is printed. What the user may not read is left out with a note.
+
+mod finding;
+mod judge;
+
+use k8s_openapi::{
+    api::{
+        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+        core::v1::{Namespace, Node, Pod},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
+
+use super::{
+    cluster::{Cluster, failed},
+    error::PluginError,
+    lines, output,
+};
+use crate::{
+    api::{GROUP, SyncJob, VERSION, crds},
+    controller::dereference,
+};
+use finding::{Finding, Severity};
+
+const OPERATOR_PODS: &str = "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
+/// What commands of the plugin need: verb, resource, subresource, and the role that has it.
+const RIGHTS: [(&str, &str, &str, &str); 6] = [
+    ("list", "syncjobs", "", "view"),
+    ("list", "syncruns", "", "view"),
+    ("list", "pods", "", "view"),
+    ("get", "pods", "log", "view"),
+    ("create", "syncruns", "", "edit"),
+    ("patch", "syncjobs", "", "edit"),
+];
+
+/// Prints findings about the cluster, the namespace, and a SyncJob or all of the namespace.
+pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), PluginError> {
+    let mut worst = Severity::Ok;
+    let mut tell = |findings: Vec<Finding>| {
+        worst = findings.iter().map(|finding| finding.severity).chain([worst]).max().unwrap_or(worst);
+        output::lines(&findings.iter().flat_map(Finding::lines).collect::<Vec<_>>())
+    };
+    let served = kinds(cluster).await?;
+    let is_installed = served.severity == Severity::Ok;
+    tell(vec![served])?;
+    if is_installed {
+        tell(schemas(cluster).await?)?;
+    }
+    tell(operator(cluster).await?)?;
+    tell(nodes(cluster).await?)?;
+    tell(namespace(cluster).await?)?;
+    tell(rights(cluster).await?)?;
+    let jobs = match job {
+        _ if !is_installed => Vec::new(),
+        Some(name) => vec![cluster.job(name).await?],
+        None => cluster.jobs(false).await?,
+    };
+    for job in &jobs {
+        output::lines(&[format!("SyncJob {}", lines::path(job))])?;
+        tell(one_job(cluster, job).await?)?;
+    }
+    if worst == Severity::Error { Err(PluginError::Unwell) } else { Ok(()) }
+}
+
+/// Returns `None` in place of what the user may not read.
+fn if_allowed<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn kinds(cluster: &Cluster) -> Result<Finding, PluginError> {
+    let version = format!("{GROUP}/{VERSION}");
+    let served = match cluster.client.list_api_group_resources(&version).await {
+        Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
+        Err(error) => return Err(failed(format!("list the kinds of {version}"))(error)),
+    };
+    Ok(judge::kinds(&served))
+}
+
+async fn schemas(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
+    let api = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+    let mut findings = Vec::new();
+    for own in crds() {
+        let name = own.name_any();
+        let found = if_allowed(api.get(&name).await).map_err(failed(format!("read the CRD {name}")))?;
+        findings.push(match found {
+            Some(installed) => judge::schema(&installed, &own),
+            None => return Ok(vec![Finding::unseen("the version of the CRDs")]),
+        });
+    }
+    Ok(findings)
+}
+
+async fn operator(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
+    let pods =
+        Api::<Pod>::all(cluster.client.clone()).list(&ListParams::default().labels(OPERATOR_PODS)).await;
+    let pods = if_allowed(pods).map_err(failed("list the operator's pods".into()))?;
+    Ok(pods.map_or_else(|| vec![Finding::unseen("the operator's pods")], |pods| judge::operator(&pods.items)))
+}
+
+async fn nodes(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
+    let nodes = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await;
+    let nodes = if_allowed(nodes).map_err(failed("list nodes".into()))?;
+    Ok(nodes.map_or_else(|| vec![Finding::unseen("the nodes")], |nodes| judge::nodes(&nodes.items)))
+}
+
+async fn namespace(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
+    let name = &cluster.namespace;
+    let found = Api::<Namespace>::all(cluster.client.clone()).get(name).await;
+    let found = if_allowed(found).map_err(failed(format!("read namespace {name}")))?;
+    Ok(vec![found.map_or_else(|| Finding::unseen(&format!("namespace {name}")), |it| judge::namespace(&it))])
+}
+
+async fn rights(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
+    let mut missing = Vec::new();
+    for (verb, resource, subresource, role) in RIGHTS {
+        let is_allowed = may(cluster, verb, resource, subresource).await?;
+        let resource =
+            if subresource.is_empty() { resource.into() } else { format!("{resource}/{subresource}") };
+        missing.extend(judge::right(verb, &resource, &cluster.namespace, is_allowed, role));
+    }
+    let all = || vec![Finding::ok("you have the rights that the commands of this plugin need")];
+    Ok(if missing.is_empty() { all() } else { missing })
+}
+
+async fn may(cluster: &Cluster, verb: &str, resource: &str, subresource: &str) -> Result<bool, PluginError> {
+    let group = if resource == "pods" { "" } else { GROUP };
+    let attributes = ResourceAttributes {
+        verb: Some(verb.into()),
+        group: Some(group.into()),
+        resource: Some(resource.into()),
+        subresource: (!subresource.is_empty()).then(|| subresource.into()),
+        namespace: Some(cluster.namespace.clone()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = Api::all(cluster.client.clone()).create(&PostParams::default(), &review).await;
+    let answer = answer.map_err(failed("ask for your rights".into()))?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+async fn one_job(cluster: &Cluster, job: &SyncJob) -> Result<Vec<Finding>, PluginError> {
+    let mut findings = judge::job(job);
+    match dereference::claims(&cluster.client, job).await {
+        Ok(claims) => findings.extend(claims.iter().map(|claim| {
+            judge::claim(claim, claim.side == contract::Side::Sink && job.spec.destination.create.is_some())
+        })),
+        Err(error) if error.is_forbidden() => findings.push(Finding::unseen("its claims")),
+        Err(source) => return Err(PluginError::Claims { job: lines::path(job), source }),
+    }
+    Ok(findings)
+}

@@ -1,0 +1,79 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::MigrateError;
+use crate::api::{GROUP, Retain, Snapshots, SyncJobSpec, VERSION};
+
+/// Stands for a claim that nobody has named. No claim can have this name, so the API server refuses it.
+pub(super) const UNKNOWN_CLAIM: &str = "NAME-THIS-CLAIM";
+
+/// A SyncJob in place of what another tool does, and what of that has no counterpart.
+#[derive(Debug)]
+pub(super) struct Draft {
+    /// What it is made from, such as `ReplicationSource prod/web`.
+    pub(super) origin: String,
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    pub(super) spec: SyncJobSpec,
+    /// What the reader has to know: a sentence each.
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a> {
+    api_version: String,
+    kind: &'static str,
+    metadata: Value,
+    spec: &'a Value,
+}
+
+impl Draft {
+    /// Returns the manifest as a YAML document, without fields that have their default, below its notes as comments.
+    pub(super) fn lines(&self) -> Result<Vec<String>, MigrateError> {
+        let (name, namespace) = (Some(self.name.clone()), self.namespace.clone());
+        let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
+        let mut spec = serde_json::to_value(&self.spec)?;
+        // With no rule at all, so that rules that keep nothing are left out.
+        let snapshots = Some(Snapshots { retain: Retain::default(), ..Snapshots::default() });
+        let default = SyncJobSpec { snapshots, ..SyncJobSpec::default() };
+        drop_defaults(&mut spec, &serde_json::to_value(default)?);
+        let yaml = serde_saphyr::to_string(&Manifest {
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: "SyncJob",
+            metadata: serde_json::to_value(metadata)?,
+            spec: &spec,
+        })?;
+        let head = ["---".to_string(), format!("# From {}.", self.origin)].into_iter();
+        let notes = self.notes.iter().map(|note| format!("# - {note}"));
+        Ok(head.chain(notes).chain(yaml.lines().map(Into::into)).collect())
+    }
+}
+
+/// Removes the fields that are as in `default`, and objects that are empty then.
+fn drop_defaults(value: &mut Value, default: &Value) {
+    let Value::Object(fields) = value else { return };
+    fields.retain(|name, field| {
+        if default.get(name) == Some(field) || field.is_null() {
+            return false;
+        }
+        let was_empty = field.as_object().is_some_and(serde_json::Map::is_empty);
+        drop_defaults(field, default.get(name).unwrap_or(&Value::Null));
+        was_empty || field.as_object().is_none_or(|fields| !fields.is_empty())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_said_is_written() {
+        let mut value = json!({"a": {"b": 1, "c": 2}, "d": {"e": 1}, "create": {}, "none": null});
+        drop_defaults(&mut value, &json!({"a": {"b": 1}, "d": {"e": 1, "f": 2}}));
+        assert_eq!(value, json!({"a": {"c": 2}, "create": {}}));
+    }
+}

@@ -1,0 +1,111 @@
+//! SyncJobs in place of what other tools do. Nothing is read from a cluster, and nothing is written to one.
+//!
+//! `volsync` reads VolSync's objects and `pv_migrate` the command line of pv-migrate. `draft` prints the result.
+
+mod draft;
+mod fields;
+mod pv_migrate;
+mod retain;
+mod volsync;
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::{args::MigrateCommand, error::PluginError, output};
+use draft::Draft;
+
+/// The most bytes of manifests that are read.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Why no SyncJob could be written.
+#[derive(Debug, Error)]
+pub(super) enum MigrateError {
+    #[error("cannot read {}", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} has more than {MAX_BYTES} bytes", .path.display())]
+    TooLong { path: PathBuf },
+    #[error("{} is not YAML or JSON", .path.display())]
+    Parse { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error("{} has no ReplicationSource and no ReplicationDestination", .path.display())]
+    Nothing { path: PathBuf },
+    #[error("{object}: {field} is not what VolSync has there")]
+    Field { object: String, field: String, source: serde_json::Error },
+    #[error("this is not a command line of pv-migrate: {0}")]
+    PvMigrate(String),
+    #[error("cannot write a SyncJob as YAML")]
+    Yaml(#[from] serde_saphyr::SerializeError),
+    #[error("cannot write a SyncJob as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+impl MigrateError {
+    /// Returns what the user can do next.
+    pub(super) fn hint(&self) -> String {
+        match self {
+            Self::Read { .. } | Self::TooLong { .. } => {
+                "give a file with manifests, or - for standard input".into()
+            }
+            Self::Parse { .. } | Self::Nothing { .. } | Self::Field { .. } => {
+                "`kubectl get replicationsources,replicationdestinations -o yaml` prints what this reads"
+                    .into()
+            }
+            Self::PvMigrate(_) => "for example `pv-migrate --source old --dest new`".into(),
+            Self::Yaml(_) | Self::Json(_) => "report this with the object".into(),
+        }
+    }
+}
+
+/// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. `namespace` is that of
+/// SyncJobs that have none otherwise.
+pub(super) fn run(command: MigrateCommand, namespace: Option<String>) -> Result<(), PluginError> {
+    let drafts = match command {
+        MigrateCommand::Volsync { file } => volsync_drafts(&file)?,
+        MigrateCommand::PvMigrate { args } => vec![pv_migrate::draft(&args)?],
+    };
+    for mut draft in drafts {
+        draft.namespace = draft.namespace.or_else(|| namespace.clone());
+        output::lines(&draft.lines().map_err(PluginError::Migrate)?)?;
+    }
+    Ok(())
+}
+
+fn volsync_drafts(path: &Path) -> Result<Vec<Draft>, MigrateError> {
+    let drafts = volsync::drafts(objects(&read(path)?).map_err(|source| {
+        let (path, source) = (path.into(), Box::new(source));
+        MigrateError::Parse { path, source }
+    })?)?;
+    if drafts.is_empty() { Err(MigrateError::Nothing { path: path.into() }) } else { Ok(drafts) }
+}
+
+fn read(path: &Path) -> Result<String, MigrateError> {
+    let failed = |source| MigrateError::Read { path: path.into(), source };
+    let mut text = String::new();
+    let length = if path == Path::new("-") {
+        io::stdin().lock().take(MAX_BYTES + 1).read_to_string(&mut text)
+    } else {
+        fs::File::open(path).map_err(failed)?.take(MAX_BYTES + 1).read_to_string(&mut text)
+    };
+    if length.map_err(failed)? as u64 > MAX_BYTES {
+        return Err(MigrateError::TooLong { path: path.into() });
+    }
+    Ok(text)
+}
+
+/// Returns the objects of all documents, with those of lists.
+fn objects(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let items = documents.into_iter().flat_map(|mut document| match document["items"].take() {
+        Value::Array(items) => items,
+        _ => vec![document],
+    });
+    Ok(items.collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! A command line of pv-migrate as a SyncJob.
+
+use clap::Parser;
+
+use super::{MigrateError, draft::Draft};
+use crate::{
+    api::{ClaimReference, CompressionMode, Placement, SyncJobSpec},
+    names,
+};
+use contract::Ownership;
+
+/// The longest name that a SyncJob gets here.
+const MAX_NAME: usize = 50;
+/// The strategies by which one pod mounts both claims.
+const LOCAL: [&str; 3] = ["mount", "mnt2", "local"];
+/// The strategies by which two pods of one cluster meet.
+const NETWORK: [&str; 2] = ["svc", "clusterip"];
+
+/// What pv-migrate takes.
+#[derive(Debug, Parser)]
+#[command(name = "pv-migrate", no_binary_name = true, disable_version_flag = true)]
+struct PvMigrate {
+    /// `migrate` and the two claims, as older versions have it.
+    positional: Vec<String>,
+    #[arg(long)]
+    source: Option<String>,
+    #[arg(long)]
+    dest: Option<String>,
+    #[arg(short = 'n', long)]
+    source_namespace: Option<String>,
+    #[arg(short = 'N', long)]
+    dest_namespace: Option<String>,
+    #[arg(short = 'p', long)]
+    source_path: Option<String>,
+    #[arg(short = 'P', long)]
+    dest_path: Option<String>,
+    #[arg(short = 'k', long)]
+    source_kubeconfig: Option<String>,
+    #[arg(short = 'K', long)]
+    dest_kubeconfig: Option<String>,
+    #[arg(short = 'c', long)]
+    source_context: Option<String>,
+    #[arg(short = 'C', long)]
+    dest_context: Option<String>,
+    #[arg(short = 'd', long, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "true")]
+    dest_delete_extraneous_files: bool,
+    #[arg(short = 'o', long, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "true")]
+    no_chown: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    compress: bool,
+    #[arg(short = 's', long, value_delimiter = ',')]
+    strategies: Vec<String>,
+    #[command(flatten)]
+    not_needed: NotNeeded,
+}
+
+/// Flags that change nothing of a SyncJob.
+#[derive(Debug, clap::Args)]
+struct NotNeeded {
+    #[arg(short = 'i', long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    ignore_mounted: Option<bool>,
+    #[arg(short = 'x', long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    skip_cleanup: Option<bool>,
+    #[arg(short = 'b', long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    no_progress_bar: Option<bool>,
+    #[arg(short = 'R', long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    source_mount_read_only: Option<bool>,
+    #[arg(short = 'a', long)]
+    ssh_key_algorithm: Option<String>,
+    #[arg(short = 'H', long)]
+    dest_host_override: Option<String>,
+    #[arg(long)]
+    lbsvc_timeout: Option<String>,
+    #[arg(short = 't', long)]
+    helm_timeout: Option<String>,
+    #[arg(short = 'f', long)]
+    helm_values: Vec<String>,
+    #[arg(long)]
+    helm_set: Vec<String>,
+    #[arg(long)]
+    helm_set_string: Vec<String>,
+    #[arg(long)]
+    helm_set_file: Vec<String>,
+    #[arg(long)]
+    log_level: Option<String>,
+    #[arg(long)]
+    log_format: Option<String>,
+}
+
+/// Returns the SyncJob that does what pv-migrate does with these arguments.
+pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
+    let said = |error: clap::Error| MigrateError::PvMigrate(first_line(&error.to_string()));
+    let flags = PvMigrate::try_parse_from(args).map_err(said)?;
+    let (source, dest) = flags.claims()?;
+    let mut draft = Draft {
+        origin: format!("pv-migrate {}", args.join(" ")),
+        name: names::shorten(&format!("{source}-to-{dest}"), MAX_NAME),
+        namespace: flags.source_namespace.clone(),
+        spec: SyncJobSpec::default(),
+        notes: vec![
+            "pv-migrate copies once. This SyncJob runs once, and again when it is changed: delete it afterwards. The claims \
+             stay."
+                .into(),
+            "pv-migrate reads and writes as root. For that, annotate the namespace with volferry.dev/privileged-syncers=true."
+                .into(),
+        ],
+    };
+    flags.add_files(&mut draft, &source, &dest);
+    flags.add_transfer(&mut draft);
+    Ok(draft)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").into()
+}
+
+impl PvMigrate {
+    fn claims(&self) -> Result<(String, String), MigrateError> {
+        let positional: Vec<_> = self.positional.iter().map(String::as_str).collect();
+        match (positional.as_slice(), &self.source, &self.dest) {
+            (["migrate" | "m", source, dest], None, None) => Ok(((*source).into(), (*dest).into())),
+            ([], Some(source), Some(dest)) => Ok((source.clone(), dest.clone())),
+            _ => Err(MigrateError::PvMigrate("it has to name two claims, by --source and --dest".into())),
+        }
+    }
+
+    fn add_files(&self, draft: &mut Draft, source: &str, dest: &str) {
+        let claim = |name: &str, namespace: Option<&String>| {
+            Some(ClaimReference { claim_name: name.into(), namespace: namespace.cloned() })
+        };
+        let other = self.dest_namespace.as_ref().filter(|_| self.dest_namespace != self.source_namespace);
+        if other.is_some() {
+            draft.notes.push(
+                "The claims are in two namespaces. That is not supported yet, and the operator refuses it."
+                    .into(),
+            );
+        }
+        let spec = &mut draft.spec;
+        spec.source.persistent_volume_claim = claim(source, None);
+        spec.destination.persistent_volume_claim = claim(dest, other);
+        spec.source.path = self.source_path.clone().unwrap_or_else(|| "/".into());
+        spec.destination.path = self.dest_path.clone().unwrap_or_else(|| "/".into());
+        spec.files.delete = self.dest_delete_extraneous_files;
+        spec.files.exclude = vec!["/lost+found/".into()];
+        if self.no_chown {
+            spec.files.preserve.ownership = Ownership::Never;
+        }
+    }
+
+    fn add_transfer(&self, draft: &mut Draft) {
+        if !self.compress {
+            draft.spec.transfer.compression = CompressionMode::None;
+        }
+        let all_of = |known: &[&str]| {
+            !self.strategies.is_empty() && self.strategies.iter().all(|it| known.contains(&it.as_str()))
+        };
+        draft.spec.transfer.placement = match () {
+            () if all_of(&LOCAL) => Placement::Local,
+            () if all_of(&NETWORK) => Placement::Network,
+            () => Placement::Auto,
+        };
+        let is_far =
+            self.source_context != self.dest_context || self.source_kubeconfig != self.dest_kubeconfig;
+        if is_far {
+            draft.notes.push("The claims are in two clusters. That is not supported yet.".into());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use std::{fs, path::PathBuf};
+
+use super::*;
+use crate::api::admission::{Admitted, admit};
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/plugin/migrate/fixtures").join(name)
+}
+
+fn text(drafts: &[Draft]) -> String {
+    drafts.iter().flat_map(|draft| draft.lines().unwrap()).map(|line| line + "\n").collect()
+}
+
+/// Judges each SyncJob as the API server would.
+fn judged(yaml: &str) -> Vec<Result<Admitted, String>> {
+    let objects = objects(yaml).unwrap();
+    objects.into_iter().map(|object| admit(object).map_err(|error| error.to_string())).collect()
+}
+
+/// Compares what a fixture of VolSync becomes with the file beside it.
+fn compare(name: &str) -> String {
+    let made = text(&volsync_drafts(&fixture(&format!("{name}.yaml"))).unwrap());
+    let expected = fs::read_to_string(fixture(&format!("{name}.syncjobs.yaml"))).unwrap_or_default();
+    assert_eq!(made, expected, "of {name}:\n{made}");
+    made
+}
+
+#[test]
+fn a_pair_becomes_one_sync_job_that_the_api_server_takes() {
+    let judged = judged(&compare("pair"));
+    assert!(matches!(judged.as_slice(), [Ok(Admitted::SyncJob(_))]), "{judged:?}");
+}
+
+#[test]
+fn a_backup_and_a_restore_by_restic_become_snapshots_of_a_claim() {
+    let judged = judged(&compare("restic"));
+    let [Ok(Admitted::SyncJob(backup)), Err(unnamed)] = judged.as_slice() else { panic!("{judged:?}") };
+    assert_eq!(backup.spec.snapshots.as_ref().unwrap().retain.within.as_deref(), Some("72h"));
+    assert!(unnamed.contains("claimName"), "{unnamed}");
+}
+
+#[test]
+fn a_half_has_a_claim_that_is_refused_until_it_is_named() {
+    for refused in judged(&compare("halves")) {
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("claimName"), "{refused}");
+    }
+}
+
+#[test]
+fn files_without_objects_of_volsync_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| {
+        let path = folder.path().join("objects.yaml");
+        fs::write(&path, text).unwrap();
+        volsync_drafts(&path).unwrap_err()
+    };
+    assert!(matches!(write("kind: ConfigMap"), MigrateError::Nothing { .. }));
+    assert!(matches!(write("a: ["), MigrateError::Parse { .. }));
+    let odd = write("kind: ReplicationSource\nmetadata: {name: a}\nspec: {sourcePVC: [1], rsync: {}}");
+    assert_eq!(odd.to_string(), "ReplicationSource a: spec.sourcePVC is not what VolSync has there");
+    let missing = volsync_drafts(&folder.path().join("none.yaml")).unwrap_err();
+    assert!(missing.hint().contains("standard input"), "{missing}");
+}
+
+#[test]
+fn a_command_line_of_pv_migrate_becomes_a_sync_job() {
+    let line = "--source old --dest new --source-namespace a --dest-namespace a -d --no-chown --compress=false -s mnt2,local \
+                --source-path /x -i --helm-set a=b";
+    let args: Vec<String> = line.split_whitespace().map(Into::into).collect();
+    let made = text(&[pv_migrate::draft(&args).unwrap()]);
+    let judged = judged(&made);
+    let [Ok(Admitted::SyncJob(job))] = judged.as_slice() else { panic!("{judged:?}") };
+    let spec = &job.spec;
+    assert_eq!((spec.source.path.as_str(), spec.destination.path.as_str()), ("/x", "/"));
+    assert!(spec.files.delete && spec.files.preserve.ownership == contract::Ownership::Never);
+    assert_eq!(spec.transfer.placement, crate::api::Placement::Local);
+    assert_eq!(spec.transfer.compression, crate::api::CompressionMode::None);
+    assert_eq!(job.metadata.namespace.as_deref(), Some("a"));
+
+    let old = ["migrate", "old", "new"].map(String::from);
+    assert!(text(&[pv_migrate::draft(&old).unwrap()]).contains("name: old-to-new"));
+    for odd in ["--source old", "--source a --dest b --no-such-flag", "old new"] {
+        let args: Vec<String> = odd.split_whitespace().map(Into::into).collect();
+        let error = pv_migrate::draft(&args).unwrap_err();
+        assert!(matches!(error, MigrateError::PvMigrate(_)), "{odd}: {error}");
+    }
+}

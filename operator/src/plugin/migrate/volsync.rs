@@ -1,0 +1,369 @@
+//! VolSync's objects as SyncJobs.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    MigrateError,
+    draft::{Draft, UNKNOWN_CLAIM},
+    fields::Fields,
+    retain,
+};
+use crate::api::{
+    AccessMode, ClaimReference, CreateClaim, PodSecurity, PodSettings, Retain, Schedule, Snapshots,
+    SyncJobSpec,
+};
+
+/// How VolSync moves data by rsync, the newer way first.
+const BY_RSYNC: [&str; 2] = ["rsyncTLS", "rsync"];
+/// How long after the start of a run the next one starts where VolSync starts it at once.
+const WITHOUT_PAUSE: &str = "5m";
+
+const TWO_NAMESPACES: &str =
+    "The claims are in two namespaces. That is not supported yet, and the operator refuses it.";
+const ONE_HALF: &str = "The other half of the pair is not among the objects: name its claim. It has to be in this namespace, \
+                        since claims of other clusters are not supported yet.";
+
+/// A ReplicationSource or ReplicationDestination.
+#[derive(Debug)]
+struct Half {
+    is_source: bool,
+    name: String,
+    namespace: Option<String>,
+    /// The field of the spec that says how data moves, such as `rsyncTLS`.
+    mover: String,
+    spec: Value,
+    status: Value,
+}
+
+impl Half {
+    fn new(object: &Value) -> Option<Self> {
+        let is_source = match object["kind"].as_str()? {
+            "ReplicationSource" => true,
+            "ReplicationDestination" => false,
+            _ => return None,
+        };
+        let movers = ["rsyncTLS", "rsync", "restic", "rclone", "syncthing", "kopia", "external"];
+        let mover = movers.into_iter().find(|mover| object["spec"][mover].is_object()).unwrap_or("");
+        Some(Self {
+            is_source,
+            name: object["metadata"]["name"].as_str().unwrap_or("unnamed").into(),
+            namespace: object["metadata"]["namespace"].as_str().map(Into::into),
+            mover: mover.into(),
+            spec: object["spec"].clone(),
+            status: object["status"].clone(),
+        })
+    }
+
+    fn title(&self) -> String {
+        let kind = if self.is_source { "ReplicationSource" } else { "ReplicationDestination" };
+        match &self.namespace {
+            Some(namespace) => format!("{kind} {namespace}/{}", self.name),
+            None => format!("{kind} {}", self.name),
+        }
+    }
+
+    fn mover_text(&self, part: &Value, field: &str) -> Option<String> {
+        part[&self.mover][field].as_str().map(Into::into)
+    }
+
+    /// Whether a source names this destination's address, Service or key.
+    fn is_reached_by(&self, source: &Self) -> bool {
+        let address = source.mover_text(&source.spec, "address");
+        let service = if self.mover == "rsync" { "volsync-rsync-dst" } else { "volsync-rsync-tls-dst" };
+        let service = format!("{service}-{}.{}.", self.name, self.namespace.as_deref().unwrap_or("default"));
+        let is_own = |address: &str| {
+            format!("{address}.").starts_with(&service)
+                || self.mover_text(&self.status, "address").as_deref() == Some(address)
+        };
+        let key = |half: &Self, part: &Value| half.mover_text(part, "keySecret");
+        let is_key = |key: String| {
+            self.namespace == source.namespace
+                && [self.mover_text(&self.status, "keySecret"), self.mover_text(&self.spec, "keySecret")]
+                    .contains(&Some(key))
+        };
+        address.as_deref().is_some_and(is_own) || key(source, &source.spec).is_some_and(is_key)
+    }
+}
+
+/// Returns a SyncJob for each pair of objects, and for each object whose other half is not among them.
+pub(super) fn drafts(objects: Vec<Value>) -> Result<Vec<Draft>, MigrateError> {
+    let (sources, mut destinations): (Vec<_>, Vec<_>) =
+        objects.iter().filter_map(Half::new).partition(|half| half.is_source);
+    let mut drafts = Vec::new();
+    let mut lonely = Vec::new();
+    for source in sources {
+        let is_pair = |other: &Half| other.mover == source.mover && other.is_reached_by(&source);
+        match destinations.iter().position(is_pair) {
+            Some(at) => drafts.push(rsync(&source, Some(&source), Some(&destinations.remove(at)))?),
+            None => lonely.push(source),
+        }
+    }
+    // One of each can only be meant for each other.
+    if let ([source], [destination]) = (lonely.as_slice(), destinations.as_slice())
+        && source.mover == destination.mover
+        && BY_RSYNC.contains(&source.mover.as_str())
+    {
+        drafts.push(rsync(source, Some(source), Some(destination))?);
+        return Ok(drafts);
+    }
+    for half in lonely.iter().chain(&destinations) {
+        drafts.push(single(half)?);
+    }
+    Ok(drafts)
+}
+
+fn single(half: &Half) -> Result<Draft, MigrateError> {
+    match (half.mover.as_str(), half.is_source) {
+        ("restic", true) => backup(half),
+        ("restic", false) => restore(half),
+        (mover, true) if BY_RSYNC.contains(&mover) => rsync(half, Some(half), None),
+        (mover, false) if BY_RSYNC.contains(&mover) => rsync(half, None, Some(half)),
+        (mover, _) => {
+            let mut draft = Draft::empty(half);
+            let mover = if mover.is_empty() { "It has no mover that is known here, so it" } else { mover };
+            draft.notes.push(format!("{mover} has no counterpart. Correct or remove this SyncJob."));
+            Ok(draft)
+        }
+    }
+}
+
+impl Draft {
+    /// A draft between two claims that are still to be named.
+    fn empty(half: &Half) -> Self {
+        let mut spec = SyncJobSpec::default();
+        spec.source.persistent_volume_claim = Some(claim(UNKNOWN_CLAIM));
+        spec.destination.persistent_volume_claim = Some(claim(UNKNOWN_CLAIM));
+        let (name, namespace) = (half.name.clone(), half.namespace.clone());
+        Self { origin: half.title(), name, namespace, spec, notes: Vec::new() }
+    }
+}
+
+fn claim(name: &str) -> ClaimReference {
+    ClaimReference { claim_name: name.into(), namespace: None }
+}
+
+/// Returns the SyncJob of a pair that rsync moves data between, or of one half of it. It has the name of `first`.
+fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Result<Draft, MigrateError> {
+    let mut draft = Draft::empty(first);
+    let titles: Vec<_> = [source, destination].into_iter().flatten().map(Half::title).collect();
+    draft.origin = titles.join(" and ");
+    mirrors(&mut draft.spec);
+    if let Some(source) = source {
+        add_source(&mut draft, source)?;
+    }
+    if let Some(destination) = destination {
+        add_destination(&mut draft, destination, source.is_none())?;
+    }
+    match (source, destination) {
+        (Some(source), Some(destination)) if source.namespace != destination.namespace => {
+            draft.notes.push(TWO_NAMESPACES.into());
+            let written = draft.spec.destination.persistent_volume_claim.as_mut();
+            written.into_iter().for_each(|claim| claim.namespace.clone_from(&destination.namespace));
+        }
+        (Some(_), Some(_)) => {}
+        _ => draft.notes.push(ONE_HALF.into()),
+    }
+    Ok(draft)
+}
+
+/// VolSync's rsync deletes what the source does not have, and leaves out `lost+found`.
+fn mirrors(spec: &mut SyncJobSpec) {
+    spec.files.delete = true;
+    spec.files.exclude = vec!["/lost+found/".into()];
+}
+
+fn add_source(draft: &mut Draft, half: &Half) -> Result<(), MigrateError> {
+    let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
+    let mut mover = spec.take_fields(&half.mover);
+    if let Some(name) = spec.take::<String>("sourcePVC")? {
+        draft.spec.source.persistent_volume_claim = Some(claim(&name));
+    }
+    add_trigger(draft, &mut spec)?;
+    add_point_in_time(draft, &mut mover)?;
+    if let Some(path) = mover.take::<String>("path")? {
+        draft.spec.destination.path = path;
+    }
+    add_pods(draft, &mut mover)?;
+    drop_connection(&mut mover);
+    draft.notes.extend(spec.leftovers().chain(mover.leftovers()));
+    Ok(())
+}
+
+fn add_destination(draft: &mut Draft, half: &Half, is_alone: bool) -> Result<(), MigrateError> {
+    let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
+    let mut mover = spec.take_fields(&half.mover);
+    if is_alone {
+        add_trigger(draft, &mut spec)?;
+    } else {
+        // The destination of a pair only waits for its source.
+        spec.drop(&["trigger", "paused"]);
+    }
+    add_target(draft, &mut mover, &half.name)?;
+    if mover.take::<String>("copyMethod")?.as_deref() == Some("Snapshot") {
+        draft.spec.snapshots = Some(keeping(Retain { last: 1, ..Retain::default() }));
+        draft.notes.push(
+            "copyMethod Snapshot of the destination: snapshots are kept on the destination's volume, and are not \
+             VolumeSnapshots."
+                .into(),
+        );
+        mover.drop(&["volumeSnapshotClassName"]);
+    }
+    add_pods(draft, &mut mover)?;
+    drop_connection(&mut mover);
+    draft.notes.extend(spec.leftovers().chain(mover.leftovers()));
+    Ok(())
+}
+
+fn keeping(retain: Retain) -> Snapshots {
+    Snapshots { retain, ..Snapshots::default() }
+}
+
+/// Takes the claim that a destination writes to: one that it names, or the one that VolSync made for it.
+fn add_target(draft: &mut Draft, mover: &mut Fields, name: &str) -> Result<(), MigrateError> {
+    let named = mover.take::<String>("destinationPVC")?;
+    let storage_class_name = mover.take("storageClassName")?;
+    let size = mover.take("capacity")?;
+    let access_modes: Vec<AccessMode> = mover.take("accessModes")?.unwrap_or_default();
+    if let Some(named) = named {
+        draft.spec.destination.persistent_volume_claim = Some(claim(&named));
+        return Ok(());
+    }
+    let made = format!("volsync-{name}-dst");
+    draft.notes.push(format!(
+        "{made} is the claim that VolSync made. It is used if it is there, and created if not."
+    ));
+    draft.spec.destination.persistent_volume_claim = Some(claim(&made));
+    let access_modes = if access_modes.is_empty() { vec![AccessMode::ReadWriteOnce] } else { access_modes };
+    draft.spec.destination.create = Some(CreateClaim { storage_class_name, access_modes, size });
+    Ok(())
+}
+
+fn add_trigger(draft: &mut Draft, spec: &mut Fields) -> Result<(), MigrateError> {
+    draft.spec.suspend = spec.take("paused")?.unwrap_or_default();
+    let has_trigger = spec.has("trigger");
+    let mut trigger = spec.take_fields("trigger");
+    let cron = trigger.take::<String>("schedule")?;
+    draft.spec.trigger = trigger.take("manual")?;
+    if cron.is_some() {
+        draft.spec.schedule = Some(Schedule { cron, ..Schedule::default() });
+    } else if !has_trigger {
+        draft.notes.push(format!(
+            "Without a trigger, VolSync starts a run as soon as the last one has ended. Here a run starts each {WITHOUT_PAUSE}."
+        ));
+        draft.spec.schedule = Some(Schedule { interval: Some(WITHOUT_PAUSE.into()), ..Schedule::default() });
+    }
+    draft.notes.extend(trigger.leftovers());
+    Ok(())
+}
+
+fn add_point_in_time(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
+    let method = mover.take::<String>("copyMethod")?;
+    if let Some(method) = method.filter(|method| method != "Direct" && method != "None") {
+        draft.notes.push(format!(
+            "copyMethod {method} of the source is not supported yet: a run reads the claim itself, and reports files that \
+             change meanwhile."
+        ));
+    }
+    // They are of the copy at that point in time.
+    mover.drop(&["capacity", "storageClassName", "accessModes", "volumeSnapshotClassName"]);
+    Ok(())
+}
+
+/// Keys are made in memory for each run, and the pods find each other.
+fn drop_connection(mover: &mut Fields) {
+    mover.drop(&["keySecret", "sshKeys", "sshUser", "address", "port", "serviceType", "serviceAnnotations"]);
+    mover.drop(&["moverServiceAccount"]);
+}
+
+fn add_pods(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
+    let pods: &mut PodSettings = &mut draft.spec.pods;
+    if let Some(resources) = mover.take("moverResources")? {
+        pods.resources = Some(resources);
+    }
+    if let Some(affinity) = mover.take("moverAffinity")? {
+        pods.affinity = Some(affinity);
+    }
+    pods.labels.extend(mover.take::<BTreeMap<_, _>>("moverPodLabels")?.unwrap_or_default());
+    if !mover.has("moverSecurityContext") {
+        return Ok(());
+    }
+    let mut context = mover.take_fields("moverSecurityContext");
+    pods.security_context = PodSecurity {
+        run_as_user: context.take("runAsUser")?,
+        run_as_group: context.take("runAsGroup")?,
+        fs_group: context.take("fsGroup")?,
+        supplemental_groups: context.take("supplementalGroups")?.unwrap_or_default(),
+    };
+    // Syncer pods have both, by the restricted PodSecurity standard.
+    context.drop(&["runAsNonRoot", "seccompProfile"]);
+    draft.notes.extend(context.leftovers());
+    Ok(())
+}
+
+/// Returns the SyncJob that keeps a copy with snapshots, in place of a backup by restic.
+fn backup(half: &Half) -> Result<Draft, MigrateError> {
+    let mut draft = Draft::empty(half);
+    mirrors(&mut draft.spec);
+    let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
+    let mut mover = spec.take_fields("restic");
+    draft.notes.push(
+        "restic keeps snapshots in a repository elsewhere. Here they are on the volume of a second claim, so choose a storage \
+         class that does not fail together with the source's."
+            .into(),
+    );
+    if let Some(name) = spec.take::<String>("sourcePVC")? {
+        draft.spec.source.persistent_volume_claim = Some(claim(&name));
+        draft.spec.destination.persistent_volume_claim = Some(claim(&format!("{name}-backup")));
+    }
+    let access_modes = vec![AccessMode::ReadWriteOnce];
+    draft.spec.destination.create = Some(CreateClaim { access_modes, ..CreateClaim::default() });
+    add_trigger(&mut draft, &mut spec)?;
+    add_point_in_time(&mut draft, &mut mover)?;
+    let rules = mover.take_fields("retain");
+    draft.spec.snapshots = Some(keeping(retain::of_restic(rules, &mut draft.notes)?));
+    add_pods(&mut draft, &mut mover)?;
+    drop_repository(&mut draft, &mut mover)?;
+    draft.notes.extend(spec.leftovers().chain(mover.leftovers()));
+    Ok(draft)
+}
+
+/// Returns the SyncJob that restores a snapshot of a copy, in place of a restore by restic.
+fn restore(half: &Half) -> Result<Draft, MigrateError> {
+    let mut draft = Draft::empty(half);
+    let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
+    let mut mover = spec.take_fields("restic");
+    draft.notes.push(
+        "Name the claim that has the snapshots of Volferry. It cannot read a repository of restic.".into(),
+    );
+    add_trigger(&mut draft, &mut spec)?;
+    if draft.spec.trigger.is_some() {
+        draft.spec.schedule = None;
+    }
+    add_target(&mut draft, &mut mover, &half.name)?;
+    let as_of = mover.take::<String>("restoreAsOf")?;
+    draft.spec.source.snapshot = Some(as_of.map_or_else(|| "latest".into(), |time| format!("as-of:{time}")));
+    mover.drop(&["copyMethod", "volumeSnapshotClassName"]);
+    add_pods(&mut draft, &mut mover)?;
+    drop_repository(&mut draft, &mut mover)?;
+    draft.notes.extend(spec.leftovers().chain(mover.leftovers()));
+    Ok(draft)
+}
+
+fn drop_repository(draft: &mut Draft, mover: &mut Fields) -> Result<(), MigrateError> {
+    if let Some(secret) = mover.take::<String>("repository")? {
+        draft.notes.push(format!(
+            "The repository of the Secret {secret} stays as it is; what is in it is not carried over."
+        ));
+    }
+    mover.drop(&["customCA", "pruneIntervalDays", "unlock", "moverServiceAccount"]);
+    mover.drop(&[
+        "cacheCapacity",
+        "cacheStorageClassName",
+        "cacheAccessModes",
+        "cleanupCachePVC",
+        "cleanupTempPVC",
+    ]);
+    Ok(())
+}
