@@ -5,6 +5,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 
 use super::finding::{Finding, end};
 use crate::{
@@ -38,17 +39,29 @@ pub(super) fn kinds(served: &[String]) -> Finding {
 /// Compares the schema of an installed CRD with that of this program.
 pub(super) fn schema(installed: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Finding {
     let name = installed.name_any();
-    let schema = |crd: &CustomResourceDefinition| {
-        let versions = crd.spec.versions.iter();
-        versions.map(|version| (version.name.clone(), version.schema.clone())).collect::<Vec<_>>()
-    };
-    if schema(installed) == schema(own) {
+    let versions =
+        |crd: &CustomResourceDefinition| serde_json::to_value(&crd.spec.versions).unwrap_or_default();
+    if is_same(&versions(installed), &versions(own)) {
         return Finding::ok(format!("the CRD {name} is that of version {}", env!("CARGO_PKG_VERSION")));
     }
     Finding::warning(
         format!("the CRD {name} is not that of version {}", env!("CARGO_PKG_VERSION")),
         "use a chart and a kubectl-volferry of one version; `helm upgrade` brings the chart's CRDs",
     )
+}
+
+/// Compares JSON, in which the API server writes 0.0 as 0.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| is_same(a, b)))
+        }
+        _ => a == b,
+    }
 }
 
 /// Judges the operator's pods.

@@ -32,6 +32,8 @@ fn missing_kinds_are_named() {
 fn a_crd_of_another_version_is_found() {
     let own = &crds()[0];
     assert_eq!(schema(own, own).severity, Severity::Ok);
+    let (written, served) = (json!({"default": [0.0]}), json!({"default": [0]}));
+    assert!(is_same(&written, &served) && !is_same(&written, &json!({"default": [1]})));
     let mut other = own.clone();
     other.spec.versions[0].schema = None;
     assert_eq!(schema(&other, own).severity, Severity::Warning);
