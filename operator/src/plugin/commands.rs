@@ -14,7 +14,7 @@ use crate::api::{Restore, Run, SyncJob, SyncRun};
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
     match args.command {
         Command::InCluster(command) => in_cluster(&Cluster::connect(&args.scope).await?, command).await,
-        Command::Migrate(command) => migrate::run(command, args.scope.namespace),
+        Command::Migrate(command) => migrate::run(command, args.scope.namespace.as_ref()),
     }
 }
 

@@ -39,9 +39,10 @@ pub(super) fn kinds(served: &[String]) -> Finding {
 /// Compares the schema of an installed CRD with that of this program.
 pub(super) fn schema(installed: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Finding {
     let name = installed.name_any();
-    let versions =
-        |crd: &CustomResourceDefinition| serde_json::to_value(&crd.spec.versions).unwrap_or_default();
-    if is_same(&versions(installed), &versions(own)) {
+    let schemas = |crd: &CustomResourceDefinition| -> Value {
+        crd.spec.versions.iter().map(|version| json!([version.name, version.schema])).collect()
+    };
+    if is_same(&schemas(installed), &schemas(own)) {
         return Finding::ok(format!("the CRD {name} is that of version {}", env!("CARGO_PKG_VERSION")));
     }
     Finding::warning(

@@ -63,23 +63,22 @@ impl MigrateError {
 
 /// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. `namespace` is that of
 /// SyncJobs that have none otherwise.
-pub(super) fn run(command: MigrateCommand, namespace: Option<String>) -> Result<(), PluginError> {
+pub(super) fn run(command: MigrateCommand, namespace: Option<&String>) -> Result<(), PluginError> {
     let drafts = match command {
         MigrateCommand::Volsync { file } => volsync_drafts(&file)?,
         MigrateCommand::PvMigrate { args } => vec![pv_migrate::draft(&args)?],
     };
     for mut draft in drafts {
-        draft.namespace = draft.namespace.or_else(|| namespace.clone());
+        draft.namespace = draft.namespace.or_else(|| namespace.cloned());
         output::lines(&draft.lines().map_err(PluginError::Migrate)?)?;
     }
     Ok(())
 }
 
 fn volsync_drafts(path: &Path) -> Result<Vec<Draft>, MigrateError> {
-    let drafts = volsync::drafts(objects(&read(path)?).map_err(|source| {
-        let (path, source) = (path.into(), Box::new(source));
-        MigrateError::Parse { path, source }
-    })?)?;
+    let objects = objects(&read(path)?)
+        .map_err(|source| MigrateError::Parse { path: path.into(), source: Box::new(source) })?;
+    let drafts = volsync::drafts(&objects)?;
     if drafts.is_empty() { Err(MigrateError::Nothing { path: path.into() }) } else { Ok(drafts) }
 }
 

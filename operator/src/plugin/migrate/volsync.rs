@@ -88,7 +88,7 @@ impl Half {
 }
 
 /// Returns a SyncJob for each pair of objects, and for each object whose other half is not among them.
-pub(super) fn drafts(objects: Vec<Value>) -> Result<Vec<Draft>, MigrateError> {
+pub(super) fn drafts(objects: &[Value]) -> Result<Vec<Draft>, MigrateError> {
     let (sources, mut destinations): (Vec<_>, Vec<_>) =
         objects.iter().filter_map(Half::new).partition(|half| half.is_source);
     let mut drafts = Vec::new();
