@@ -40,7 +40,7 @@ pub(super) fn of_restic(mut rules: Fields, notes: &mut Vec<String>) -> Result<Re
         match hours(&within) {
             Some(hours) => retain.within = Some(format!("{hours}h")),
             None => {
-                notes.push(format!("retain.within {within:?} cannot be said in at most {MAX_HOURS} hours."))
+                notes.push(format!("retain.within {within:?} cannot be said in at most {MAX_HOURS} hours."));
             }
         }
     }
