@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, sync::atomic::AtomicU64};
 
-use contract::RunResult;
+use contract::{RunResult, Timings, regression::PHASES};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -42,6 +42,11 @@ struct KindLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
 /// All series of the operator.
 pub struct Metrics {
     registry: Registry,
@@ -49,6 +54,7 @@ pub struct Metrics {
     failures: Family<ReasonLabels, Counter>,
     retries: Family<NamespaceLabels, Counter>,
     duration: Family<ResultLabels, Histogram>,
+    phases: Family<PhaseLabels, Histogram>,
     bytes: Family<KindLabels, Counter>,
     files: Family<KindLabels, Counter>,
     last_success: Family<JobLabels, Gauge<f64, AtomicU64>>,
@@ -98,6 +104,7 @@ impl Default for Metrics {
             failures: Family::default(),
             retries: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
+            phases: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
             bytes: Family::default(),
             files: Family::default(),
             last_success: Family::default(),
@@ -135,6 +142,8 @@ impl Metrics {
         );
         let help = "Time that both ends of runs ran, all tries together";
         r.register_with_unit("run_duration", help, Unit::Seconds, self.duration.clone());
+        let help = "Time that each phase of runs took, and the wait for their turn and their pods";
+        r.register_with_unit("run_phase", help, Unit::Seconds, self.phases.clone());
         r.register("bytes", "Bytes of runs that ended: changed, on the wire, reused", self.bytes.clone());
         r.register(
             "files",
@@ -181,6 +190,7 @@ impl Metrics {
         self.runs.get_or_create(&result).inc();
         self.duration.get_or_create(&result).observe(seconds);
         self.last_duration.get_or_create(job).set(seconds);
+        self.phases_ended(&run.timings);
         if run.result != RunResult::Succeeded {
             let reason = run.reason.clone().unwrap_or_else(|| "Unknown".into());
             self.failures.get_or_create(&ReasonLabels { namespace: namespace.clone(), reason }).inc();
@@ -200,6 +210,15 @@ impl Metrics {
             ("failed", work.files_failed),
         ] {
             self.files.get_or_create(&kind(name)).inc_by(files);
+        }
+    }
+
+    fn phases_ended(&self, timings: &Timings) {
+        let phases = PHASES.map(|(name, of)| (name, of(timings)));
+        for (phase, ms) in
+            [("queue", timings.queue), ("podStart", timings.pod_start)].into_iter().chain(phases)
+        {
+            self.phases.get_or_create(&PhaseLabels { phase }).observe(ms as f64 / 1000.0);
         }
     }
 
@@ -269,7 +288,7 @@ fn word(result: RunResult) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use contract::{Timings, Work};
+    use contract::Work;
 
     use super::*;
 
@@ -283,7 +302,7 @@ mod tests {
         let run = Run {
             result: RunResult::Failed,
             reason: Some("PeerLost".into()),
-            timings: Timings { total: 2500, ..Timings::default() },
+            timings: Timings { pod_start: 1500, scan: 250, total: 4000, ..Timings::default() },
             work: Work { files_created: 3, bytes_on_wire: 700, ..Work::default() },
             ..Run::default()
         };
@@ -293,6 +312,9 @@ mod tests {
             "volferry_runs_total{namespace=\"prod\",result=\"failed\"} 1",
             "volferry_run_failures_total{namespace=\"prod\",reason=\"PeerLost\"} 1",
             "volferry_run_duration_seconds_sum{namespace=\"prod\",result=\"failed\"} 2.5",
+            "volferry_run_phase_seconds_sum{phase=\"podStart\"} 1.5",
+            "volferry_run_phase_seconds_sum{phase=\"scan\"} 0.25",
+            "volferry_run_phase_seconds_count{phase=\"commit\"} 1",
             "volferry_files_total{namespace=\"prod\",kind=\"created\"} 3",
             "volferry_bytes_total{namespace=\"prod\",kind=\"wire\"} 700",
             "volferry_last_run_duration_seconds{namespace=\"prod\",name=\"web\"} 2.5",

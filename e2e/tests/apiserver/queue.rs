@@ -25,9 +25,13 @@ async fn under_way(pods: &Api<Pod>) -> usize {
     pods.list(&sinks).await.unwrap().items.iter().filter(|pod| lives(pod)).count()
 }
 
+fn is_in_the_queue(job: &DynamicObject) -> bool {
+    syncjob::has_reason(job, "Reconciling", "Queued")
+}
+
 fn is_queued(job: &DynamicObject) -> bool {
     let message = syncjob::message(job, "Reconciling");
-    syncjob::has_reason(job, "Reconciling", "Queued")
+    is_in_the_queue(job)
         && message.contains("in the queue: all namespaces together may have 3 under way at a time")
 }
 
@@ -63,4 +67,31 @@ async fn of_twenty_jobs_that_are_due_no_more_run_at_a_time_than_the_limit() {
     ran.sort_unstable();
     ran.dedup();
     assert_eq!(ran.len(), JOBS, "each ran once");
+}
+
+#[tokio::test]
+async fn of_the_runs_that_wait_the_one_of_the_highest_priority_is_next() {
+    let stage = Stage::new("priority").await.unwrap();
+    let _controller = stage.controller_with(&["--leader-elect=false", "--max-runs=1"]).await.unwrap();
+    let jobs = [("first", 0), ("idle", -1), ("usual", 0), ("urgent", 5)];
+    let mut known = Vec::new();
+    for (name, priority) in jobs {
+        stage.claim(&format!("to-{name}"), "Bound").await.unwrap();
+        let destination = json!({"persistentVolumeClaim": {"claimName": format!("to-{name}")}});
+        stage.sync(name, json!({"priority": priority, "destination": destination})).await.unwrap();
+        match known.is_empty() {
+            true => known.extend(<[Pod; 2]>::from(stage.kubelet.start_any(&[]).await.unwrap())),
+            false => drop(stage.until(name, "it is queued", is_in_the_queue).await.unwrap()),
+        }
+    }
+    let mut order = Vec::new();
+    for _ in jobs {
+        let [source, sink] = &known[known.len() - 2..] else { panic!("no pods") };
+        order.push(sink.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"].clone());
+        stage.kubelet.succeed(source, sink, &good_report(&e2e::kubelet::try_of(sink))).await.unwrap();
+        if order.len() < jobs.len() {
+            known.extend(<[Pod; 2]>::from(stage.kubelet.start_any(&known).await.unwrap()));
+        }
+    }
+    assert_eq!(order, ["first", "urgent", "usual", "idle"]);
 }

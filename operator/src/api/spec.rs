@@ -107,6 +107,11 @@ pub struct SyncJobSpec {
     /// meanwhile are not made up.
     #[serde(default)]
     pub suspend: bool,
+    /// Which of the runs that wait has its turn first: those of the highest priority, and of one priority the
+    /// namespaces in turns. A run that has started is never stopped for another.
+    #[serde(default)]
+    #[schemars(range(min = -1000, max = 1000))]
+    pub priority: i32,
     /// What a run that falls due does while another is under way. Forbid: it waits for the other to end. Replace:
     /// the other is stopped first.
     #[serde(default)]

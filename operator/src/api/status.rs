@@ -226,6 +226,9 @@ pub struct ActiveRun {
     /// a claim is missing or the job is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_time: Option<MicroTime>,
+    /// `spec.priority` when the run took its place.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
     /// The round of the queue in which the run has its turn, so that namespaces take turns; 0 without a limit on runs.
     #[serde(default, skip_serializing_if = "is_first")]
     pub queue_round: i64,

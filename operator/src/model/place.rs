@@ -1,13 +1,17 @@
 //! The places of runs that wait for their turn, which are one total order over all namespaces. Pure.
 
+use std::cmp::Reverse;
+
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use crate::api::{ActiveRun, SyncJob};
 
-/// The place of a run: by its round, then by time, and of two of one time by the job's name and UID.
+/// The place of a run: the highest priority first, then by its round, then by time, and of two of one time by the job's
+/// name and UID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
+    priority: Reverse<i32>,
     round: i64,
     since: Timestamp,
     job: String,
@@ -18,7 +22,8 @@ impl Place {
     /// The place of `run`, of the job of that name and UID; `None` while it has none.
     pub fn of(run: &ActiveRun, name: &str, uid: &str) -> Option<Self> {
         let since = run.queue_time.as_ref()?.0;
-        Some(Self { round: run.queue_round, since, job: name.into(), uid: uid.into() })
+        let priority = Reverse(run.priority);
+        Some(Self { priority, round: run.queue_round, since, job: name.into(), uid: uid.into() })
     }
 
     /// The round in which a run has its turn.
@@ -39,7 +44,8 @@ pub fn recorded(job: &SyncJob) -> Option<(Place, &ActiveRun)> {
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
     let place = Place::of(run, &name, &uid);
     if run.is_started() {
-        let first = Place { round: i64::MIN, since: Timestamp::MIN, job: name, uid };
+        let priority = Reverse(i32::MAX);
+        let first = Place { priority, round: i64::MIN, since: Timestamp::MIN, job: name, uid };
         return Some((place.unwrap_or(first), run));
     }
     place.filter(|_| job.metadata.deletion_timestamp.is_none()).map(|place| (place, run))

@@ -13,6 +13,7 @@ pub fn of(spec: &SyncJobSpec) -> String {
     spec.trigger = None;
     spec.suspend = false;
     spec.concurrency_policy = Default::default();
+    spec.priority = 0;
     spec.regression = None;
     spec.deletion_policy = Default::default();
     spec.history_limit = Default::default();
@@ -48,6 +49,7 @@ mod tests {
             json!({"schedule": {"interval": "1h"}}),
             json!({"historyLimit": {"succeeded": 1}}),
             json!({"concurrencyPolicy": "Replace"}),
+            json!({"priority": 3}),
             json!({"deletionPolicy": "Delete"}),
             json!({"regression": {}}),
             json!({"pods": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}),

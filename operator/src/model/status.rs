@@ -49,6 +49,7 @@ pub fn new_run(
         source: None,
         destination: None,
         queue_time: Some(MicroTime(now)),
+        priority: 0,
         queue_round: 0,
         start_time: Some(MicroTime(now)),
         try_time: Some(MicroTime(now)),

@@ -72,6 +72,8 @@ pub struct ValidatedSyncJob {
     pub trigger: Option<String>,
     /// No run is to be started.
     pub suspend: bool,
+    /// Which place a run takes among those that wait; the highest comes first.
+    pub priority: i32,
     /// What the engine is told, but for the run's name and the shard, which are still to be given. The limit on
     /// bandwidth is that of each shard.
     pub params: RunParams,
@@ -182,6 +184,7 @@ pub fn validate(
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,
+        priority: spec.priority,
         params: RunParams { demands: demands(spec, name, namespace)?, ..params(spec)? },
         parallelism: parallelism(spec)?,
         placement: spec.transfer.placement,

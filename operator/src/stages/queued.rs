@@ -61,6 +61,7 @@ pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRu
         source: Some(demand.source.clone()),
         destination: Some(demand.destination.clone()),
         queue_time: Some(MicroTime(situation.now)),
+        priority: demand.priority,
         queue_round: situation.round,
         start_time: None,
         try_time: None,

@@ -30,6 +30,8 @@ pub(super) const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 pub struct Demand {
     /// Start no run.
     pub suspend: bool,
+    /// Which place a run takes among those that wait; the highest comes first.
+    pub priority: i32,
     /// When runs fall due.
     pub schedule: Option<Schedule>,
     /// `spec.trigger`.
@@ -52,6 +54,7 @@ impl From<&ValidatedSyncJob> for Demand {
     fn from(job: &ValidatedSyncJob) -> Self {
         Self {
             suspend: job.suspend,
+            priority: job.priority,
             schedule: job.schedule.clone(),
             trigger: job.trigger.clone(),
             timeout: job.timeout,

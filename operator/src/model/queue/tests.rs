@@ -54,6 +54,20 @@ fn a_run_waits_while_as_many_as_the_limit_are_started_or_have_an_earlier_place()
 }
 
 #[test]
+fn a_run_of_a_higher_priority_comes_first_and_one_that_has_started_stays() {
+    let at_priority = |priority, run: ActiveRun| ActiveRun { priority, ..run };
+    let (urgent, idle) =
+        (job("b/urgent", at_priority(1, run(9, 90))), job("b/idle", at_priority(-1, run(0, 10))));
+    assert_eq!(waits(std::slice::from_ref(&idle), limits(1, 0)), None);
+    assert_eq!(waits(std::slice::from_ref(&urgent), limits(1, 0)).unwrap().position, 2);
+    let busy = job("b/busy", at_priority(-1, started(run(0, 10))));
+    assert_eq!(waits(std::slice::from_ref(&busy), limits(1, 0)).unwrap().position, 1);
+    let jobs = [idle, job("a/own", run(0, 50)), urgent];
+    let next: Vec<String> = next_in_line(&jobs, limits(2, 0)).into_iter().map(|job| job.name_any()).collect();
+    assert_eq!(next, ["urgent", "own"]);
+}
+
+#[test]
 fn the_message_says_the_position_and_the_limit() {
     let others = [job("a/x", started(run(0, 1))), job("a/y", started(run(0, 2))), job("a/z", run(0, 3))];
     let message = |limits| waits(&others, limits).unwrap().fault.message;

@@ -31,6 +31,7 @@ fn at(second: i64) -> Timestamp {
 fn demand() -> Demand {
     Demand {
         suspend: false,
+        priority: 0,
         schedule: None,
         trigger: None,
         timeout: Duration::from_secs(600),
