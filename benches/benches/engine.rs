@@ -127,7 +127,7 @@ fn applying(criterion: &mut Criterion) {
     let dir = scratch();
     let settings = Settings::resolve(&Preserve::default()).unwrap();
     let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-    let destination = candidate.take(settings, None).unwrap();
+    let destination = candidate.take(settings, None, None).unwrap();
     let names = names(COUNT);
     let mut group = criterion.benchmark_group("apply");
     group.throughput(Throughput::Elements(COUNT as u64)).sample_size(20);

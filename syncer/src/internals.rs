@@ -7,6 +7,6 @@ pub use volferry_core::{
 };
 
 pub use crate::{
-    apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings},
+    apply::{Candidate, ClonedAt, Destination, EntryAt, JournalEntry, Settings, VolumeLock},
     scan::{ScanOptions, scan},
 };

@@ -306,7 +306,7 @@ mod tests {
         }
 
         fn state(&self) -> StateDir {
-            StateDir::open(&self.root(), self.dir.path(), None).unwrap()
+            StateDir::open(&self.root(), self.dir.path(), None, None).unwrap()
         }
 
         /// An update that becomes part of the journal, and of which nothing is written yet.

@@ -74,6 +74,7 @@ pub(crate) use shard_board::{OtherShards, ShardBoard, ShardState, Stage};
 pub(crate) use staged::Staged;
 pub(crate) use staged_dir::StagedDir;
 pub(crate) use state_dir::StateDir;
+pub use state_dir::VolumeLock;
 
 use first_error::FirstError;
 use meta::Since;
@@ -137,14 +138,16 @@ impl Candidate {
 
     /// Takes its lock, for a run that writes to it. What an earlier run left in staging is removed, and what it left in
     /// the journal is finished. Which attributes are set in the end also depends on what the file system takes.
-    /// Processes that each have a `shard` of the run of this name take it together.
+    /// Processes that each have a `shard` of the run of this name take it together. A lock that a session has `held`
+    /// since its last run is used again.
     pub fn take(
         self,
         mut settings: Settings,
         shard: Option<(&str, Shard)>,
+        held: Option<VolumeLock>,
     ) -> Result<Destination, ApplyError> {
         let Self { path, root } = self;
-        let mut state = StateDir::open(&root, &path, shard)?;
+        let mut state = StateDir::open(&root, &path, shard, held)?;
         if state.is_first() {
             in_place::replay(&root, &state)?.into_iter().for_each(|note| state.note(note));
         }
@@ -706,7 +709,7 @@ mod tests {
 
     fn open(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();
-        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None).unwrap()
+        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None, None).unwrap()
     }
 
     /// Makes a file of this process's user that only its inode and its change time tell from others.

@@ -168,7 +168,7 @@ mod tests {
 
     fn state(dir: &Path) -> (Root, StateDir) {
         let root = Root::open(dir).unwrap();
-        let state = StateDir::open(&root, dir, None).unwrap();
+        let state = StateDir::open(&root, dir, None, None).unwrap();
         (root, state)
     }
 

@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -60,26 +60,38 @@ pub struct StateDir {
     /// What the report says of how the folder was found.
     notes: Vec<String>,
     /// Held for its lock, which the kernel gives back when the process ends, however it ends.
-    _lock: OwnedFd,
+    lock: Arc<OwnedFd>,
     next: AtomicU64,
 }
 
 impl StateDir {
     /// Makes what is missing, takes the lock, and empties staging of what a run that was cut off left there, but for
     /// parts of large files. Processes that each have a `shard` of the run of this name hold the lock together; the
-    /// first of them does the rest for all.
-    pub fn open(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> Result<Self, ApplyError> {
+    /// first of them does the rest for all. A lock that was `held` is used if it is this folder's.
+    pub fn open(
+        root: &Root,
+        path: &Path,
+        shard: Option<(&str, Shard)>,
+        held: Option<VolumeLock>,
+    ) -> Result<Self, ApplyError> {
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ApplyError::Busy { path: path.into() },
             _ => ApplyError::Own { path: path.into(), source },
         };
-        Self::prepare(root, path, shard).map_err(failed)
+        Self::prepare(root, path, shard, held).map_err(failed)
     }
 
-    fn prepare(root: &Root, path: &Path, shard: Option<(&str, Shard)>) -> io::Result<Self> {
+    fn prepare(
+        root: &Root,
+        path: &Path,
+        shard: Option<(&str, Shard)>,
+        held: Option<VolumeLock>,
+    ) -> io::Result<Self> {
         let (dir, replaced) = Private::open(root.as_fd(), path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
+        let held = held.filter(|held| shard.is_none() && held.is_of(&lock));
+        let lock = held.map_or_else(|| Arc::new(lock), |VolumeLock(held)| held);
         let entering = Entering { root: root.as_fd().try_clone_to_owned()?, path, dir, replaced, lock };
         let Some((run, shard)) = shard else {
             rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -102,6 +114,11 @@ impl StateDir {
         drop(meeting);
         state.team = Some(ShardBoard::new(table, state.epoch.stamp(), shard, alive));
         Ok(state)
+    }
+
+    /// The lock, for the next run of the same session; `None` where several processes share it.
+    pub fn lock(&self) -> Option<VolumeLock> {
+        self.team.is_none().then(|| VolumeLock(Arc::clone(&self.lock)))
     }
 
     /// The folder itself, to open and rename files in.
@@ -336,13 +353,25 @@ impl StateDir {
     }
 }
 
+/// The lock on a destination. The kernel gives it back when nobody holds it any more.
+#[derive(Debug)]
+pub struct VolumeLock(Arc<OwnedFd>);
+
+impl VolumeLock {
+    /// Whether it is on this lock file.
+    fn is_of(&self, file: &OwnedFd) -> bool {
+        let id = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        matches!((id(&self.0), id(file)), (Ok(held), Ok(there)) if held == there)
+    }
+}
+
 /// A `.volferry/` whose lock is being taken.
 struct Entering<'a> {
     root: OwnedFd,
     path: &'a Path,
     dir: Private,
     replaced: Option<Replaced>,
-    lock: OwnedFd,
+    lock: Arc<OwnedFd>,
 }
 
 impl Entering<'_> {
@@ -378,7 +407,7 @@ impl Entering<'_> {
             leftovers: Mutex::new(leftovers),
             is_over: AtomicBool::new(false),
             notes,
-            _lock: lock,
+            lock,
             next: AtomicU64::new(0),
         })
     }
@@ -489,7 +518,7 @@ mod tests {
         }
 
         fn open(&self) -> Result<StateDir, ApplyError> {
-            StateDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None)
+            StateDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None, None)
         }
 
         fn state(&self, name: &str) -> PathBuf {

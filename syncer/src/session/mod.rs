@@ -23,10 +23,12 @@ mod source;
 pub use self::{
     local::stored_tree::Restore,
     run::{
-        endpoint::{Endpoint, LinkOptions, not_begun, receive, restore, send, sync},
+        endpoint::{not_begun, receive, restore, send, sync},
         exchange::Exchange,
+        link_options::{Endpoint, LinkOptions},
         outcome::Outcome,
         restore::all_but,
+        source_session::SendSession,
     },
     session_error::SessionError,
 };

@@ -196,7 +196,7 @@ mod tests {
         fs::hard_link(dir.path().join("folder/7"), dir.path().join("linked")).unwrap();
         let settings = Settings::resolve(&Preserve::default()).unwrap();
         let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-        let destination = candidate.take(settings, None).unwrap();
+        let destination = candidate.take(settings, None, None).unwrap();
         let (root, before) = (destination.root(), Time { seconds: i64::MAX, nanos: 0 });
         let options = ScanOptions {
             hard_links: true,
@@ -238,7 +238,7 @@ mod tests {
         fs::write(dir.path().join("large"), vec![1; 3 << 20]).unwrap();
         let settings = Settings::resolve(&Preserve::default()).unwrap();
         let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-        let destination = candidate.take(settings, None).unwrap();
+        let destination = candidate.take(settings, None, None).unwrap();
         let asked = SnapshotParams::default();
         let mut stopped = 0;
         loop {

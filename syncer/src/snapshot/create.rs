@@ -34,7 +34,7 @@ pub fn take(place: &TreeLocation) -> Result<Destination, SnapshotError> {
     let candidate = Candidate::look(place)?.ok_or_else(|| RootError::Missing(place.path()))?;
     let is_first = candidate.volume()?.is_none();
     let before = rustix::fs::fstat(candidate.root().as_fd());
-    let destination = candidate.take(Settings::resolve(&Preserve::default())?, None)?;
+    let destination = candidate.take(Settings::resolve(&Preserve::default())?, None, None)?;
     if let (true, Ok(before)) = (is_first, before) {
         let reset = reset_mtime(destination.root(), &before);
         reset.map_err(|error| io_error("set the time of", place.path())(error.into()))?;

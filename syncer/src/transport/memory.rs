@@ -1,12 +1,14 @@
 //! Connects two ends in one process, for tests: the same queues without a network.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use async_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Asked, Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued,
+    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued,
     listing_frames::ListingFrames,
 };
-use crate::wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
+use crate::wire::{HEADER_BYTES, Header, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
 
 /// Returns a source's and a sink's view of one connection.
 pub(crate) fn pair() -> (Peer, Peer) {
@@ -27,11 +29,14 @@ fn peer(
 ) -> Peer {
     let fault = Fault::default();
     Peer {
-        control: Control { outgoing, incoming, fault: fault.clone() },
-        senders: data.into_iter().map(|outgoing| DataSender { outgoing, fault: fault.clone() }).collect(),
+        control: Control { run: 0, outgoing, incoming, fault: fault.clone() },
+        senders: data
+            .into_iter()
+            .map(|outgoing| DataSender { run: 0, outgoing, fault: fault.clone() })
+            .collect(),
         receiver: DataReceiver { incoming: frames },
         fault,
-        connections: Asked::default(),
+        last: Arc::new(AtomicBool::new(true)),
     }
 }
 
@@ -56,8 +61,8 @@ fn pipe<T: Send + 'static>(
     std::thread::spawn(move || {
         while let Ok(frame) = encoded.recv_blocking() {
             let (header, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
-            let (kind, len) = read_header(*header, max).unwrap();
-            assert_eq!(len, body.len());
+            let Header { kind, run, len } = read_header(*header, max).unwrap();
+            assert_eq!((run, len), (0, body.len()));
             if decode(kind, body).is_some_and(|it| decoded.send_blocking(it).is_err()) {
                 return;
             }

@@ -12,14 +12,17 @@ mod tls;
 
 use std::{
     io,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use async_channel::{Receiver, Sender};
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::wire::{Message, Refusal, WireError};
+use crate::wire::{Message, Refusal, WireError, stamp_frame};
 
 /// Frames that wait between a session and the transport, at most.
 const QUEUE_FRAMES: usize = 16;
@@ -114,6 +117,17 @@ impl Fault {
         Self { first: Arc::default(), close_reason: Some(Arc::new(close_reason)) }
     }
 
+    /// Makes the fault of one run of a `link`, which ends with the link.
+    pub(crate) fn below(link: &Self) -> Self {
+        let link = link.clone();
+        Self::of(move || link.known())
+    }
+
+    fn known(&self) -> Option<TransportError> {
+        let reason = || self.close_reason.as_ref().and_then(|ask| ask());
+        self.first.get().cloned().or_else(reason)
+    }
+
     /// Keeps `error` if it is the first.
     pub(crate) fn set(&self, error: TransportError) {
         let _ = self.first.set(error);
@@ -121,9 +135,7 @@ impl Fault {
 
     /// Returns the error, or that the peer vanished without a message.
     pub(crate) fn get(&self) -> TransportError {
-        let reason = || self.close_reason.as_ref().and_then(|ask| ask());
-        let unknown = || TransportError::Lost("the peer closed it".into());
-        self.first.get().cloned().or_else(reason).unwrap_or_else(unknown)
+        self.known().unwrap_or_else(|| TransportError::Lost("the peer closed it".into()))
     }
 }
 
@@ -141,9 +153,11 @@ struct Queued {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// The control stream, both directions.
+/// One run's messages, both directions.
 #[derive(Debug)]
 pub(crate) struct Control {
+    /// The number of the run.
+    run: u32,
     outgoing: Sender<Vec<u8>>,
     incoming: Receiver<Queued>,
     fault: Fault,
@@ -152,10 +166,11 @@ pub(crate) struct Control {
 impl Control {
     /// Sends a message; waits while the peer is behind.
     pub(crate) fn send(&self, message: &Message) -> Result<(), TransportError> {
-        message
-            .frames()
-            .try_for_each(|frame| self.outgoing.send_blocking(frame))
-            .map_err(|_| self.fault.get())
+        let send = |mut frame: Vec<u8>| {
+            stamp_frame(&mut frame, self.run);
+            self.outgoing.send_blocking(frame)
+        };
+        message.frames().try_for_each(send).map_err(|_| self.fault.get())
     }
 
     /// Waits for the next message. A refusal by the peer is an error.
@@ -204,13 +219,16 @@ impl Control {
 /// Takes data frames from a worker of the source. Any free stream takes the next one.
 #[derive(Debug, Clone)]
 pub(crate) struct DataSender {
+    /// The number of the run.
+    run: u32,
     outgoing: Sender<Vec<u8>>,
     fault: Fault,
 }
 
 impl DataSender {
     /// Sends an encoded frame; waits while the peer is behind.
-    pub(crate) fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
+    pub(crate) fn send(&self, mut frame: Vec<u8>) -> Result<(), TransportError> {
+        stamp_frame(&mut frame, self.run);
         self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
     }
 
@@ -243,7 +261,7 @@ impl DataReceiver {
     }
 }
 
-/// One end's view of a run's connections, which end together.
+/// One end's view of its peer in one run.
 #[derive(Debug)]
 pub(crate) struct Peer {
     /// Messages.
@@ -252,20 +270,24 @@ pub(crate) struct Peer {
     pub senders: Vec<DataSender>,
     /// Data from the peer; empty at the source.
     pub receiver: DataReceiver,
-    /// The reason why the connection ended.
+    /// The reason why the run cannot go on.
     pub fault: Fault,
-    /// How many connections the run may have, once that is known.
-    connections: Asked,
+    /// Whether the session ends with this run: a failure then ends the connection, too.
+    last: Arc<AtomicBool>,
 }
 
-/// See [`Peer::use_connections`].
+/// How many connections a session may have, once that is known.
 type Asked = Arc<OnceLock<u32>>;
 
 impl Peer {
-    /// Allows the run this many connections; with 0, the dialling end chooses. Until then, and in tests without a
-    /// network, it has one.
-    pub(crate) fn use_connections(&self, asked: u32) {
-        let _ = self.connections.set(asked);
+    /// Whether the session ends with this run. A sink knows it from the source's Hello.
+    pub(crate) fn is_last(&self) -> bool {
+        self.last.load(Relaxed)
+    }
+
+    /// Has other runs follow this one.
+    pub(crate) fn is_followed(&self) {
+        self.last.store(false, Relaxed);
     }
 
     /// Drops a peer that broke the protocol. Threads that wait for it wake and find the error.

@@ -32,8 +32,8 @@ use syncer::internals::{
     listing::ListingBuilder,
     tree::dir::Totals,
     wire::{
-        HEADER_BYTES, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, SourceDone, TreeHead, Welcome,
-        begin_frame, code, end_frame, protocol_of, read_header,
+        HEADER_BYTES, Header, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, SourceDone, TreeHead,
+        Welcome, begin_frame, code, end_frame, protocol_of, read_header,
     },
 };
 use tokio::{runtime::Runtime, time::timeout};
@@ -96,7 +96,7 @@ impl Hostile {
         let heard = async {
             let mut header = [0; HEADER_BYTES];
             recv.read_exact(&mut header).await.ok()?;
-            let (kind, len) = read_header(header, MAX_MESSAGE_BYTES).unwrap();
+            let Header { kind, len, .. } = read_header(header, MAX_MESSAGE_BYTES).unwrap();
             let mut body = vec![0; len];
             recv.read_exact(&mut body).await.ok()?;
             Some(Message::decode(kind, &body).unwrap())
@@ -229,6 +229,7 @@ pub fn hello_of(device: Option<u64>) -> Message {
         device,
         file: None,
         whereabouts: Default::default(),
+        last: true,
     }))
 }
 

@@ -52,6 +52,7 @@ mod reuse;
 mod room;
 mod secrets;
 mod serving;
+mod sessions;
 mod shards;
 mod single_files;
 mod unprivileged;

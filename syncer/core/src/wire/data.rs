@@ -289,10 +289,11 @@ impl<'a> Block<'a> {
     /// overwritten.
     pub fn seal(mut frame: Vec<u8>, need: u32, attempt: u32, file_len: u64, offset: u64) -> Vec<u8> {
         frame[0] = BLOCK;
-        frame[5..9].copy_from_slice(&need.to_le_bytes());
-        frame[9..13].copy_from_slice(&attempt.to_le_bytes());
-        frame[13..21].copy_from_slice(&file_len.to_le_bytes());
-        frame[21..29].copy_from_slice(&offset.to_le_bytes());
+        let prefix = &mut frame[HEADER_BYTES..];
+        prefix[..4].copy_from_slice(&need.to_le_bytes());
+        prefix[4..8].copy_from_slice(&attempt.to_le_bytes());
+        prefix[8..16].copy_from_slice(&file_len.to_le_bytes());
+        prefix[16..24].copy_from_slice(&offset.to_le_bytes());
         end_frame(&mut frame, 0);
         frame
     }

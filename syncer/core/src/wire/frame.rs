@@ -16,8 +16,8 @@ pub fn protocol_of(job: &str) -> Vec<u8> {
     [PROTOCOL, format!("/{word:032x}").as_bytes()].concat()
 }
 
-/// Bytes before a frame's body.
-pub const HEADER_BYTES: usize = 5;
+/// Bytes before a frame's body: the kind, the number of the run, and the length.
+pub const HEADER_BYTES: usize = 9;
 
 /// The longest body on the control stream.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -60,19 +60,38 @@ pub enum WireError {
     },
 }
 
-/// Returns the kind and the length of a frame's body, which has at most `max` bytes.
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The kind of its body.
+    pub kind: u8,
+    /// The number of its run in the session, from 0.
+    pub run: u32,
+    /// The length of its body in bytes.
+    pub len: usize,
+}
+
+/// Reads the header of a frame whose body has at most `max` bytes.
 ///
 /// # Errors [`WireError::TooLong`].
-pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<(u8, usize), WireError> {
-    let [kind, len @ ..] = header;
+pub fn read_header(header: [u8; HEADER_BYTES], max: usize) -> Result<Header, WireError> {
+    let [kind, r0, r1, r2, r3, len @ ..] = header;
     let len = u32::from_le_bytes(len) as usize;
     if len > max {
         return Err(WireError::TooLong { len, max });
     }
-    Ok((kind, len))
+    Ok(Header { kind, run: u32::from_le_bytes([r0, r1, r2, r3]), len })
 }
 
-/// Begins a frame in `out`; [`end_frame`] fills in its length.
+/// Writes the number of the run that a `frame` is of into its header.
+pub fn stamp_frame(frame: &mut [u8], run: u32) {
+    frame[RUN_AT..LEN_AT].copy_from_slice(&run.to_le_bytes());
+}
+
+const RUN_AT: usize = 1;
+const LEN_AT: usize = 5;
+
+/// Begins a frame of run 0 in `out`; [`end_frame`] fills in its length.
 pub fn begin_frame(out: &mut Vec<u8>, kind: u8) {
     out.push(kind);
     out.extend_from_slice(&[0; HEADER_BYTES - 1]);
@@ -81,7 +100,7 @@ pub fn begin_frame(out: &mut Vec<u8>, kind: u8) {
 /// Ends the frame that begins at `start` in `out`.
 pub fn end_frame(out: &mut [u8], start: usize) {
     let len = (out.len() - start - HEADER_BYTES) as u32;
-    out[start + 1..start + HEADER_BYTES].copy_from_slice(&len.to_le_bytes());
+    out[start + LEN_AT..start + HEADER_BYTES].copy_from_slice(&len.to_le_bytes());
 }
 
 /// Files up to this many bytes travel in packs, larger ones in blocks.

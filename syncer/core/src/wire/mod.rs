@@ -1,8 +1,8 @@
 //! Converts between messages and bytes. Pure: everything from a peer is decoded and bounded here, and nowhere else.
 //!
 //! `syncer/doc/wire.md` describes the protocol. There is one *control* stream in each direction, of [`Message`]s, and
-//! several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), a length (four
-//! bytes, little endian), and a body.
+//! several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), the number of a
+//! run and a length (four bytes each, little endian), and a body.
 
 pub mod buffers;
 pub mod check;
@@ -13,9 +13,9 @@ mod message;
 pub mod patch;
 
 pub use frame::{
-    BLOCK_FRAME_BYTES, CHECK_BYTES, HEADER_BYTES, MAX_FRAME_BYTES, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES,
+    BLOCK_FRAME_BYTES, CHECK_BYTES, HEADER_BYTES, Header, MAX_FRAME_BYTES, MAX_LISTED_BYTES, MAX_MESSAGE_BYTES,
     MAX_PACKED_BYTES, PACK_BYTES, PACK_FRAME_BYTES, PROTOCOL, WireError, begin_frame, code, end_frame,
-    protocol_of, read_header,
+    protocol_of, read_header, stamp_frame,
 };
 pub use message::{
     BasisManifest, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES, MAX_SPANS,

@@ -169,6 +169,7 @@ fn messages() -> Vec<Message> {
             device: Some(1 << 40),
             file: None,
             whereabouts: Default::default(),
+            last: true,
         })),
         Message::Welcome(Welcome { version: "0.1.0".into(), dry_run: false }),
         Message::Listed(Listed { dir: 0, first_child: 1, children, listing: listing(), rules }),

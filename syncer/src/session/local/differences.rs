@@ -127,7 +127,7 @@ mod tests {
 
     fn destination(dir: &std::path::Path) -> Destination {
         let settings = Settings { in_place: true, ..Settings::resolve(&Preserve::default()).unwrap() };
-        Candidate::open(&dir.into()).unwrap().take(settings, None).unwrap()
+        Candidate::open(&dir.into()).unwrap().take(settings, None, None).unwrap()
     }
 
     proptest! {

@@ -13,6 +13,7 @@ use crate::{
         session_error::SessionError,
         sink::{
             dry_run::DryTree,
+            open::HeldDestination,
             traits::{Run, SourceEnd},
             tree_sink::TreeSink,
         },
@@ -20,17 +21,18 @@ use crate::{
     transport::Control,
 };
 
-/// Runs from `source` onto the tree of `subject`. `control` is the link to a source over the network.
+/// Runs from `source` onto the tree of `subject`, of which the session may have `held` something. `control` is the link to a source over the network.
 pub(crate) fn onto_tree(
     source: impl SourceEnd,
     (subject, settings): (&Subject, Settings),
+    held: &mut HeldDestination,
     control: Option<&Control>,
     run: &Run<'_>,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     match run.params.dry_run {
         true => pipeline::run(source, DryTree::look(subject, settings, run)?, run, watch),
-        false => pipeline::run(source, TreeSink::open(subject, settings, control, run)?, run, watch),
+        false => pipeline::run(source, TreeSink::open(subject, settings, held, control, run)?, run, watch),
     }
 }
 

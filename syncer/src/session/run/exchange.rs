@@ -12,7 +12,7 @@ use contract::{Contact, FreshKey, IdentityError, Side};
 use crate::{
     monitor::Monitor,
     session::{
-        run::endpoint::{Endpoint, LinkOptions},
+        run::link_options::{Endpoint, LinkOptions},
         session_error::SessionError,
     },
     transport::{TransportError, quic},

@@ -22,7 +22,7 @@ use crate::{
             restore::from_snapshot,
         },
         session_error::SessionError,
-        sink::traits::Run,
+        sink::{open::HeldDestination, traits::Run},
         source::source_lock::SourceLock,
     },
 };
@@ -64,7 +64,7 @@ pub(crate) fn run(
     let settings = Settings::resolve(&params.preserve)?;
     let source = LocalSource::new((from, &source, &root), &sink, &run);
     run.note(lock.note.take());
-    onto_tree(source, (&sink, settings), None, &run, watch)
+    onto_tree(source, (&sink, settings), &mut HeldDestination::default(), None, &run, watch)
 }
 
 /// Syncs the device at `from` onto what is at `to`.

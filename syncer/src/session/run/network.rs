@@ -12,29 +12,30 @@ use crate::{
         plan::{backup_place::sparing, kinds, subject::Subject},
         run::choose_sink::{onto_device, onto_tree},
         session_error::SessionError,
-        sink::{remote_source::RemoteSource, traits::Run},
+        sink::{open::HeldDestination, remote_source::RemoteSource, traits::Run},
     },
     transport::{Control, Peer, TransportError},
     wire::{Hello, Message, Welcome},
 };
 
-/// Runs the sink's end over a connection, as far as `demands` lets the source decide. `name` is set to the run's name
-/// once the source has said it, for the report of a run that fails; `bytes_on_wire` is asked when the report is made.
+/// Greets the source, and waits until it begins a run, of which it decides as far as `demands` lets it.
+pub(crate) fn await_run(control: &Control, demands: &Demands) -> Result<Hello, SessionError> {
+    let version = env!("CARGO_PKG_VERSION").into();
+    control.send(&Message::Welcome(Welcome { version, dry_run: demands.dry_run }))?;
+    Ok(demanded(expect_hello(control)?, demands))
+}
+
+/// Runs the sink's end of the run that the `hello` asks for. `bytes_on_wire` is asked when the report is made.
 pub(crate) fn run(
     place: &TreeLocation,
     peer: &Peer,
-    demands: &Demands,
+    mut hello: Hello,
+    held: &mut HeldDestination,
     watch: &mut Stopwatch<'_>,
-    name: &mut String,
     bytes_on_wire: &dyn Fn() -> u64,
 ) -> Result<Report, SessionError> {
-    let control = &peer.control;
     watch.enter(Phase::Scan);
-    let version = env!("CARGO_PKG_VERSION").into();
-    control.send(&Message::Welcome(Welcome { version, dry_run: demands.dry_run }))?;
-    let mut hello = demanded(expect_hello(control)?, demands);
-    name.clone_from(&hello.params.run);
-    peer.use_connections(hello.params.connections);
+    held.stays = !hello.last;
     let subject = match hello.device {
         Some(_) => Subject::of_tree(place),
         None => Subject::of_destination(place, hello.file.as_deref())?,
@@ -48,7 +49,7 @@ pub(crate) fn run(
         let source = RemoteSource::of_device(peer, &subject, device::totals(len), bytes_on_wire);
         return onto_device(source, (place, len), &run, watch);
     }
-    let found = kinds::look(place, "--destination-path", demands.image)?;
+    let found = kinds::look(place, "--destination-path", hello.params.demands.image)?;
     if hello.file.is_none() {
         kinds::refuse_tree(place, found, "the source")?;
     }
@@ -58,7 +59,7 @@ pub(crate) fn run(
     // What the source cannot see may be there all the same.
     settings.attrs = settings.attrs.and(hello.attrs);
     let source = RemoteSource::of_tree(peer, &subject, bytes_on_wire);
-    onto_tree(source, (&subject, settings), Some(control), &run, watch)
+    onto_tree(source, (&subject, settings), held, Some(&peer.control), &run, watch)
 }
 
 /// Refuses a source of `len` bytes that is a device, where it or its parameters do not go with the destination.

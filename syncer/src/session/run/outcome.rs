@@ -10,7 +10,7 @@ use contract::{ExitCode, Report, RunResult, SnapshotParams, SnapshotReport};
 use crate::{monitor::Monitor, report::Stopwatch, session::session_error::SessionError, wire::Refusal};
 
 /// How a run ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Outcome {
     /// What was done; for a failed run, why it failed.
     pub report: Report,
@@ -49,12 +49,14 @@ impl<'a> Clock<'a> {
         Self { began: SystemTime::now(), watch: Stopwatch::start(monitor), peer: None }
     }
 
-    /// Takes note of the peer, and moves the start to the moment of its first packet, so that the time in which an end
-    /// waited for it does not count.
-    pub(crate) fn met(&mut self, peer: SocketAddr, start: Instant) {
+    /// Takes note of the peer. In the first run of a session, moves the start to the moment of the peer's first packet,
+    /// so that the time in which an end waited for it does not count.
+    pub(crate) fn met(&mut self, (peer, start): (SocketAddr, Instant), is_first: bool) {
         self.peer = Some(peer);
-        self.began = SystemTime::now() - start.elapsed();
-        self.watch.started_at(start);
+        if is_first {
+            self.began = SystemTime::now() - start.elapsed();
+            self.watch.started_at(start);
+        }
     }
 
     pub(crate) fn outcome(&self, run: &str, result: Result<Report, SessionError>) -> Outcome {

@@ -13,7 +13,7 @@ use crate::{
         plan::subject::Subject,
         run::choose_sink::onto_tree,
         session_error::SessionError,
-        sink::traits::Run,
+        sink::{open::HeldDestination, traits::Run},
     },
     snapshot::{Snapshot, SnapshotError, Store, before::Before, collect::hold_for_reading, select},
 };
@@ -74,6 +74,13 @@ impl Restore<'_> {
         watch.enter(Phase::Scan);
         let (run, subject) = (Run::new(params, watch.monitor()), Subject::of_tree(&self.to));
         let settings = Settings::resolve(&params.preserve)?;
-        onto_tree(StoredSource::new(self, &run), (&subject, settings), None, &run, watch)
+        onto_tree(
+            StoredSource::new(self, &run),
+            (&subject, settings),
+            &mut HeldDestination::default(),
+            None,
+            &run,
+            watch,
+        )
     }
 }

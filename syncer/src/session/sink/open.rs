@@ -3,7 +3,7 @@
 use contract::{RunParams, WriteMode};
 
 use crate::{
-    apply::{Candidate, Destination, Settings},
+    apply::{Candidate, Destination, Settings, VolumeLock},
     root::TreeLocation,
     session::{
         plan::{backup_place, guard},
@@ -12,12 +12,22 @@ use crate::{
     transport::TransportError,
 };
 
+/// What a session keeps of its destination between runs, so that no other run comes in between. All else is opened anew,
+/// so that nothing of one run is left for the next.
+#[derive(Debug, Default)]
+pub(crate) struct HeldDestination {
+    lock: Option<VolumeLock>,
+    /// Whether another run may follow.
+    pub stays: bool,
+}
+
 /// Takes the destination at `path`, if it is the one that the run is meant for. Also returns what is to be noted in the
 /// report.
 pub(crate) fn open_destination(
     place: &TreeLocation,
     params: &RunParams,
     mut settings: Settings,
+    held: &mut HeldDestination,
 ) -> Result<(Destination, Vec<String>), SessionError> {
     settings.in_place = params.write == WriteMode::InPlace;
     // A folder is made only if the run may go there, and looked at again for what came meanwhile.
@@ -40,7 +50,8 @@ pub(crate) fn open_destination(
         return Err(SessionError::ShardedBackup);
     }
     let shard = shard.map(|shard| (params.run.as_str(), shard));
-    let mut destination = candidate.take(settings, shard)?;
+    let mut destination = candidate.take(settings, shard, held.lock.take())?;
+    held.lock = held.stays.then(|| destination.state().lock()).flatten();
     if let Some(backup) = backup_place::open(place, params)? {
         destination.keep_old(backup);
     }

@@ -22,7 +22,7 @@ use crate::{
         sink::{
             context::Context,
             executor::Executor,
-            open::open_destination,
+            open::{HeldDestination, open_destination},
             read_back::Verifier,
             shards::ShardRun,
             tell::tell_changes,
@@ -52,10 +52,11 @@ impl<'a> TreeSink<'a> {
     pub(crate) fn open(
         subject: &'a Subject,
         settings: Settings,
+        held: &mut HeldDestination,
         control: Option<&'a Control>,
         run: &Run<'_>,
     ) -> Result<Self, SessionError> {
-        let (destination, notes) = open_destination(&subject.place, run.params, settings)?;
+        let (destination, notes) = open_destination(&subject.place, run.params, settings, held)?;
         run.note(notes);
         Ok(Self { destination, subject, control })
     }

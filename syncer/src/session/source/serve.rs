@@ -65,7 +65,9 @@ pub(crate) fn run(
         Some(_) => Whereabouts::default(),
         None => locate(place, nonce()),
     };
-    let hello = Hello { params: params.clone(), attrs: visible_attrs(), device: None, file, whereabouts };
+    let last = peer.is_last();
+    let hello =
+        Hello { params: params.clone(), attrs: visible_attrs(), device: None, file, whereabouts, last };
     control.send(&Message::Hello(Box::new(hello)))?;
     let failures = Failures::default();
     let root = Root::enter(&subject.place).map_err(SessionError::Source)?;
@@ -246,6 +248,7 @@ pub(crate) fn send_device(
         device: Some(opened.len()),
         file: None,
         whereabouts: Default::default(),
+        last: peer.is_last(),
     };
     peer.control.send(&Message::Hello(Box::new(hello)))?;
     watch.enter(Phase::Plan);

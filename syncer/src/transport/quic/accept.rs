@@ -9,14 +9,11 @@ use super::{
     listener::Listener,
     port::{End, Port},
 };
-use crate::{
-    monitor::Monitor,
-    transport::{Peer, TransportError},
-};
+use crate::{monitor::Monitor, transport::TransportError};
 
 impl Port {
     /// Waits for the peer. A dialler with another key is turned away, and the wait goes on.
-    pub(crate) fn accept(self, end: End, monitor: &Monitor) -> Result<(Link, Peer), TransportError> {
+    pub(crate) fn accept(self, end: End, monitor: &Monitor) -> Result<Link, TransportError> {
         let closed = || TransportError::Lost("the socket was closed".into());
         let door = self.door.clone().ok_or_else(closed)?;
         let accepted = self.runtime.block_on(async {
@@ -25,9 +22,7 @@ impl Port {
                 () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
         });
-        accepted.map(|(connection, began)| {
-            Link::start(self, connection, began, end, Role::Listened(door), monitor)
-        })
+        accepted.map(|(connection, began)| Link::start(self, connection, began, end, Role::Listened(door)))
     }
 }
 
@@ -138,7 +133,7 @@ mod tests {
         let end = |side| End { side, bandwidth_limit: None };
         let mut staller = Staller::new();
         std::thread::scope(|scope| {
-            let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).map(|(link, _)| link));
+            let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor));
             for _ in 0..MAX_OPEN + 20 {
                 staller.stall(address);
                 assert!(listener.open_connections() <= MAX_OPEN, "{}", listener.open_connections());

@@ -1,24 +1,26 @@
-//! Moves the data of a run between a session's queue and any free stream of any connection.
+//! Moves the data of runs between their queues and any free stream of any connection.
 
 use std::sync::Arc;
 
-use async_channel::{Receiver, Sender};
+use async_channel::Receiver;
 use quinn::RecvStream;
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
     errors::connection_error,
+    lanes::Lanes,
     pump::{read_frame, write_paced},
 };
 use crate::{
     pace::Pace,
     transport::{Frame, TransportError},
-    wire::MAX_FRAME_BYTES,
+    wire::{Header, MAX_FRAME_BYTES},
 };
 
-/// The data of a run, for any stream of any of its connections.
+/// The data of a link's runs, for any stream of any of its connections.
 #[derive(Clone)]
 pub(super) struct Data {
+    lanes: Lanes,
     way: Direction,
     /// Bytes of frames so far.
     crossed: Arc<watch::Sender<u64>>,
@@ -27,17 +29,17 @@ pub(super) struct Data {
 /// The direction of frames.
 #[derive(Clone)]
 enum Direction {
-    Out(Receiver<Vec<u8>>, Option<Arc<Pace>>),
-    In(Sender<Frame>),
+    Out(Option<Arc<Pace>>),
+    In,
 }
 
 impl Data {
-    pub(super) fn out(queue: Receiver<Vec<u8>>, pace: Option<Arc<Pace>>) -> Self {
-        Self { way: Direction::Out(queue, pace), crossed: Arc::default() }
+    pub(super) fn out(lanes: Lanes, pace: Option<Arc<Pace>>) -> Self {
+        Self { lanes, way: Direction::Out(pace), crossed: Arc::default() }
     }
 
-    pub(super) fn into(frames: Sender<Frame>) -> Self {
-        Self { way: Direction::In(frames), crossed: Arc::default() }
+    pub(super) fn into(lanes: Lanes) -> Self {
+        Self { lanes, way: Direction::In, crossed: Arc::default() }
     }
 
     /// Waits until this many bytes have crossed.
@@ -49,24 +51,38 @@ impl Data {
         self.crossed.send_modify(|crossed| *crossed += frame as u64);
     }
 
-    /// Carries data over `connection`, outwards over up to this many `streams`, until there is no more or the
-    /// connection is lost.
+    /// Carries data over `connection`, outwards over up to this many `streams` in each run, until the connection is
+    /// lost.
     pub(super) async fn carry(
         &self,
         connection: &quinn::Connection,
         streams: usize,
     ) -> Result<(), TransportError> {
         match &self.way {
-            Direction::Out(queue, pace) => {
-                let send = || self.clone().send(connection.clone(), queue.clone(), pace.clone());
-                let mut sending: JoinSet<_> = (0..streams).map(|_| send()).collect();
-                while let Some(ended) = sending.join_next().await {
-                    ended.unwrap_or(Ok(()))?;
-                }
-                Ok(())
-            }
-            Direction::In(frames) => self.receive(connection, frames).await,
+            Direction::Out(pace) => tokio::select! {
+                result = self.send_runs(connection, streams, pace.as_ref()) => result,
+                error = connection.closed() => Err(connection_error(&error)),
+            },
+            Direction::In => self.receive(connection).await,
         }
+    }
+
+    async fn send_runs(
+        &self,
+        connection: &quinn::Connection,
+        streams: usize,
+        pace: Option<&Arc<Pace>>,
+    ) -> Result<(), TransportError> {
+        let mut last = None;
+        while let Some(lane) = self.lanes.after(last).await {
+            last = Some(lane.run);
+            let send = || self.clone().send(connection.clone(), lane.data.clone(), pace.cloned());
+            let mut sending: JoinSet<_> = (0..streams).map(|_| send()).collect();
+            while let Some(ended) = sending.join_next().await {
+                ended.unwrap_or(Ok(()))?;
+            }
+        }
+        Ok(())
     }
 
     async fn send(
@@ -90,17 +106,13 @@ impl Data {
         Ok(())
     }
 
-    async fn receive(
-        &self,
-        connection: &quinn::Connection,
-        frames: &Sender<Frame>,
-    ) -> Result<(), TransportError> {
+    async fn receive(&self, connection: &quinn::Connection) -> Result<(), TransportError> {
         let mut streams = JoinSet::new();
         loop {
             tokio::select! {
                 stream = connection.accept_uni() => {
                     let stream = stream.map_err(|error| connection_error(&error))?;
-                    streams.spawn(self.clone().read(stream, frames.clone()));
+                    streams.spawn(self.clone().read(stream));
                 }
                 Some(ended) = streams.join_next() => ended.unwrap_or(Ok(()))?,
             }
@@ -109,28 +121,14 @@ impl Data {
 
     /// Reads all frames, wanted or not: stopping a stream would be an error at the peer, which shall read the reason on
     /// the control stream instead.
-    async fn read(self, mut stream: RecvStream, frames: Sender<Frame>) -> Result<(), TransportError> {
-        while let Some((kind, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
+    async fn read(self, mut stream: RecvStream) -> Result<(), TransportError> {
+        while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
             self.count(body.len());
-            let _ = frames.send(Frame { kind, body }).await;
+            if let Some(lane) = self.lanes.of_data(run)? {
+                let _ = lane.frames.send(Frame { kind, body }).await;
+            }
         }
         Ok(())
-    }
-
-    fn close(&self) {
-        match &self.way {
-            Direction::Out(queue, _) => queue.close(),
-            Direction::In(frames) => frames.close(),
-        };
-    }
-}
-
-/// Wakes threads that wait for data when it is dropped.
-pub(super) struct ClosesData(pub(super) Data);
-
-impl Drop for ClosesData {
-    fn drop(&mut self) {
-        self.0.close();
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     monitor::Monitor,
     transport::{
-        Peer, TransportError,
+        TransportError,
         tls::{self, SERVER_NAME},
     },
     wire::code,
@@ -38,7 +38,7 @@ pub(crate) fn dial(
     timeout: Duration,
     end: End,
     monitor: &Monitor,
-) -> Result<(Link, Peer), TransportError> {
+) -> Result<Link, TransportError> {
     let crypto = tls::client(identity).map_err(|error| identity_error(&error))?;
     let crypto = QuicClientConfig::try_from(crypto).map_err(|e| TransportError::Identity(e.to_string()))?;
     let config = quinn::ClientConfig::new(Arc::new(crypto));
@@ -49,7 +49,7 @@ pub(crate) fn dial(
         let left = deadline.saturating_duration_since(Instant::now());
         match attempt(address, &config, end.side, patience.min(left), monitor) {
             Ok((port, connection, config)) => {
-                return Ok(Link::start(port, connection, began, end, Role::Dialled(config), monitor));
+                return Ok(Link::start(port, connection, began, end, Role::Dialled(config)));
             }
             Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_)))
                 if Instant::now() >= deadline =>

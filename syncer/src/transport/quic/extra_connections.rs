@@ -213,7 +213,7 @@ mod tests {
             },
             tls,
         },
-        wire::{Message, Welcome},
+        wire::{HEADER_BYTES, Message, Welcome},
     };
 
     /// A run in progress, at whose source further steps can be taken.
@@ -337,7 +337,7 @@ mod tests {
             assert!(matches!(end.control.recv(), Err(TransportError::Lost(_))));
         }
         assert!(run.sink.1.receiver.recv().is_none());
-        while run.source.1.senders[0].send(Vec::new()).is_ok() {}
+        while run.source.1.senders[0].send(vec![0; HEADER_BYTES]).is_ok() {}
     }
 
     #[test]

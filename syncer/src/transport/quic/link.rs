@@ -1,17 +1,21 @@
-//! The connections to the authenticated peer, from the start of a run to its close.
+//! The connections to the authenticated peer, from the start of a session to its close.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
-use async_channel::bounded;
+use async_channel::{Sender, bounded};
 use contract::Side;
-use tokio::{runtime::Handle, task::JoinSet};
+use tokio::{
+    runtime::Handle,
+    task::{AbortHandle, JoinSet},
+};
 
 use super::{
     config::{IDLE_TIMEOUT, MAX_DATA_STREAMS, widen},
     connections::Connections,
-    data_streams::{ClosesData, Data},
+    data_streams::Data,
     errors::connection_error,
     extra_connections::{ExtraConnections, Role},
+    lanes::{EndsData, EndsRuns, Lanes},
     port::{End, Port},
     pump::{pump_control, stop_when, watch},
 };
@@ -19,11 +23,8 @@ use crate::{
     cores::cores,
     monitor::Monitor,
     pace::{Pace, WIRE_OVERHEAD},
-    transport::{Asked, Control, DataReceiver, DataSender, Fault, Peer, QUEUE_FRAMES, Queued},
+    transport::{Asked, Control, Fault, Peer, QUEUE_FRAMES},
 };
-
-/// Frames that wait for each stream, at most.
-const FRAMES_A_STREAM: usize = 2;
 
 /// The connections to the authenticated peer. Dropping it closes them.
 pub(crate) struct Link {
@@ -32,6 +33,13 @@ pub(crate) struct Link {
     began: Instant,
     connections: Connections,
     pumps: JoinSet<()>,
+    lanes: Lanes,
+    /// How many connections there may be.
+    asked: Asked,
+    /// Messages to the peer.
+    control: Sender<Vec<u8>>,
+    /// Ends the present run when it is canceled.
+    stop: Option<AbortHandle>,
 }
 
 impl Link {
@@ -41,8 +49,7 @@ impl Link {
         began: Instant,
         end: End,
         role: Role,
-        monitor: &Monitor,
-    ) -> (Self, Peer) {
+    ) -> Self {
         widen(&connection);
         let connections = Connections::of(connection);
         let all = connections.clone();
@@ -51,16 +58,33 @@ impl Link {
         let mut pumps = Pumps { connections, fault, tasks: JoinSet::new(), handle: port.runtime.handle() };
         let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit, WIRE_OVERHEAD)));
         let dialled = matches!(role, Role::Dialled(_));
-        let control = pumps.control(dialled, pace.clone());
-        let (data, senders, receiver) = pumps.data(end.side, pace);
-        pumps.carry(&data);
+        let (control, lanes) = pumps.control(dialled, end.side, pace.clone());
+        let data = match end.side {
+            Side::Source => Data::out(lanes.clone(), pace),
+            Side::Sink => Data::into(lanes.clone()),
+        };
+        pumps.carry(&data, &lanes);
         let further =
             ExtraConnections { connections: pumps.connections.clone(), data, fault: pumps.fault.clone() };
         pumps.spawn(further.run(role, port.endpoint.clone(), Arc::clone(&asked)));
-        pumps.stop(&control, monitor);
-        let Pumps { connections, fault, tasks: pumps, .. } = pumps;
-        let peer = Peer { control, senders, receiver, fault, connections: asked };
-        (Self { port, began, connections, pumps }, peer)
+        let Pumps { connections, tasks: pumps, .. } = pumps;
+        Self { port, began, connections, pumps, lanes, asked, control, stop: None }
+    }
+
+    /// Begins the next run, which ends when the `monitor` is told to stop. Nothing of earlier runs reaches it.
+    pub(crate) fn next(&mut self, monitor: &Monitor) -> Peer {
+        self.stop.iter().for_each(AbortHandle::abort);
+        let (lane, peer) = self.lanes.next();
+        let (canceled, control) = (monitor.until_cancelled(), self.control.downgrade());
+        let stopping = stop_when(canceled, control, self.connections.clone(), lane);
+        self.stop = Some(self.pumps.spawn_on(stopping, self.port.runtime.handle()));
+        peer
+    }
+
+    /// Allows the session this many connections; with 0, the dialling end chooses. Until then it has one. Only the
+    /// first call counts.
+    pub(crate) fn use_connections(&self, asked: u32) {
+        let _ = self.asked.set(asked);
     }
 
     /// Returns when the connection began to be made.
@@ -113,42 +137,22 @@ struct Pumps<'a> {
 }
 
 impl Pumps<'_> {
-    fn control(&mut self, dialled: bool, pace: Option<Arc<Pace>>) -> Control {
+    /// Carries messages. Returns the queue of those to the peer.
+    fn control(&mut self, dialled: bool, side: Side, pace: Option<Arc<Pace>>) -> (Sender<Vec<u8>>, Lanes) {
         let (outgoing, queue) = bounded(QUEUE_FRAMES);
-        let (messages, incoming) = bounded::<Queued>(QUEUE_FRAMES);
-        let ends = (queue.clone(), messages.clone());
-        let pump = pump_control(self.connections.first().clone(), dialled, queue, messages, pace);
+        let lanes = Lanes::new(side, outgoing.clone(), self.fault.clone());
+        let ends = (queue.clone(), EndsRuns(lanes.clone()));
+        let pump = pump_control(self.connections.first().clone(), dialled, queue, lanes.clone(), pace);
         self.spawn(watch(pump, self.connections.clone(), self.fault.clone(), ends));
-        Control { outgoing, incoming, fault: self.fault.clone() }
-    }
-
-    /// Makes the queues for data, and the session's ends of them.
-    fn data(&self, side: Side, pace: Option<Arc<Pace>>) -> (Data, Vec<DataSender>, DataReceiver) {
-        let (frames, incoming) = bounded(QUEUE_FRAMES);
-        let receiver = DataReceiver { incoming };
-        match side {
-            Side::Sink => (Data::into(frames), Vec::new(), receiver),
-            Side::Source => {
-                let (outgoing, queue) = bounded(FRAMES_A_STREAM * data_streams());
-                let sender = DataSender { outgoing, fault: self.fault.clone() };
-                (Data::out(queue, pace), vec![sender; data_streams()], receiver)
-            }
-        }
+        (outgoing, lanes)
     }
 
     /// Carries data over the first connection.
-    fn carry(&mut self, data: &Data) {
-        let (data, ends) = (data.clone(), ClosesData(data.clone()));
+    fn carry(&mut self, data: &Data, lanes: &Lanes) {
+        let (data, ends) = (data.clone(), EndsData(lanes.clone()));
         let first = self.connections.first().clone();
         let carry = async move { data.carry(&first, data_streams()).await };
         self.spawn(watch(carry, self.connections.clone(), self.fault.clone(), ends));
-    }
-
-    /// Ends the run when this end is told to stop.
-    fn stop(&mut self, control: &Control, monitor: &Monitor) {
-        let canceled = monitor.until_cancelled();
-        let control = control.outgoing.downgrade();
-        self.spawn(stop_when(canceled, control, self.connections.clone(), self.fault.clone()));
     }
 
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
@@ -157,6 +161,6 @@ impl Pumps<'_> {
 }
 
 /// Returns the number of streams of the first connection: one for each core that can fill it.
-fn data_streams() -> usize {
+pub(super) fn data_streams() -> usize {
     cores().min(MAX_DATA_STREAMS)
 }

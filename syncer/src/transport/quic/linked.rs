@@ -28,7 +28,11 @@ impl Linked {
         let (source, sink) = std::thread::scope(|scope| {
             let accepted = scope.spawn(|| port.accept(end(Side::Sink), &monitor).unwrap());
             let dialled = dial(&address, &pair.source, PATIENCE, end(Side::Source), &monitor).unwrap();
-            (dialled, accepted.join().unwrap())
+            let begun = |mut link: Link| {
+                let peer = link.next(&monitor);
+                (link, peer)
+            };
+            (begun(dialled), begun(accepted.join().unwrap()))
         });
         Self { source, sink, identity: pair.source }
     }

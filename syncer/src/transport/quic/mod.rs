@@ -9,6 +9,7 @@ mod dial;
 mod errors;
 mod extra_connections;
 mod handshakes;
+mod lanes;
 mod link;
 #[cfg(test)]
 mod linked;

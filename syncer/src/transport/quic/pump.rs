@@ -2,37 +2,47 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_channel::{Receiver, Sender, WeakSender};
+use async_channel::{Receiver, WeakSender};
 use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     connections::Connections,
     errors::{connection_error, read_error, write_error},
+    lanes::{Lane, Lanes},
 };
 use crate::{
     buffers::{self, Returning},
     pace::Pace,
     transport::{Fault, Queued, TransportError, listing_frames::ListingFrames},
-    wire::{HEADER_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header},
+    wire::{
+        HEADER_BYTES, Header, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, Message, Refusal, code, read_header,
+        stamp_frame,
+    },
 };
 
 /// How long a peer may take to close the connection after it was told that this end stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Sends on the control stream that this end stops, and leaves the close to the peer. This end's own close would wait
-/// behind its data for the congestion window, which a closed connection never opens.
+/// Ends a run when it is canceled. In the last run of a session, sends on the control stream that this end stops, and
+/// leaves the close to the peer: this end's own close would wait behind its data for the congestion window, which a
+/// closed connection never opens.
 pub(super) async fn stop_when(
     canceled: impl Future<Output = ()>,
     control: WeakSender<Vec<u8>>,
     connections: Connections,
-    fault: Fault,
+    lane: Lane,
 ) {
     canceled.await;
-    fault.set(TransportError::Canceled);
+    if !lane.is_last() {
+        // The session tells the peer when its threads have stopped.
+        return lane.give_up(TransportError::Canceled);
+    }
+    lane.fault.set(TransportError::Canceled);
     let mut word = Vec::new();
     Message::Refuse(Refusal::canceled()).encode(&mut word);
+    stamp_frame(&mut word, lane.run);
     let stopped = async {
         if let Some(control) = control.upgrade()
             && control.send(word).await.is_ok()
@@ -53,7 +63,7 @@ pub(super) fn close_code(error: &TransportError) -> Option<u32> {
     }
 }
 
-/// Runs a pump of the first connection and makes its error the run's. Dropping `ends` wakes threads that wait at its
+/// Runs a pump of the first connection and makes its error the link's. Dropping `ends` wakes threads that wait at its
 /// channels, after the error is set. A peer that breaks the protocol or stops is no longer read.
 pub(super) async fn watch<T>(
     pump: impl Future<Output = Result<(), TransportError>>,
@@ -75,7 +85,7 @@ pub(super) async fn pump_control(
     connection: quinn::Connection,
     dialled: bool,
     queue: Receiver<Vec<u8>>,
-    messages: Sender<Queued>,
+    lanes: Lanes,
     pace: Option<Arc<Pace>>,
 ) -> Result<(), TransportError> {
     let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
@@ -88,7 +98,7 @@ pub(super) async fn pump_control(
     };
     tokio::select! {
         result = sending => result,
-        result = read_messages(recv, messages) => result,
+        result = read_messages(recv, &lanes) => result,
     }
 }
 
@@ -120,30 +130,50 @@ pub(super) async fn write_paced(
     stream.write_chunk(rest).await.map_err(write_error)
 }
 
-/// Queues the peer's messages. Waiting messages take, encoded, at most the size of one message or one directory; beyond
-/// that, the peer waits.
-async fn read_messages(mut stream: RecvStream, messages: Sender<Queued>) -> Result<(), TransportError> {
+/// Queues the peer's messages for their runs. Waiting messages take, encoded, at most the size of one message or one
+/// directory; beyond that, the peer waits. Messages of runs that are over are dropped.
+async fn read_messages(mut stream: RecvStream, lanes: &Lanes) -> Result<(), TransportError> {
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
-    let mut parts = ListingFrames::default();
-    while let Some((kind, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+    let (mut parts, mut parts_of) = (ListingFrames::default(), 0);
+    while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+        let Some(lane) = lanes.of_message(run).await? else { continue };
+        if parts_of != run {
+            // A run that was given up may have left half a directory.
+            (parts, parts_of) = (ListingFrames::default(), run);
+        }
         let needed = parts.room_for(kind, &body).min(MAX_MESSAGE_BYTES) as u32;
         let taken = Arc::clone(&room).acquire_many_owned(needed).await.ok();
         let message = parts.take(kind, &body)?;
         buffers::give_back(body);
-        let Some(message) = message else { continue };
-        let refusal = match &message {
-            Message::Refuse(refusal) => Some(refusal.clone()),
-            _ => None,
-        };
-        if messages.send(Queued { message, _room: taken }).await.is_err() {
-            return Ok(());
-        }
-        // A thread that waits for data would not read it.
-        if let Some(refusal) = refusal {
-            return Err(TransportError::Refused(Box::new(refusal)));
+        if let Some(message) = message {
+            deliver(message, taken, &lane).await?;
         }
     }
     Ok(())
+}
+
+/// Gives a message to its run, if that goes on. A thread that waits for data would not read why the peer stops, so the
+/// run's fault says it.
+///
+/// # Errors
+/// If the peer stops in the last run of the session.
+async fn deliver(
+    message: Message,
+    room: Option<OwnedSemaphorePermit>,
+    lane: &Lane,
+) -> Result<(), TransportError> {
+    let mut refused = None;
+    match &message {
+        Message::Hello(hello) => lane.set_last(hello.last),
+        Message::Refuse(refusal) => refused = Some(TransportError::Refused(Box::new(refusal.clone()))),
+        _ => {}
+    }
+    if let Some(reason) = refused.take_if(|_| !lane.is_last()) {
+        lane.give_up(reason);
+        return Ok(());
+    }
+    let _ = lane.messages.send(Queued { message, _room: room }).await;
+    refused.map_or(Ok(()), Err)
 }
 
 const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
@@ -152,7 +182,7 @@ const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside 
 pub(super) async fn read_frame(
     stream: &mut RecvStream,
     max: usize,
-) -> Result<Option<(u8, Vec<u8>)>, TransportError> {
+) -> Result<Option<(Header, Vec<u8>)>, TransportError> {
     let mut header = [0; HEADER_BYTES];
     match stream.read_exact(&mut header).await {
         Ok(()) => {}
@@ -160,14 +190,14 @@ pub(super) async fn read_frame(
         Err(quinn::ReadExactError::FinishedEarly(_)) => return Err(CUT_OFF),
         Err(error) => return Err(read_error(error)),
     }
-    let (kind, len) = read_header(header, max)?;
-    let mut body = buffers::empty(len.min(MAX_FRAME_BYTES));
-    while body.len() < len {
-        let chunk = stream.read_chunk(len - body.len(), true).await;
+    let header = read_header(header, max)?;
+    let mut body = buffers::empty(header.len.min(MAX_FRAME_BYTES));
+    while body.len() < header.len {
+        let chunk = stream.read_chunk(header.len - body.len(), true).await;
         match chunk.map_err(|error| read_error(error.into()))? {
             Some(chunk) => body.extend_from_slice(&chunk.bytes),
             None => return Err(CUT_OFF),
         }
     }
-    Ok(Some((kind, body)))
+    Ok(Some((header, body)))
 }

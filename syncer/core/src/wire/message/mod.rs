@@ -41,6 +41,8 @@ pub struct Hello {
     /// The place of the tree, so that the sink refuses a destination that contains it or lies in it.
     #[serde(default)]
     pub whereabouts: Whereabouts,
+    /// Whether the session ends with this run.
+    pub last: bool,
 }
 
 /// Opens a run, from the sink.

@@ -20,7 +20,7 @@ use crate::{
         path::RelPath,
         rules::MAX_RULES_BYTES,
     },
-    wire::frame::{HEADER_BYTES, MAX_MESSAGE_BYTES, read_header},
+    wire::frame::{HEADER_BYTES, Header, MAX_MESSAGE_BYTES, read_header, stamp_frame},
 };
 
 fn listed() -> Listed {
@@ -81,6 +81,7 @@ fn samples() -> Vec<Message> {
             device: None,
             file: None,
             whereabouts: Default::default(),
+            last: true,
         })),
         Message::Hello(Box::new(Hello {
             params: RunParams::default(),
@@ -88,6 +89,7 @@ fn samples() -> Vec<Message> {
             device: Some(1 << 40),
             file: None,
             whereabouts: Default::default(),
+            last: true,
         })),
         Message::Welcome(Welcome { version: "1".into(), dry_run: false }),
         Message::Listed(listed()),
@@ -157,9 +159,9 @@ fn a_prefix_of_no_need_is_refused() {
 
 fn split(frame: &[u8]) -> (u8, &[u8]) {
     let (header, body) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
-    let (kind, len) = read_header(*header, MAX_MESSAGE_BYTES).unwrap();
-    assert_eq!(len, body.len());
-    (kind, body)
+    let header = read_header(*header, MAX_MESSAGE_BYTES).unwrap();
+    assert_eq!((header.run, header.len), (0, body.len()));
+    (header.kind, body)
 }
 
 #[test]
@@ -187,10 +189,10 @@ fn a_message_with_data_after_its_end_is_refused() {
 fn a_frame_longer_than_the_limit_is_refused_by_its_header() {
     let header = |len: usize| {
         let [a, b, c, d] = (len as u32).to_le_bytes();
-        [NEED, a, b, c, d]
+        [NEED, 7, 1, 0, 0, a, b, c, d]
     };
     let max = MAX_MESSAGE_BYTES;
-    assert_eq!(read_header(header(max), max), Ok((NEED, max)));
+    assert_eq!(read_header(header(max), max), Ok(Header { kind: NEED, run: 263, len: max }));
     assert_eq!(read_header(header(max + 1), max), Err(WireError::TooLong { len: max + 1, max }));
 }
 
@@ -205,6 +207,7 @@ fn json_longer_than_the_limit_is_refused_before_it_is_read() {
         device: None,
         file: None,
         whereabouts: Default::default(),
+        last: true,
     }))
     .encode(&mut frame);
     let refused = Message::decode(HELLO, &frame[HEADER_BYTES..]);
@@ -226,6 +229,7 @@ fn more_patterns_than_the_limit_are_refused() {
             device: None,
             file: None,
             whereabouts: Default::default(),
+            last: true,
         }))
         .encode(&mut frame);
         Message::decode(HELLO, &frame[HEADER_BYTES..])
@@ -311,7 +315,8 @@ fn mounts_have_the_path_of_the_first() {
 fn a_listed_directory_is_these_bytes() {
     let mut frame = Vec::new();
     Message::Listed(listed()).encode(&mut frame);
-    let mut golden = vec![LISTED, 64, 0, 0, 0];
+    stamp_frame(&mut frame, 0x0102);
+    let mut golden = vec![LISTED, 2, 1, 0, 0, 0, 0, 0, 0]; // of run 258
     golden.extend([3, 8]); // its number, the first number in it
     golden.extend([2, 1, 1]); // two entries, one directory, complete
     golden.extend([7, 3, 18]); // bytes of entries, owners, attributes
@@ -322,7 +327,7 @@ fn a_listed_directory_is_these_bytes() {
     golden.extend([9; 16]);
     golden.extend([3; 16]);
     golden.extend(*b"\x04*.o\n"); // the rules
-    golden[1] = (golden.len() - HEADER_BYTES) as u8;
+    golden[5] = (golden.len() - HEADER_BYTES) as u8;
     assert_eq!(frame, golden);
 }
 

@@ -363,7 +363,7 @@ mod tests {
 
     fn destination(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();
-        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None).unwrap()
+        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None, None).unwrap()
     }
 
     /// A private copy, about to be made, of a file of this content.

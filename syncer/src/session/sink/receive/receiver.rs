@@ -448,7 +448,7 @@ mod tests {
     fn while_a_file_is_written_to_no_other_attempt_begins() {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings::resolve(&Preserve::default()).unwrap();
-        let tree = Candidate::open(&dir.path().into()).unwrap().take(settings, None).unwrap();
+        let tree = Candidate::open(&dir.path().into()).unwrap().take(settings, None, None).unwrap();
         let staged = tree.stage_file(&RelPath::parse(b"file").unwrap()).unwrap();
         let assembly = Mutex::new(Assembly {
             attempt: 1,

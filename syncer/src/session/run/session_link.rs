@@ -1,0 +1,115 @@
+//! The link of a session: runs begin and end on it.
+
+use std::{net::SocketAddr, time::Instant};
+
+use contract::Report;
+
+use crate::{
+    monitor::Monitor,
+    session::session_error::SessionError,
+    transport::{
+        Peer, TransportError,
+        quic::{self, Port},
+    },
+    wire::{Message, code},
+};
+
+/// A link to the peer of a session.
+pub(crate) struct SessionLink {
+    link: quic::Link,
+    /// The bytes that had crossed when the present run began.
+    wire_before: u64,
+}
+
+/// What is left of a session after a run.
+pub(crate) enum AfterRun {
+    /// Another run may begin.
+    GoesOn(SessionLink),
+    /// The connection is closed.
+    Over(Port),
+}
+
+impl SessionLink {
+    pub(crate) fn new(link: quic::Link) -> Self {
+        Self { link, wire_before: 0 }
+    }
+
+    /// Begins the next run, which the `monitor` may cancel.
+    pub(crate) fn begin(&mut self, is_first: bool, monitor: &Monitor) -> Peer {
+        // What the first run's handshake took belongs to it.
+        self.wire_before = if is_first { 0 } else { self.link.bytes_on_wire() };
+        self.link.next(monitor)
+    }
+
+    /// Returns the bytes that crossed in the present run, as UDP payload.
+    pub(crate) fn bytes_on_wire(&self) -> u64 {
+        self.link.bytes_on_wire() - self.wire_before
+    }
+
+    /// Allows the session so many connections, once.
+    pub(crate) fn use_connections(&self, asked: u32) {
+        self.link.use_connections(asked);
+    }
+
+    /// Returns the peer's address, and when it was met.
+    pub(crate) fn met(&self) -> (SocketAddr, Instant) {
+        (self.link.peer(), self.link.began())
+    }
+
+    /// Ends a run, and tells the peer if it failed here. Closes the connection after the last run, and where the
+    /// session cannot go on; an end that said the last word `waits` for the peer to close. The error may be replaced by
+    /// its cause: what the peer said last.
+    pub(crate) fn end(
+        self,
+        peer: &Peer,
+        result: Result<Report, SessionError>,
+        waits: bool,
+    ) -> (AfterRun, Result<Report, SessionError>) {
+        if goes_on(peer, &result) {
+            return (AfterRun::GoesOn(self), result);
+        }
+        let (port, cause) = self.finish(peer, &result, waits);
+        (AfterRun::Over(port), result.map_err(|error| error.or_cause(cause)))
+    }
+
+    /// Closes the connection between two runs.
+    pub(crate) fn close(self, code: u32) -> Port {
+        self.link.close(None, code)
+    }
+
+    /// Closes the connection, after telling the peer why if this end failed. Returns what may have caused the failure:
+    /// the peer's last word.
+    fn finish(
+        self,
+        peer: &Peer,
+        result: &Result<Report, SessionError>,
+        waits: bool,
+    ) -> (Port, Option<TransportError>) {
+        let (link, control) = (self.link, &peer.control);
+        match result {
+            Ok(_) => (link.close(waits.then_some(control), code::DONE), None),
+            // The transport says so to the peer, and sees the connection closed.
+            Err(SessionError::Transport(TransportError::Canceled)) => {
+                (link.close(Some(control), code::CANCELED), None)
+            }
+            Err(SessionError::Transport(_)) => {
+                let cause = control.last_word();
+                (link.close(None, code::FAILED), cause)
+            }
+            Err(error) => {
+                let told = control.send(&Message::Refuse(error.refusal()));
+                (link.close(told.is_ok().then_some(control), code::FAILED), None)
+            }
+        }
+    }
+}
+
+/// Whether another run may follow one that ended like this. Tells the peer of a failure here.
+fn goes_on(peer: &Peer, result: &Result<Report, SessionError>) -> bool {
+    match result {
+        _ if peer.is_last() => false,
+        Ok(_) | Err(SessionError::Transport(TransportError::Refused(_))) => true,
+        Err(SessionError::Transport(error)) if !matches!(error, TransportError::Canceled) => false,
+        Err(error) => peer.control.send(&Message::Refuse(error.refusal())).is_ok(),
+    }
+}

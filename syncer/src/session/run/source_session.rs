@@ -1,0 +1,109 @@
+//! The source's end of a session.
+
+use contract::{Report, RunParams, Side, Work};
+
+use crate::{
+    monitor::Monitor,
+    root::TreeLocation,
+    session::{
+        run::{
+            link_options::LinkOptions,
+            outcome::{Clock, Outcome},
+            session_link::{AfterRun, SessionLink},
+        },
+        session_error::SessionError,
+        source::serve,
+    },
+    transport::{TransportError, quic::End},
+    wire::code,
+};
+
+/// A link from a source to a sink, over which any number of runs go, one after the other. The sink keeps its
+/// destination locked for as long as it stands.
+///
+/// A run that fails or is canceled does not end the session; a lost connection, and a peer that breaks the protocol, do.
+pub struct SendSession {
+    source: TreeLocation,
+    /// `None` once the session is over.
+    link: Option<SessionLink>,
+    /// No run has begun.
+    is_new: bool,
+}
+
+impl SendSession {
+    /// Connects `source` to a sink. All runs share a limit on their bandwidth, in bytes per second as UDP payload.
+    ///
+    /// # Errors
+    /// If the address cannot be used, the peer is not met in time or has another key, or the `monitor` is told to stop.
+    pub fn connect(
+        source: impl Into<TreeLocation>,
+        link: &LinkOptions,
+        bandwidth_limit: Option<u64>,
+        monitor: &Monitor,
+    ) -> Result<Self, SessionError> {
+        let end = End { side: Side::Source, bandwidth_limit };
+        let link = link.connect(link.open_port(monitor)?, end, monitor)?;
+        Ok(Self { source: source.into(), link: Some(SessionLink::new(link)), is_new: true })
+    }
+
+    /// Runs once. Every error is in the outcome. The `monitor` cancels this run only.
+    pub fn run(&mut self, params: &RunParams, monitor: &Monitor) -> Outcome {
+        let mut clock = Clock::start(monitor);
+        let result = self.run_by(&mut clock, params, false);
+        clock.outcome(&params.run, result)
+    }
+
+    /// Whether no further run can begin.
+    pub fn is_over(&self) -> bool {
+        self.link.is_none()
+    }
+
+    /// Runs by this clock, for the last time if `is_last`.
+    pub(crate) fn run_by(
+        &mut self,
+        clock: &mut Clock<'_>,
+        params: &RunParams,
+        is_last: bool,
+    ) -> Result<Report, SessionError> {
+        let over = || TransportError::Lost("the session is over".into());
+        let mut link = self.link.take().ok_or_else(over)?;
+        let is_first = std::mem::take(&mut self.is_new);
+        clock.met(link.met(), is_first);
+        let monitor = clock.watch.monitor();
+        let peer = link.begin(is_first, monitor);
+        if !is_last {
+            peer.is_followed();
+        }
+        link.use_connections(params.connections);
+        let result = serve::run(&self.source, &peer, params, &mut clock.watch);
+        let result = result.map_err(|error| error.or_stopped(monitor));
+        let bytes_on_wire = link.bytes_on_wire();
+        clock.watch.did(Work { bytes_on_wire, ..clock.watch.work() });
+        let (after, result) = link.end(&peer, result, false);
+        if let AfterRun::GoesOn(link) = after {
+            self.link = Some(link);
+        }
+        result
+    }
+}
+
+impl std::fmt::Debug for SendSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { source, link, is_new } = self;
+        let link = link.as_ref().map(SessionLink::met);
+        f.debug_struct("SendSession")
+            .field("source", source)
+            .field("link", &link)
+            .field("is_new", is_new)
+            .finish()
+    }
+}
+
+/// Tells the sink that no run follows.
+impl Drop for SendSession {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            let _port = link.close(code::DONE);
+        }
+    }
+}

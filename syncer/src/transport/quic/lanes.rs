@@ -1,0 +1,180 @@
+//! The runs of a link, one after the other. Each has queues of its own, so that nothing of one reaches another.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use async_channel::{Receiver, Sender, bounded};
+use contract::Side;
+use tokio::sync::watch;
+
+use super::link::data_streams;
+use crate::transport::{
+    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, TransportError,
+};
+
+/// Frames that wait for each stream, at most.
+const FRAMES_A_STREAM: usize = 2;
+
+const TOO_EARLY: TransportError = TransportError::Nonsense("a frame came of a run that has not begun");
+
+/// The queues of one run, as the transport sees them.
+#[derive(Clone)]
+pub(super) struct Lane {
+    /// The number of the run.
+    pub(super) run: u32,
+    /// Messages for the session.
+    pub(super) messages: Sender<Queued>,
+    /// Data for the session.
+    pub(super) frames: Sender<Frame>,
+    /// Data for the peer.
+    pub(super) data: Receiver<Vec<u8>>,
+    /// Why the run cannot go on.
+    pub(super) fault: Fault,
+    last: Arc<AtomicBool>,
+}
+
+impl Lane {
+    /// Begins a run. Also returns the session's ends of its queues; messages to the peer go to `outgoing`.
+    fn begin(run: u32, side: Side, outgoing: &Sender<Vec<u8>>, link: &Fault) -> (Self, Peer) {
+        let (messages, incoming) = bounded(QUEUE_FRAMES);
+        let (frames, received) = bounded(QUEUE_FRAMES);
+        let (sent, data) = bounded(FRAMES_A_STREAM * data_streams());
+        let (fault, last) = (Fault::below(link), Arc::new(AtomicBool::new(true)));
+        let sender = DataSender { run, outgoing: sent, fault: fault.clone() };
+        let senders = if side == Side::Source { vec![sender; data_streams()] } else { Vec::new() };
+        let control = Control { run, outgoing: outgoing.clone(), incoming, fault: fault.clone() };
+        let receiver = DataReceiver { incoming: received };
+        let peer = Peer { control, senders, receiver, fault: fault.clone(), last: Arc::clone(&last) };
+        (Self { run, messages, frames, data, fault, last }, peer)
+    }
+
+    /// Whether the session ends with this run.
+    pub(super) fn is_last(&self) -> bool {
+        self.last.load(Relaxed)
+    }
+
+    /// Notes whether the session ends with this run.
+    pub(super) fn set_last(&self, last: bool) {
+        self.last.store(last, Relaxed);
+    }
+
+    /// Ends the run for one `reason`, and wakes all threads of the session that wait at its queues.
+    pub(super) fn give_up(&self, reason: TransportError) {
+        self.fault.set(reason);
+        self.close();
+    }
+
+    fn close(&self) {
+        self.messages.close();
+        self.close_data();
+    }
+
+    fn close_data(&self) {
+        self.frames.close();
+        self.data.close();
+    }
+}
+
+/// The present run of a link.
+#[derive(Default)]
+struct Present {
+    /// `None` before the first run.
+    lane: Option<Lane>,
+    /// The connection is lost, so no run goes on.
+    is_over: bool,
+}
+
+/// The runs of a link.
+#[derive(Clone)]
+pub(super) struct Lanes {
+    present: Arc<watch::Sender<Present>>,
+    side: Side,
+    outgoing: Sender<Vec<u8>>,
+    link: Fault,
+}
+
+impl Lanes {
+    /// Makes the runs of a link that ends with the `link`'s fault and sends messages from `outgoing`.
+    pub(super) fn new(side: Side, outgoing: Sender<Vec<u8>>, link: Fault) -> Self {
+        Self { present: Arc::default(), side, outgoing, link }
+    }
+
+    /// Begins the next run. Queues of the one before are closed. Also returns the session's ends of the new ones.
+    pub(super) fn next(&self) -> (Lane, Peer) {
+        let before = self.present();
+        before.iter().for_each(Lane::close);
+        let run = before.map_or(0, |before| before.run + 1);
+        let (lane, peer) = Lane::begin(run, self.side, &self.outgoing, &self.link);
+        self.present.send_modify(|present| {
+            if present.is_over {
+                lane.close();
+            }
+            present.lane = Some(lane.clone());
+        });
+        (lane, peer)
+    }
+
+    fn present(&self) -> Option<Lane> {
+        self.present.borrow().lane.clone()
+    }
+
+    /// Waits for a run after the one of this number. `None` if the connection is lost first.
+    pub(super) async fn after(&self, run: Option<u32>) -> Option<Lane> {
+        let mut changes = self.present.subscribe();
+        let begun = |now: &Present| now.lane.as_ref().map(|lane| lane.run);
+        let next = changes.wait_for(|now| now.is_over || begun(now) > run).await.ok()?;
+        next.lane.clone().filter(|_| !next.is_over)
+    }
+
+    /// Returns the run that a message is of, for which it waits if that is the next one; `None` if that one is over.
+    ///
+    /// # Errors
+    /// If it is of a run further ahead.
+    pub(super) async fn of_message(&self, run: u32) -> Result<Option<Lane>, TransportError> {
+        let begun = self.present().map(|lane| lane.run);
+        match begun.map_or(0, |begun| begun + 1) == run {
+            true => Ok(self.after(begun).await.filter(|lane| lane.run == run)),
+            false => self.of_data(run),
+        }
+    }
+
+    /// Returns the run that data is of; `None` if that one is over.
+    ///
+    /// # Errors
+    /// If it has not begun: data only follows requests.
+    pub(super) fn of_data(&self, run: u32) -> Result<Option<Lane>, TransportError> {
+        match self.present() {
+            Some(lane) if run == lane.run => Ok(Some(lane)),
+            Some(lane) if run < lane.run => Ok(None),
+            _ => Err(TOO_EARLY),
+        }
+    }
+
+    /// Ends the present run and all later ones.
+    fn end(&self) {
+        self.present.send_modify(|present| {
+            present.is_over = true;
+            present.lane.iter().for_each(Lane::close);
+        });
+    }
+}
+
+/// Ends the runs of a link when it is dropped.
+pub(super) struct EndsRuns(pub(super) Lanes);
+
+impl Drop for EndsRuns {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Wakes threads that wait for data when it is dropped. Messages may still say why the peer stops.
+pub(super) struct EndsData(pub(super) Lanes);
+
+impl Drop for EndsData {
+    fn drop(&mut self) {
+        self.0.present().iter().for_each(Lane::close_data);
+    }
+}
