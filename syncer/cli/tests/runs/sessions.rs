@@ -1,9 +1,9 @@
 //! Many runs over one session: nothing of one run reaches another.
 
 use std::{
-    fs,
+    fs::{self, File},
     net::SocketAddr,
-    sync::mpsc,
+    sync::{Arc, Weak, mpsc},
     thread::{self, Scope, ScopedJoinHandle},
 };
 
@@ -15,6 +15,7 @@ use syncer::{
 use tempfile::TempDir;
 
 use crate::common::{
+    disk::Mount,
     oracle::assert_copy,
     process::PATIENCE,
     scratch,
@@ -91,4 +92,135 @@ fn a_session_serves_run_after_run_and_each_counts_for_itself() {
         seen
     });
     assert!(seen.iter().all(|outcome| outcome.exit == ExitCode::Done));
+}
+
+/// What happens in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Change,
+    Nothing,
+    /// The sink refuses its destination.
+    FailingSink,
+    /// Another run writes to the source.
+    FailingSource,
+    /// The run is canceled when its plan is known, and content is about to cross.
+    Cancel,
+    /// The destination has no room.
+    FullDisk,
+}
+
+const CASES: [Case; 10] = [
+    Case::Change,
+    Case::Nothing,
+    Case::FailingSink,
+    Case::Change,
+    Case::Cancel,
+    Case::Nothing,
+    Case::FullDisk,
+    Case::Change,
+    Case::FailingSource,
+    Case::Cancel,
+];
+
+impl Case {
+    fn exit(self) -> ExitCode {
+        match self {
+            Self::Change | Self::Nothing => ExitCode::Done,
+            Self::FullDisk => ExitCode::Partial,
+            Self::FailingSink => ExitCode::Guard,
+            Self::FailingSource | Self::Cancel => ExitCode::Failed,
+        }
+    }
+
+    /// Runs once, with what belongs to the case.
+    fn run(self, ends: &Ends, number: u32, session: &mut SendSession) -> Outcome {
+        if self != Self::Nothing {
+            fs::write(ends.from(&format!("{}", number % 7)), vec![number as u8; 300_000]).unwrap();
+            fs::write(ends.from("small"), number.to_string()).unwrap();
+        }
+        let (params, monitor) = (params(number), Monitor::default());
+        match self {
+            Self::Change | Self::Nothing => session.run(&params, &monitor),
+            Self::FailingSink => {
+                let expect_volume = Some("07".repeat(16).parse().unwrap());
+                session.run(&RunParams { expect_volume, force: false, ..params }, &monitor)
+            }
+            Self::FailingSource => {
+                let lock = File::open(ends.from(".volferry/lock")).unwrap();
+                flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+                let outcome = session.run(&params, &monitor);
+                flock(&lock, FlockOperation::Unlock).unwrap();
+                outcome
+            }
+            Self::Cancel => {
+                let cancel = |weak: Weak<Monitor>| move |_: &_| weak.upgrade().unwrap().cancel();
+                let monitor = Arc::new_cyclic(|weak| Monitor::default().with_planned(cancel(weak.clone())));
+                session.run(&RunParams { itemize_changes: true, ..params }, &monitor)
+            }
+            Self::FullDisk => {
+                fs::write(ends.from("large"), vec![7; 9 << 20]).unwrap();
+                let outcome = session.run(&params, &monitor);
+                fs::remove_file(ends.from("large")).unwrap();
+                outcome
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_runs_of_one_session_fail_and_succeed_each_for_itself() {
+    if !scratch::is_root() {
+        eprintln!("skipped: only root can mount a small file system");
+        return;
+    }
+    let ends = Ends::new();
+    let _mount = Mount::tmpfs(ends.to.path(), "8m");
+    fs::create_dir(ends.from(".volferry")).unwrap();
+    fs::write(ends.from(".volferry/lock"), "").unwrap();
+    thread::scope(|scope| {
+        let (mut session, sink) = ends.connect(scope);
+        let mut sent = Vec::new();
+        for (number, case) in (0..1000).zip(CASES.into_iter().cycle()) {
+            let outcome = case.run(&ends, number, &mut session);
+            assert_eq!(outcome.exit, case.exit(), "run {number}, {case:?}: {:?}", outcome.report);
+            assert_eq!(outcome.report.run, number.to_string());
+            if case == Case::Cancel {
+                assert_eq!(outcome.report.result, RunResult::Canceled, "run {number}");
+            }
+            if case.exit() == ExitCode::Done {
+                let small = |dir: &TempDir| fs::read(dir.path().join("small")).unwrap();
+                assert_eq!(small(&ends.to), small(&ends.from), "run {number}");
+                assert!(!ends.to.path().join(".volferry/dirty-0").exists(), "run {number}");
+            }
+            sent.push(outcome);
+        }
+        sent.push(session.run(&params(1000), &Monitor::default()));
+        assert_copy(ends.to.path(), ends.from.path(), "after the last run");
+        assert!(!session.is_over());
+        drop(session);
+        let seen = sink.join().unwrap();
+        assert_eq!(seen.len(), sent.len());
+        for (sent, seen) in sent.iter().zip(&seen) {
+            assert_eq!((sent.exit, sent.report.result), (seen.exit, seen.report.result), "{:?}", seen.report);
+            if sent.exit == ExitCode::Done {
+                assert_eq!(sent.report, seen.report);
+            }
+        }
+    });
+}
+
+#[test]
+fn nobody_else_writes_to_the_destination_of_a_session_between_its_runs() {
+    let ends = Ends::new();
+    fs::write(ends.from("file"), "content").unwrap();
+    let local = || session::sync(ends.from.path(), ends.to.path(), &params(9), &Monitor::default());
+    thread::scope(|scope| {
+        let (mut session, sink) = ends.connect(scope);
+        assert_done(&session.run(&params(0), &Monitor::default()));
+        assert_eq!(local().report.reason.as_deref(), Some("DestinationBusy"));
+        assert_done(&session.run(&params(1), &Monitor::default()));
+        drop(session);
+        sink.join().unwrap();
+    });
+    assert_done(&local());
 }

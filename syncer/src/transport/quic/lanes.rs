@@ -178,3 +178,66 @@ impl Drop for EndsData {
         self.0.present().iter().for_each(Lane::close_data);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        monitor::Monitor,
+        transport::quic::linked::Linked,
+        wire::{Message, data::Block},
+    };
+
+    fn block(need: u32) -> Vec<u8> {
+        Block::seal(vec![0; Block::PREFIX_BYTES + 9], need, 0, 9, 0)
+    }
+
+    fn need_of(frame: &Frame) -> u32 {
+        Block::decode(&frame.body).unwrap().need
+    }
+
+    #[test]
+    fn what_a_run_that_was_given_up_still_sends_does_not_reach_the_next() {
+        let Linked { source: (mut source, old), sink: (mut sink, at_sink), .. } = Linked::new();
+        let monitor = Monitor::default();
+        drop(at_sink);
+        let at_sink = sink.next(&monitor);
+        old.senders[0].send(block(7)).unwrap();
+        old.control.send(&Message::NeedsEnd).unwrap();
+        let new = source.next(&monitor);
+        new.control.send(&Message::Want(vec![1])).unwrap();
+        assert_eq!(at_sink.control.recv().unwrap(), Message::Want(vec![1]));
+        [1, 2].into_iter().for_each(|need| new.senders[0].send(block(need)).unwrap());
+        let mut needs = [(); 2].map(|()| need_of(&at_sink.receiver.recv().unwrap()));
+        needs.sort_unstable();
+        assert_eq!(needs, [1, 2]);
+        assert!(old.control.recv().is_err() && old.senders[0].send(block(8)).is_err());
+    }
+
+    #[test]
+    fn data_of_a_run_that_has_not_begun_ends_the_session() {
+        let Linked { source: (mut source, _), sink: (_sink, at_sink), .. } = Linked::new();
+        let new = source.next(&Monitor::default());
+        new.senders[0].send(block(1)).unwrap();
+        // The first message opens the control stream.
+        let _ = new.control.send(&Message::NeedsEnd);
+        assert!(at_sink.receiver.recv().is_none());
+        assert!(matches!(at_sink.fault.get(), TransportError::Nonsense(_)), "{}", at_sink.fault.get());
+    }
+
+    #[test]
+    fn a_message_waits_for_the_next_run_and_for_no_later_one() {
+        let Linked { source: (mut source, _old), sink: (mut sink, at_sink), .. } = Linked::new();
+        let monitor = Monitor::default();
+        let second = source.next(&monitor);
+        second.control.send(&Message::Want(vec![2])).unwrap();
+        drop(at_sink);
+        let at_sink = sink.next(&monitor);
+        assert_eq!(at_sink.control.recv().unwrap(), Message::Want(vec![2]));
+        source.next(&monitor);
+        let fourth = source.next(&monitor);
+        fourth.control.send(&Message::Want(vec![4])).unwrap();
+        let error = at_sink.control.recv().unwrap_err();
+        assert!(matches!(error, TransportError::Nonsense(_)), "{error}");
+    }
+}
