@@ -33,7 +33,7 @@ use syncer::internals::{
     tree::dir::Totals,
     wire::{
         HEADER_BYTES, Header, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, SourceDone, TreeHead,
-        Welcome, begin_frame, code, end_frame, protocol_of, read_header,
+        Welcome, begin_frame, code, end_frame, protocol_of, read_header, stamp_frame,
     },
 };
 use tokio::{runtime::Runtime, time::timeout};
@@ -281,6 +281,12 @@ pub fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     begin_frame(&mut frame, kind);
     frame.extend_from_slice(body);
     end_frame(&mut frame, 0);
+    frame
+}
+
+/// A frame as one of another run.
+pub fn of_run(run: u32, mut frame: Vec<u8>) -> Vec<u8> {
+    stamp_frame(&mut frame, run);
     frame
 }
 

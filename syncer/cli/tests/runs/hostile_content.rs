@@ -18,7 +18,7 @@ use syncer::internals::{
 
 use super::hostile_source::{Attack, BLOCK_LEN, NEW_LEN, Sink, assert_refused, offer_new};
 use crate::common::{
-    hostile::{Hostile, file, frame, varints},
+    hostile::{Hostile, file, frame, of_run, varints},
     oracle::Snapshot,
 };
 
@@ -37,7 +37,7 @@ fn frames_that_are_none_or_were_not_asked_for_end_the_run() {
             "a long frame",
             |peer| {
                 offer_new(peer, 5);
-                peer.data(&[PACK, 255, 255, 255, 255]);
+                peer.data(&[PACK, 0, 0, 0, 0, 255, 255, 255, 255]);
             },
             "4294967295 bytes",
         ),
@@ -45,9 +45,17 @@ fn frames_that_are_none_or_were_not_asked_for_end_the_run() {
             "a frame that is cut off",
             |peer| {
                 offer_new(peer, 5);
-                peer.data(&[PACK, 100, 0, 0, 0, 1, 2]);
+                peer.data(&[PACK, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2]);
             },
             "inside of a frame",
+        ),
+        (
+            "a frame of a run that has not begun",
+            |peer| {
+                offer_new(peer, 5);
+                peer.data(&of_run(1, pack(0, b"hello")));
+            },
+            "a run that has not begun",
         ),
         (
             "a file that nobody needs",

@@ -16,7 +16,7 @@ use syncer::internals::{
 };
 
 use crate::common::{
-    hostile::{Hostile, frame, put, varints},
+    hostile::{Hostile, frame, of_run, put, varints},
     oracle::{Snapshot, UNTOUCHED},
     pair::{Pair, Way},
     process::Ended,
@@ -155,9 +155,9 @@ fn messages_that_are_none_end_the_run() {
     let refusal = Refusal { exit: ExitCode::Done, reason: "Done".into(), message: "done".into() };
     let mut says_done = Vec::new();
     Message::Refuse(refusal).encode(&mut says_done);
-    let attacks: [(&str, Vec<u8>, &str); 9] = [
+    let attacks: [(&str, Vec<u8>, &str); 10] = [
         ("an unknown kind", frame(99, b""), "unknown kind 99"),
-        ("a long frame", vec![NEED, 255, 255, 255, 255], "4294967295 bytes"),
+        ("a long frame", vec![NEED, 0, 0, 0, 0, 255, 255, 255, 255], "4294967295 bytes"),
         ("as many prefixes as can be", frame(NEED, &varints(&[0, 0, u64::MAX])), "a malformed Need"),
         ("prefixes that are not there", frame(NEED, &varints(&[0, 0, 30_000])), "a malformed Need"),
         ("too many directories", frame(5, &vec![0; 60 << 20]), "more is asked for at once than may be"),
@@ -169,6 +169,7 @@ fn messages_that_are_none_end_the_run() {
         ("samples that overlap", frame(SAMPLE_REQUEST, &varints(&[1, 0, 1, 1])), "a malformed SampleRequest"),
         ("chunks that are none", frame(UPDATE, &[0, 0, 1, 1, 8, 0, 0, 0]), "list of chunks"),
         ("a refusal of what is done", says_done, "a malformed Refuse"),
+        ("a run far ahead", of_run(2, frame(NEED, b"")), "a run that has not begun"),
     ];
     for (what, bytes, words) in attacks {
         let ended = against_source(|peer| {

@@ -157,14 +157,14 @@ fn messages_that_are_none_or_out_of_place_end_the_run() {
         (
             "a long frame",
             |peer| {
-                peer.write(&[3, 255, 255, 255, 255]);
+                peer.write(&[3, 0, 0, 0, 0, 255, 255, 255, 255]);
             },
             "4294967295 bytes",
         ),
         (
             "a frame that is cut off",
             |peer| {
-                peer.write(&[3, 100, 0, 0, 0, 1, 2]);
+                peer.write(&[3, 0, 0, 0, 0, 100, 0, 0, 0, 1, 2]);
                 peer.finish();
             },
             "inside of a frame",
