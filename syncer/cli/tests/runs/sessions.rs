@@ -7,7 +7,8 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle},
 };
 
-use contract::{Demands, ExitCode, IdentityPair, RunParams};
+use contract::{Demands, ExitCode, IdentityPair, RunParams, RunResult};
+use rustix::fs::{FlockOperation, flock};
 use syncer::{
     monitor::Monitor,
     session::{self, Endpoint, LinkOptions, Outcome, SendSession},

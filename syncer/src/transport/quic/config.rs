@@ -11,14 +11,14 @@ use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig
 use rustix::net::sockopt;
 
 use super::socket::CALL_BYTES;
-use crate::transport::congestion;
+use crate::{cores::cores, transport::congestion};
 
 /// A peer that is silent for this long is lost. Keep-alives make an idle peer send something.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(8);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// The most data streams. The sink holds up to a frame of each.
-pub(super) const MAX_DATA_STREAMS: usize = 8;
+const MAX_DATA_STREAMS: usize = 8;
 
 /// Unread data that one stream may hold.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
@@ -86,6 +86,11 @@ pub(super) fn widen(connection: &quinn::Connection) {
     if connection.rtt() >= congestion::NEAR {
         connection.set_receive_window(VarInt::from_u32(FAR_WINDOW_BYTES));
     }
+}
+
+/// Returns the number of streams of the first connection: one for each core that can fill it.
+pub(super) fn data_streams() -> usize {
+    cores().min(MAX_DATA_STREAMS)
 }
 
 pub(super) fn enlarge_buffers(socket: &UdpSocket) {

@@ -9,7 +9,7 @@ use async_channel::{Receiver, Sender, bounded};
 use contract::Side;
 use tokio::sync::watch;
 
-use super::link::data_streams;
+use super::config::data_streams;
 use crate::transport::{
     Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, TransportError,
 };

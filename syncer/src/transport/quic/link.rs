@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    config::{IDLE_TIMEOUT, MAX_DATA_STREAMS, widen},
+    config::{IDLE_TIMEOUT, data_streams, widen},
     connections::Connections,
     data_streams::Data,
     errors::connection_error,
@@ -20,7 +20,6 @@ use super::{
     pump::{pump_control, stop_when, watch},
 };
 use crate::{
-    cores::cores,
     monitor::Monitor,
     pace::{Pace, WIRE_OVERHEAD},
     transport::{Asked, Control, Fault, Peer, QUEUE_FRAMES},
@@ -158,9 +157,4 @@ impl Pumps<'_> {
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn_on(task, self.handle);
     }
-}
-
-/// Returns the number of streams of the first connection: one for each core that can fill it.
-pub(super) fn data_streams() -> usize {
-    cores().min(MAX_DATA_STREAMS)
 }

@@ -251,11 +251,11 @@ fn more_rules_than_there_may_be_are_refused() {
 fn hashes_are_asked_for_and_told_in_these_bytes() {
     let mut frame = Vec::new();
     Message::Hash(file_groups()).encode(&mut frame);
-    assert_eq!(frame, [HASH, 10, 0, 0, 0, 0xac, 2, 3, 0, 0, 5, 2, 1, 200, 1]);
+    assert_eq!(frame, [HASH, 0, 0, 0, 0, 10, 0, 0, 0, 0xac, 2, 3, 0, 0, 5, 2, 1, 200, 1]);
     frame.clear();
     Message::Hashed(hashes()).encode(&mut frame);
     let body = [&[0][..], &[7; 32], &[1, 2, 4], b"read", &[4], b"gone"].concat();
-    assert_eq!(frame, [&[HASHED, body.len() as u8, 0, 0, 0], &body[..]].concat());
+    assert_eq!(frame, [&[HASHED, 0, 0, 0, 0, body.len() as u8, 0, 0, 0], &body[..]].concat());
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_planned_action_is_these_bytes() {
     let Ok(Message::Planned(actions)) = Message::decode(PLANNED, json) else { panic!("not read") };
     let mut frame = Vec::new();
     Message::Planned(actions).encode(&mut frame);
-    assert_eq!(frame, [&[PLANNED, json.len() as u8, 0, 0, 0], &json[..]].concat());
+    assert_eq!(frame, [&[PLANNED, 0, 0, 0, 0, json.len() as u8, 0, 0, 0], &json[..]].concat());
 }
 
 #[test]
