@@ -11,6 +11,7 @@ mod pending;
 mod stamp;
 
 use std::{
+    collections::HashSet,
     ffi::CStr,
     io,
     mem::MaybeUninit,
@@ -58,16 +59,42 @@ const ALL_STAYS: &[u8] = b"*\n";
 
 const DIRENTS_BYTES: usize = 32 << 10;
 
+/// An earlier scan of the same tree by the same options, and what may have changed since.
+#[derive(Debug, Clone, Copy)]
+pub struct EarlierScan<'a> {
+    /// The earlier scan.
+    pub tree: &'a Tree,
+    /// Its directories whose listings may not hold any more. It has all that list names of one file.
+    pub changed: &'a HashSet<DirId>,
+}
+
 /// Walks the tree below `root`. Unreadable entries go to `failures`, and their directory is marked incomplete.
 ///
 /// # Errors
 /// If the root itself cannot be read; `ECANCELED` if the monitor was told to stop.
 pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &Monitor) -> io::Result<Tree> {
+    scan_changes(root, options, None, failures, monitor)
+}
+
+/// Walks the tree as [`scan`] does, and takes the listings of directories that did not change from what is `known`. The
+/// lengths of sparse files in those are not summed up again.
+///
+/// # Errors
+/// Those of [`scan`].
+pub(crate) fn scan_changes(
+    root: &Root,
+    options: &ScanOptions,
+    known: Option<EarlierScan<'_>>,
+    failures: &Failures,
+    monitor: &Monitor,
+) -> io::Result<Tree> {
     let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let fd = root.read_dir(&RelPath::root())?;
     let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;
     let root_meta = meta_of(&root_stat, options);
     let walk = Walk {
+        root,
+        known,
         options,
         failures,
         monitor,
@@ -78,6 +105,7 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
             rules: None,
             paths: options.paths.clone(),
             is_elsewhere: false,
+            known: known.map(|_| ROOT),
         }),
         lookup: Lookup::below(root, &root_stat, options),
         patterns: InUse::default(),
@@ -151,6 +179,8 @@ fn digest_upwards(dirs: &mut [Dir]) {
 }
 
 struct Walk<'a> {
+    root: &'a Root,
+    known: Option<EarlierScan<'a>>,
     options: &'a ScanOptions,
     failures: &'a Failures,
     monitor: &'a Monitor,
@@ -196,7 +226,11 @@ impl Walk<'_> {
         if work.is_elsewhere && self.options.leave_mounts {
             return self.leave_mount(work, part);
         }
-        let read = open(work).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
+        if let Some(dir) = self.unchanged(work) {
+            return self.keep(work, dir, part);
+        }
+        let read =
+            open(work, self.root).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
         let fd = match read {
             Ok(fd) => fd,
             Err(error) => return self.give_up(work, error, part),
@@ -221,7 +255,9 @@ impl Walk<'_> {
         let digest = listing.digest();
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
         let fd = Arc::new(fd);
-        let mut below = subdirectories(&work.path, &fd, &listing, first_child, rules.as_ref());
+        let at = || At::Below(Arc::clone(&fd));
+        let mut below = subdirectories(&work.path, at, &listing, first_child, rules.as_ref());
+        self.recognise(work, &mut below);
         elsewhere.iter().for_each(|nth| below[*nth].is_elsewhere = true);
         work.paths.iter().for_each(|paths| limit(&mut below, paths));
         if !work.is_elsewhere {
@@ -233,6 +269,45 @@ impl Walk<'_> {
         let is_elsewhere = work.is_elsewhere;
         let dir = Dir { listing, first_child, digest, rules: text, leaves_out, inode, is_elsewhere, stamps };
         part.dirs.push((work.id, dir));
+    }
+
+    /// Returns a directory as it was scanned before, if it has not changed.
+    fn unchanged(&self, work: &PendingDir) -> Option<&Dir> {
+        let (known, id) = (self.known?, work.known?);
+        (!known.changed.contains(&id)).then(|| &known.tree.dirs[id as usize])
+    }
+
+    /// Lists a directory as it was scanned before.
+    fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
+        let listing = before.listing.clone();
+        let first_child = self.queue.number(listing.dirs());
+        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        self.recognise(work, &mut below);
+        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
+        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
+        self.queue.done(below.into_iter());
+        for entry in &listing {
+            part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
+            part.totals.newest = part.totals.newest.max(entry.meta.mtime);
+            part.owners.add(entry.meta.owner, 1);
+        }
+        part.totals.entries += listing.len() as u64;
+        let (digest, stamps) = (listing.digest(), before.stamps.clone());
+        let Dir { inode, is_elsewhere, .. } = *before;
+        let dir = Dir { listing, first_child, digest, inode, is_elsewhere, stamps, ..Dir::default() };
+        part.dirs.push((work.id, dir));
+    }
+
+    /// Finds subdirectories, which are in the order of their names, in the scan that is known.
+    fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
+        let (Some(known), Some(id)) = (self.known, work.known) else { return };
+        let mut children = known.tree.dirs[id as usize].children().peekable();
+        for dir in below {
+            let Some(name) = dir.path.names().last() else { continue };
+            while children.next_if(|(known, _)| *known < name).is_some() {}
+            dir.known = children.next_if(|(known, _)| *known == name).map(|(_, id)| id);
+            dir.is_elsewhere = dir.known.is_some_and(|id| known.tree.dirs[id as usize].is_elsewhere);
+        }
     }
 
     /// Lists a folder of another file system as empty, so that nothing of it is sent, and nothing at its place deleted.

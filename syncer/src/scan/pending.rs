@@ -9,7 +9,12 @@ use std::{
 use rustix::fs::OFlags;
 
 use crate::{
-    entry::Kind, listing::Listing, path::RelPath, path_list::PathList, root::open_child, rules::Rules,
+    entry::Kind,
+    listing::Listing,
+    path::RelPath,
+    path_list::PathList,
+    root::{Root, open_child},
+    rules::Rules,
     tree::dir::DirId,
 };
 
@@ -17,6 +22,8 @@ use crate::{
 pub(super) enum At {
     Open(OwnedFd),
     Below(Arc<OwnedFd>),
+    /// By its path, as the directory above was not opened.
+    Path,
 }
 
 /// A directory that was found and is to be read.
@@ -30,6 +37,8 @@ pub(super) struct PendingDir {
     pub paths: Option<PathList>,
     /// It is on another file system than the root.
     pub is_elsewhere: bool,
+    /// Its number in an earlier scan.
+    pub known: Option<DirId>,
 }
 
 /// Directories that were found and not yet read. Last in, first out, to bound the open descriptors.
@@ -102,21 +111,22 @@ impl Queue {
     }
 }
 
-/// Opens a directory to read its names.
-pub(super) fn open(work: &PendingDir) -> io::Result<OwnedFd> {
+/// Opens a directory below `root` to read its names.
+pub(super) fn open(work: &PendingDir, root: &Root) -> io::Result<OwnedFd> {
     match &work.at {
         At::Open(fd) => Ok(fd.try_clone()?),
         At::Below(parent) => {
             let name = work.path.names().last().unwrap_or(b".");
             open_child(parent, name, OFlags::RDONLY)
         }
+        At::Path => root.read_dir(&work.path),
     }
 }
 
-/// Returns the subdirectories in a listing, numbered from `first`.
+/// Returns the subdirectories in a listing, numbered from `first`, each opened as `at` says.
 pub(super) fn subdirectories(
     path: &RelPath,
-    fd: &Arc<OwnedFd>,
+    at: impl Fn() -> At,
     listing: &Listing,
     first: DirId,
     rules: Option<&Arc<Rules>>,
@@ -128,8 +138,8 @@ pub(super) fn subdirectories(
     dirs.zip(first..)
         .filter_map(|(entry, id)| {
             let path = path.join(entry.name).ok()?;
-            let at = At::Below(Arc::clone(fd));
-            Some(PendingDir { id, at, path, rules: rules.cloned(), paths: None, is_elsewhere: false })
+            let rules = rules.cloned();
+            Some(PendingDir { id, at: at(), path, rules, paths: None, is_elsewhere: false, known: None })
         })
         .collect()
 }

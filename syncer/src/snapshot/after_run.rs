@@ -10,14 +10,14 @@ use super::{
     create::create_in,
     id::SnapshotId,
     keep::EngineChoice,
-    publish::{Labels, ScannedTree, check_tags, publish, time_of},
+    publish::{Labels, check_tags, time_of},
     retain::{Reason, Retention, Verdict, judge},
     retention::JobRules,
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, chain},
     store::Writer,
 };
-use crate::{apply::Destination, monitor::Monitor, report::Failures};
+use crate::{apply::Destination, monitor::Monitor, report::Failures, scan::EarlierScan};
 
 impl From<Keep> for Retention {
     fn from(keep: Keep) -> Self {
@@ -28,17 +28,17 @@ impl From<Keep> for Retention {
 }
 
 /// Takes the snapshot that `asked` describes of the destination at `path`, after the run `run` has committed, and drops
-/// what the rules do not keep. The tree is scanned, unless the run knows it as it is now. Errors are in the report.
+/// what the rules do not keep. Only what may differ from what the run has `known` is scanned. Errors are in the report.
 pub fn take(
     destination: &Destination,
     path: &Path,
     asked: &SnapshotParams,
     run: &str,
-    scanned: Option<&ScannedTree<'_>>,
+    known: Option<EarlierScan<'_>>,
     monitor: &Monitor,
 ) -> SnapshotReport {
     let mut report = SnapshotReport::default();
-    if let Err(error) = take_and_drop(destination, path, (asked, run), scanned, monitor, &mut report) {
+    if let Err(error) = take_and_drop(destination, path, (asked, run), known, monitor, &mut report) {
         let (reason, what) = match report.made {
             None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
             Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
@@ -53,7 +53,7 @@ fn take_and_drop(
     destination: &Destination,
     path: &Path,
     (asked, run): (&SnapshotParams, &str),
-    scanned: Option<&ScannedTree<'_>>,
+    known: Option<EarlierScan<'_>>,
     monitor: &Monitor,
     report: &mut SnapshotReport,
 ) -> Result<(), SnapshotError> {
@@ -63,10 +63,7 @@ fn take_and_drop(
     let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
     let root = destination.root();
     remember_rules(&mut writer.roots, asked)?;
-    let made = match scanned {
-        Some(scanned) => publish(&mut writer, scanned, labels, EngineChoice::Auto, &failures, monitor)?,
-        None => create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, monitor)?,
-    };
+    let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, known, monitor)?;
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);
@@ -169,7 +166,7 @@ fn entry(snapshot: &Snapshot, reasons: &[Reason]) -> SnapshotEntry {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{collections::HashSet, fs};
 
     use contract::Preserve;
     use tempfile::TempDir;
@@ -193,7 +190,9 @@ mod tests {
         for nth in 0..FILES {
             fs::write(dir.path().join(format!("folder/{nth}")), nth.to_string()).unwrap();
         }
-        fs::hard_link(dir.path().join("folder/7"), dir.path().join("linked")).unwrap();
+        fs::create_dir(dir.path().join("links")).unwrap();
+        fs::write(dir.path().join("links/one"), "content").unwrap();
+        fs::hard_link(dir.path().join("links/one"), dir.path().join("links/other")).unwrap();
         let settings = Settings::resolve(&Preserve::default()).unwrap();
         let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
         let destination = candidate.take(settings, None, None).unwrap();
@@ -208,17 +207,19 @@ mod tests {
         };
         let tree = scan(root, &options, &Failures::default(), &Monitor::default()).unwrap();
         assert!(is_like_own_scan(&tree));
-        let known = ScannedTree { tree: &tree, root, before, began: destination.opened() };
-        let taken = |scanned: Option<&ScannedTree<'_>>| {
+        let changed: HashSet<_> =
+            tree.groups.iter().flat_map(|group| &group.members).map(|place| place.dir).collect();
+        let known = EarlierScan { tree: &tree, changed: &changed };
+        let taken = |known: Option<EarlierScan<'_>>| {
             let monitor = Monitor::default();
-            let report = take(&destination, dir.path(), &SnapshotParams::default(), "run", scanned, &monitor);
+            let report = take(&destination, dir.path(), &SnapshotParams::default(), "run", known, &monitor);
             assert_eq!(report.reason, None, "{report:?}");
             let store = Store::open(root, dir.path()).unwrap().unwrap();
             let tree = store.roots().unwrap().snapshots.last().unwrap().tree;
             (tree.id, monitor.checks())
         };
-        let (first, _) = taken(Some(&known));
-        let (second, checks) = taken(Some(&known));
+        let (first, _) = taken(Some(known));
+        let (second, checks) = taken(Some(known));
         assert!(checks < 20, "{checks} checks");
         let (third, checks) = taken(None);
         assert!(checks > FILES, "{checks} checks");

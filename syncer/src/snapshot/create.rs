@@ -19,7 +19,7 @@ use crate::{
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
-    scan::{ScanOptions, scan},
+    scan::{EarlierScan, ScanOptions, scan_changes},
     tree::Tree,
 };
 
@@ -62,13 +62,15 @@ pub fn create(
     let destination = take(place)?;
     let path = place.path();
     let mut writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
-    let snapshot = create_in(&mut writer, destination.root(), labels, engine, failures, &Monitor::default())?;
+    let (root, monitor) = (destination.root(), Monitor::default());
+    let snapshot = create_in(&mut writer, root, labels, engine, failures, None, &monitor)?;
     drop(writer);
     destination.close();
     Ok(snapshot)
 }
 
-/// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Unreadable entries go to `failures`.
+/// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Only what may differ from what is `known` is
+/// scanned. Unreadable entries go to `failures`.
 ///
 /// # Errors
 /// If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.
@@ -78,6 +80,7 @@ pub(super) fn create_in(
     labels: Labels,
     engine: EngineChoice,
     failures: &Failures,
+    known: Option<EarlierScan<'_>>,
     monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
     let began = time_of(SystemTime::now());
@@ -88,7 +91,8 @@ pub(super) fn create_in(
         stamps: Some(before),
         ..ScanOptions::default()
     };
-    let tree = scan(root, &options, failures, monitor).map_err(io_error("scan", writer.store.path()))?;
+    let tree = scan_changes(root, &options, known, failures, monitor)
+        .map_err(io_error("scan", writer.store.path()))?;
     let source = ScannedTree { tree: &tree, root, before, began };
     publish(writer, &source, labels, engine, failures, monitor)
 }

@@ -10,6 +10,7 @@ use contract::{ExitCode, Report, RunResult, SnapshotReport};
 use serde_json::Value;
 
 use crate::common::{
+    edit::Edit,
     oracle::{self, Snapshot},
     pair::{Pair, Run, Way},
     process::program,
@@ -273,6 +274,31 @@ fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
         for id in taken {
             let said = snapshot("diff", &pair.destination, &[&id, "scanned"]);
             assert_eq!(String::from_utf8(said.stdout).unwrap(), "", "{way:?}: {id}");
+        }
+    }
+}
+
+/// A run lists again only what it has changed. The command scans everything, and finds the same.
+#[test]
+fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
+    for (way, seed) in [Way::Local, Way::SinkListens].into_iter().flat_map(|way| [(way, 1), (way, 2)]) {
+        let (pair, mut rng) = (Pair::new(way), Rng::new(seed));
+        tree::gallery(&pair.source, tree::Shape::Everything);
+        tree::random(&pair.source, &mut rng, 60, tree::Shape::Everything);
+        snapshot_of(&run(&pair, &[], &["--snapshot"]), ExitCode::Done);
+        for round in 0..8 {
+            let mut edits = Vec::new();
+            for dir in [&pair.source, &pair.source, &pair.source, &pair.source, &pair.destination] {
+                let edit = *rng.pick(&Edit::ALL).unwrap();
+                edits.push((edit, edit.apply(dir, &mut rng)));
+            }
+            let what = format!("{way:?}, seed {seed}, round {round}: {edits:?}");
+            let taken = run(&pair, &["--delete", "--force"], &["--snapshot"]);
+            let id = snapshot_of(&taken, ExitCode::Done).made.unwrap().id;
+            let tag = format!("scanned-{round}");
+            assert!(snapshot("create", &pair.destination, &[&format!("--tag={tag}")]).status.success());
+            let said = snapshot("diff", &pair.destination, &[&id, &tag]);
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), "", "{what}");
         }
     }
 }

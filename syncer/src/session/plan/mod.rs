@@ -2,6 +2,7 @@
 
 pub(crate) mod backup_place;
 pub(crate) mod basis_search;
+pub(crate) mod changed_dirs;
 pub(crate) mod compare;
 pub(crate) mod contents;
 pub(crate) mod folder_fill;

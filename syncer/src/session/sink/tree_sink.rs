@@ -6,8 +6,10 @@ use crate::{
     apply::{Destination, Settings},
     plan::Step,
     root::Root,
+    scan::EarlierScan,
     session::{
         plan::{
+            changed_dirs::changed_dirs,
             compare::compare,
             contents::{SourceHashes, checker},
             guard,
@@ -32,7 +34,6 @@ use crate::{
     snapshot::{
         after_run,
         create::{before_tick, is_like_own_scan},
-        publish::ScannedTree,
     },
     transport::{Control, TransportError},
     tree::{Tree, dir::Totals},
@@ -70,21 +71,11 @@ impl TreeSink<'_> {
         params.demands.snapshot.is_some() && is_whole
     }
 
-    /// The destination as it is after a run that has changed nothing, from the scan before it. `None` if the run has,
-    /// or if the scan is not like that of a snapshot.
-    fn scan_after<'t>(&'t self, plan: &'t Planned, params: &RunParams) -> Option<ScannedTree<'t>> {
-        let Planned { head, compared, sink, .. } = plan;
-        let same_root = head.root_meta == sink.root_meta && head.root_attrs == sink.root_attrs;
-        let is_idle = same_root && compared.dirs.iter().all(PlannedDir::is_idle);
-        let is_like = self.scans_for_snapshot(params) && self.destination.doubtful_since().is_none();
-        let opened = self.destination.opened();
-        let scanned = ScannedTree {
-            tree: sink,
-            root: self.destination.root(),
-            before: before_tick(opened),
-            began: opened,
-        };
-        (is_idle && is_like && is_like_own_scan(sink)).then_some(scanned)
+    /// Whether the scan before a run still tells what is in directories that the run has not changed, as the scan of a
+    /// snapshot would.
+    fn knows_the_rest(&self, sink: &Tree, params: &RunParams) -> bool {
+        let is_certain = self.destination.doubtful_since().is_none();
+        is_certain && self.scans_for_snapshot(params) && is_like_own_scan(sink)
     }
 }
 
@@ -256,8 +247,10 @@ impl SinkEnd for TreeSink<'_> {
 
     fn snapshot(&self, asked: &SnapshotParams, plan: &Planned, run: &Run<'_>) -> Option<SnapshotReport> {
         let path = self.subject.place.path();
-        let scanned = self.scan_after(plan, run.params);
-        Some(after_run::take(&self.destination, &path, asked, &run.params.run, scanned.as_ref(), run.monitor))
+        let changed = changed_dirs(plan);
+        let known = EarlierScan { tree: &plan.sink, changed: &changed };
+        let known = Some(known).filter(|known| self.knows_the_rest(known.tree, run.params));
+        Some(after_run::take(&self.destination, &path, asked, &run.params.run, known, run.monitor))
     }
 
     /// Of several processes that share a run, which have all seen the source, only the first counts it.
