@@ -69,8 +69,8 @@ pub fn create(
     Ok(snapshot)
 }
 
-/// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Only what may differ from what is `known` is
-/// scanned. Unreadable entries go to `failures`.
+/// Takes a snapshot of the tree at `root`, on whose volume `writer` writes. Only what may differ from what is `known`
+/// is scanned. Unreadable entries go to `failures`.
 ///
 /// # Errors
 /// If the tree cannot be scanned, or the volume cannot be written to; its snapshots are then unchanged.

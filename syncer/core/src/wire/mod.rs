@@ -1,8 +1,8 @@
 //! Converts between messages and bytes. Pure: everything from a peer is decoded and bounded here, and nowhere else.
 //!
 //! `syncer/doc/wire.md` describes the protocol. There is one *control* stream in each direction, of [`Message`]s, and
-//! several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), the number of a
-//! run and a length (four bytes each, little endian), and a body.
+//! several *data* streams from source to sink, of [`data`] frames. On both a frame is a kind (one byte), the number of
+//! its run and a length (four bytes each, little endian), and a body.
 
 pub mod buffers;
 pub mod check;

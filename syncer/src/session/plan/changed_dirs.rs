@@ -1,4 +1,5 @@
-//! Names the directories whose listings a run may have changed, so that the tree after it is known without another scan.
+//! Names the directories whose listings a run may have changed, so that the tree after it is known without a whole
+//! scan.
 
 use std::collections::HashSet;
 

@@ -21,7 +21,8 @@ use crate::{
     transport::Control,
 };
 
-/// Runs from `source` onto the tree of `subject`, of which the session may have `held` something. `control` is the link to a source over the network.
+/// Runs from `source` onto the tree of `subject`, whose lock the session may have `held`. `control` is the link to a
+/// source over the network.
 pub(crate) fn onto_tree(
     source: impl SourceEnd,
     (subject, settings): (&Subject, Settings),

@@ -19,9 +19,10 @@ use crate::{
 };
 
 /// A link from a source to a sink, over which any number of runs go, one after the other. The sink keeps its
-/// destination locked for as long as it stands.
+/// destination locked until it is closed.
 ///
-/// A run that fails or is canceled does not end the session; a lost connection, and a peer that breaks the protocol, do.
+/// A run that fails or is canceled does not end the session. A lost connection does, and so does a peer that breaks the
+/// protocol.
 pub struct SendSession {
     source: TreeLocation,
     /// `None` once the session is over.

@@ -12,8 +12,8 @@ use crate::{
     transport::TransportError,
 };
 
-/// What a session keeps of its destination between runs, so that no other run comes in between. All else is opened anew,
-/// so that nothing of one run is left for the next.
+/// What a session keeps of its destination between runs, so that no other run comes in between. All else is opened
+/// anew, so that nothing of one run is left for the next.
 #[derive(Debug, Default)]
 pub(crate) struct HeldDestination {
     lock: Option<VolumeLock>,
