@@ -49,7 +49,7 @@ impl Before<'_> {
         if self.once && writer.roots.kept().any(|snapshot| snapshot.tags.contains(self.tag)) {
             return Ok(None);
         }
-        let kept = create_in(&mut writer, root, labels, EngineChoice::Auto, failures, monitor)?;
+        let kept = create_in(&mut writer, root, labels, EngineChoice::Auto, failures, None, monitor)?;
         drop(writer);
         destination.close();
         Ok(Some(kept))
