@@ -196,7 +196,7 @@ mod tests {
         }
 
         fn open(&self) -> StateDir {
-            StateDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None).unwrap()
+            StateDir::open(&Root::open(self.dir.path()).unwrap(), self.dir.path(), None, None).unwrap()
         }
 
         /// Leaves a part and two notes, as a run that is cut off does.

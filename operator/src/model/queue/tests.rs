@@ -63,7 +63,8 @@ fn a_run_of_a_higher_priority_comes_first_and_one_that_has_started_stays() {
     let busy = job("b/busy", at_priority(-1, started(run(0, 10))));
     assert_eq!(waits(std::slice::from_ref(&busy), limits(1, 0)).unwrap().position, 1);
     let jobs = [idle, job("a/own", run(0, 50)), urgent];
-    let next: Vec<String> = next_in_line(&jobs, limits(2, 0)).into_iter().map(|job| job.name_any()).collect();
+    let next: Vec<String> =
+        next_in_line(&jobs, limits(2, 0)).into_iter().map(kube::ResourceExt::name_any).collect();
     assert_eq!(next, ["urgent", "own"]);
 }
 

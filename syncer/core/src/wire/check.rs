@@ -53,9 +53,9 @@ mod tests {
         let check = BlockCheck { version: FileVersion([1; 16]), value: [2; 32] };
         let mut frame = plain.clone();
         add_check(&mut frame, &check);
-        let (kind, body) = read_header(*frame.first_chunk().unwrap(), 1 << 20).unwrap();
-        assert_eq!((kind, body), (CHECKED_BLOCK, frame.len() - HEADER_BYTES));
-        let (kind, body, found) = split_check(kind, &frame[HEADER_BYTES..]).unwrap();
+        let header = read_header(*frame.first_chunk().unwrap(), 1 << 20).unwrap();
+        assert_eq!((header.kind, header.len), (CHECKED_BLOCK, frame.len() - HEADER_BYTES));
+        let (kind, body, found) = split_check(header.kind, &frame[HEADER_BYTES..]).unwrap();
         assert_eq!((kind, body, found), (BLOCK, &plain[HEADER_BYTES..], Some(check)));
         assert!(split_check(CHECKED_PATCH, &[0; CHECK_BYTES - 1]).is_err());
         assert_eq!(split_check(BLOCK, &[1, 2]).unwrap(), (BLOCK, &[1, 2][..], None));
