@@ -33,6 +33,7 @@ pub use volferry_core::{
 mod apply;
 mod cores;
 mod device;
+mod effort;
 #[doc(hidden)]
 pub mod internals;
 mod locate;

@@ -13,11 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contract::{Phase, PlannedAction, Progress};
+use contract::{Phase, PlannedAction, Progress, Side};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
-use crate::pace::Pace;
+use crate::{
+    effort::{Activity, EffortBook, EffortPool, ThreadGroup, during},
+    pace::Pace,
+};
 
 /// The most bytes that are moved or read between two checks for a stop: some milliseconds of work, far more than a
 /// system call.
@@ -42,6 +45,8 @@ pub struct Monitor {
     stops: Condvar,
     /// The limit on what local copies move.
     pace: OnceLock<Pace>,
+    /// What the threads of this end did.
+    efforts: EffortBook,
     on_listening: Box<OnListening>,
     on_planned: Box<OnPlanned>,
     #[cfg(test)]
@@ -86,6 +91,7 @@ impl Monitor {
             stopped: Mutex::new(false),
             stops: Condvar::new(),
             pace: OnceLock::new(),
+            efforts: EffortBook::default(),
             on_listening: Box::new(on_listening),
             on_planned: Box::new(|_| {}),
             #[cfg(test)]
@@ -143,6 +149,16 @@ impl Monitor {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
+    /// Returns what the threads of this end did so far.
+    pub(crate) fn efforts(&self) -> &EffortBook {
+        &self.efforts
+    }
+
+    /// Begins to measure threads that one end starts in the present phase.
+    pub(crate) fn pool(&self, side: Side, group: ThreadGroup) -> EffortPool<'_> {
+        EffortPool::new(&self.efforts, self.snapshot().phase, (side, group))
+    }
+
     /// Returns the progress. The rate is 0, because it depends on the times of snapshots.
     pub fn snapshot(&self) -> Progress {
         Progress {
@@ -161,6 +177,7 @@ impl Monitor {
         self.set_totals(0, 0);
         self.files.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
+        self.efforts.clear();
     }
 
     /// Asks the engine to stop as soon as it can leave the destination in order. It cannot be undone.
@@ -209,7 +226,7 @@ impl Monitor {
         let Some(pace) = self.pace.get() else { return Ok(()) };
         match pace.reserve(Instant::now(), bytes as usize) {
             Duration::ZERO => Ok(()),
-            wait => self.pause(wait),
+            wait => during(Activity::Network, || self.pause(wait)),
         }
     }
 

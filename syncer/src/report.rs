@@ -11,10 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contract::{Failure, MAX_FAILURES, Phase, Timings, Usage, Work};
+use contract::{Effort, Failure, MAX_FAILURES, Phase, Side, Timings, Usage, Work};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{hash::digest, monitor::Monitor, path::RelPath};
+use crate::{
+    effort::{ThreadGroup, base_of, start_main, turn_main},
+    hash::digest,
+    monitor::Monitor,
+    path::RelPath,
+};
 
 /// Entries that could not be synced. Each is counted once, and the first few are named.
 #[derive(Debug, Default)]
@@ -156,8 +161,10 @@ pub struct Stopwatch<'a> {
     since: Instant,
     spent: [Duration; Phase::COUNT],
     work: Work,
-    /// The CPU time that this process had used before.
-    cpu_ms_before: u64,
+    /// Which end's phases these are: the source's where it is a process of its own.
+    side: Side,
+    /// The CPU time that this process had used before, and before the running phase.
+    cpu_before: [Duration; 2],
 }
 
 impl<'a> Stopwatch<'a> {
@@ -165,8 +172,15 @@ impl<'a> Stopwatch<'a> {
     pub fn start(monitor: &'a Monitor) -> Self {
         reset_peak_rss();
         monitor.set_phase(Phase::Connect);
+        start_main();
         let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; Phase::COUNT]);
-        Self { monitor, start, phase, since: start, spent, work: Work::default(), cpu_ms_before: cpu_ms() }
+        let (work, cpu_before) = (Work::default(), [cpu(); 2]);
+        Self { monitor, start, phase, since: start, spent, work, side: Side::Sink, cpu_before }
+    }
+
+    /// Takes the phases for the source's, in a process that has no sink.
+    pub fn of_source(&mut self) {
+        self.side = Side::Source;
     }
 
     /// Moves the start to another moment in [`Phase::Connect`], so that waiting for a peer does not count as part of
@@ -186,15 +200,31 @@ impl<'a> Stopwatch<'a> {
     }
 
     fn cpu_ms(&self) -> u64 {
-        cpu_ms().saturating_sub(self.cpu_ms_before)
+        cpu().saturating_sub(self.cpu_before[0]).as_millis() as u64
+    }
+
+    /// Returns what one end's threads did in each phase so far.
+    pub fn efforts(&mut self, side: Side) -> Vec<Effort> {
+        self.enter(self.phase);
+        self.monitor.efforts().of(side)
     }
 
     /// Ends the running phase and begins `phase`.
     pub fn enter(&mut self, phase: Phase) {
         let now = Instant::now();
         self.spent[self.phase as usize] += now - self.since;
+        self.book(now - self.since, phase);
         (self.phase, self.since) = (phase, now);
         self.monitor.set_phase(phase);
+    }
+
+    /// Books what the running phase took.
+    fn book(&mut self, wall: Duration, next: Phase) {
+        let used = cpu();
+        let before = std::mem::replace(&mut self.cpu_before[1], used);
+        let book = self.monitor.efforts();
+        book.add_phase(self.phase, wall, used.saturating_sub(before));
+        book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
     }
 
     /// Notes the work done so far, so that the report contains it even if the run fails later.
@@ -236,10 +266,10 @@ fn round_ms(time: Duration) -> u64 {
     ((time.as_micros() + 500) / 1000) as u64
 }
 
-/// Returns the CPU time that this process has used, in milliseconds.
-fn cpu_ms() -> u64 {
+/// Returns the CPU time that this process has used.
+fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    (time.tv_sec * 1000 + time.tv_nsec / 1_000_000) as u64
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Resets the kernel's peak of resident memory (`proc_pid_clear_refs(5)`). If the kernel refuses, the peak is that of
@@ -312,13 +342,14 @@ mod tests {
     #[test]
     fn usage_counts_from_the_start_of_the_run() {
         let monitor = Monitor::default();
+        let cpu_ms = || cpu().as_millis() as u64;
         let burn = |ms: u64| {
             let until = cpu_ms() + ms;
             while cpu_ms() < until {}
         };
         burn(30);
         let watch = Stopwatch::start(&monitor);
-        let before = watch.cpu_ms_before;
+        let before = watch.cpu_before[0].as_millis() as u64;
         assert!(before >= 30);
         burn(20);
         let usage = watch.sink_usage(Usage { source_cpu_ms: 7, ..Usage::default() });

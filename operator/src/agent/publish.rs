@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use contract::{Progress, Report, Shard, Side};
+use contract::{Efforts, Progress, Report, Shard, Side};
 use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
@@ -135,11 +135,14 @@ impl Publisher {
         }
     }
 
-    /// Of many shards each has to be short, so that all fit into one status.
+    /// What threads did stays in the log. Of many shards each has to be short, so that all fit into one status.
     fn report_status(&self, report: &Report) -> Vec<Written> {
         let side = self.side;
         match self.shard {
-            None => vec![(format!("/ends/{side}"), json!(report))],
+            None => {
+                let report = Report { efforts: Efforts::default(), ..report.clone() };
+                vec![(format!("/ends/{side}"), json!(report))]
+            }
             Some(Shard { index, .. }) => {
                 vec![(format!("/ends/shards/{index}/{side}"), json!(termination::fitted(report.clone())))]
             }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use contract::Report;
+use contract::{Efforts, Report};
 
 /// What a kubelet reads of a termination message.
 const MAX_BYTES: usize = 4096;
@@ -17,9 +17,11 @@ pub(super) fn write(log: &Path, report: &Report) {
     }
 }
 
-/// The report cut down so that its JSON has at most [`MAX_BYTES`]. Old snapshots go first, then failures, the last ones
-/// before the others; then notes; then the end of the message.
+/// The report cut down so that its JSON has at most [`MAX_BYTES`]. What threads did stays in
+/// the log. Old snapshots go first, then failures, the last ones before the others; then notes; then the end of the
+/// message.
 pub(super) fn fitted(mut report: Report) -> Report {
+    report.efforts = Efforts::default();
     while !fits(&report) {
         let snapshot = report.snapshot.as_mut();
         if snapshot.is_some_and(|it| it.kept.pop().is_some() || it.dropped.pop().is_some()) {

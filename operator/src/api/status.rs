@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings, Usage, VolumeId, Work,
+    Bottleneck, Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings, Usage, VolumeId,
+    Work,
     regression::{self, RunKind},
 };
 use k8s_openapi::{
@@ -422,6 +423,9 @@ pub struct Run {
     /// Wall time of each phase, in milliseconds, of all tries together. The pauses between tries count as `queue`.
     #[serde(default)]
     pub timings: Timings,
+    /// What the last try waited for most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<Bottleneck>,
     /// What the run looked at and changed, in all tries together.
     #[serde(default)]
     pub work: Work,

@@ -1,7 +1,7 @@
 //! The last step: what the status says after each step of a run. Pure; `volferry-operator run` prints what
 //! these functions make.
 
-use contract::{Progress, Rates, Report, RunResult, Timings, Work, regression::RunKind};
+use contract::{Bottleneck, Progress, Rates, Report, RunResult, Timings, Work, regression::RunKind};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use serde::Serialize;
@@ -418,6 +418,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         start_time: Some(Time(started)),
         completion_time: Some(Time(completed)),
         timings,
+        bottleneck: report.bottleneck.as_ref().map(bounded_bottleneck),
         work,
         rates: rates(work, timings),
         usage,
@@ -425,6 +426,12 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         notes,
         snapshot: report.snapshot.as_ref().map(snapshots::bounded),
     }
+}
+
+/// The sentence comes from a syncer, so it may have any length.
+fn bounded_bottleneck(told: &Bottleneck) -> Bottleneck {
+    let share = told.share.min(100);
+    Bottleneck { cause: told.cause, share, message: human::clipped(&told.message, MAX_NOTE_BYTES) }
 }
 
 /// What the tries of a run did, up to the one that has just ended with `report`.

@@ -143,6 +143,7 @@ pub(super) fn report(run: &Run, destination: Option<&KnownDestination>) -> Repor
         completion_time: time(&run.completion_time),
         volume: destination.map(|destination| destination.volume),
         timings: run.timings,
+        bottleneck: run.bottleneck.clone(),
         work: run.work,
         rates: run.rates,
         usage: run.usage,

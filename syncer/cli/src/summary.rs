@@ -6,7 +6,11 @@ use contract::{Report, RunResult, Timings, Work};
 
 use super::human::{bytes, count, counted, measured, printable};
 
-/// What the run did and how long it took, in two lines; then what was left undone and what went wrong. A run
+/// The shortest run of which the summary says what it waited for, in milliseconds: of shorter ones, the clock's ticks and
+/// the start of threads are too large a part.
+const MIN_JUDGED_MS: u64 = 100;
+
+/// What the run did and how long it took, in two lines, and what it waited for; then what was left undone and what went wrong. A run
 /// that did not get to its end has only the latter.
 pub(super) fn summary(report: &Report) -> String {
     match report.result {
@@ -65,6 +69,8 @@ fn hint(reason: &str) -> Option<&'static str> {
 fn outcome(report: &Report) -> String {
     let dry = if report.dry_run { "Dry run, nothing was changed: " } else { "" };
     let mut text = format!("{dry}{}\n{}\n", changes(&report.work), time(report));
+    let judged = report.bottleneck.as_ref().filter(|_| report.timings.total >= MIN_JUDGED_MS);
+    judged.iter().for_each(|it| add(&mut text, &format!("Bottleneck {}", it.cause), &it.message));
     report.notes.iter().for_each(|note| add(&mut text, "note", note));
     text
 }
@@ -152,7 +158,7 @@ fn phases(timings: &Timings) -> [(&'static str, u64); 10] {
 
 #[cfg(test)]
 mod tests {
-    use contract::Failure;
+    use contract::{Bottleneck, Cause, Failure};
 
     use super::*;
 
@@ -182,6 +188,17 @@ mod tests {
              Took 140 ms, 149 MB/s: connect 3 ms, scan 17 ms, transfer 120 ms\n"
         );
         assert_eq!(trouble(&report()), "");
+    }
+
+    #[test]
+    fn a_run_that_took_long_enough_says_what_it_waited_for() {
+        let message = String::from("71 % of 140 ms waited for the destination's disk");
+        let bottleneck = Some(Bottleneck { cause: Cause::SinkDisk, share: 71, message });
+        let mut report = Report { bottleneck, ..report() };
+        let last = |report: &Report| summary(report).lines().last().unwrap().to_owned();
+        assert_eq!(last(&report), "Bottleneck sinkDisk: 71 % of 140 ms waited for the destination's disk");
+        report.timings.total = 99;
+        assert!(last(&report).starts_with("Took 99 ms"));
     }
 
     #[test]

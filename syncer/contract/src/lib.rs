@@ -4,6 +4,7 @@
 //! The operator never links the engine. It renders a [`RunParams`] into a command line with
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
 
+mod bottleneck;
 mod contact;
 mod escape;
 mod exit;
@@ -15,6 +16,7 @@ mod report;
 mod snapshots;
 mod volume;
 
+pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, Measured, bottleneck};
 pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;
 pub use exit::ExitCode;

@@ -1,7 +1,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{contact::Contact, snapshots::SnapshotReport, volume::VolumeId};
+use crate::{
+    bottleneck::{Bottleneck, Efforts},
+    contact::Contact,
+    snapshots::SnapshotReport,
+    volume::VolumeId,
+};
 
 /// How many failures a report names; the count in [`Work::files_failed`] is of all of them.
 pub const MAX_FAILURES: usize = 10;
@@ -256,6 +261,14 @@ pub struct Report {
     pub volume: Option<VolumeId>,
     /// Wall time per phase.
     pub timings: Timings,
+    /// What the run waited for most, of one that got to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<Bottleneck>,
+    /// What both ends did in each phase, and waited for. It is in report files and logs; a cluster's status has only the
+    /// bottleneck.
+    #[serde(skip_serializing_if = "Efforts::is_empty")]
+    #[schemars(skip)]
+    pub efforts: Efforts,
     /// Counts.
     pub work: Work,
     /// Speeds.
@@ -281,13 +294,15 @@ impl Report {
         let Some(worst) = shards.iter().rev().max_by_key(|report| report.badness()) else {
             return Self::default();
         };
-        let slowest = shards.iter().map(|report| report.timings).max_by_key(|timings| timings.total);
+        let slowest = shards.iter().max_by_key(|report| report.timings.total).unwrap_or(worst);
         let times = |of: fn(&Self) -> &String| shards.iter().map(of).filter(|time| !time.is_empty());
         let mut sum = Self {
             start_time: times(|report| &report.start_time).min().cloned().unwrap_or_default(),
             completion_time: times(|report| &report.completion_time).max().cloned().unwrap_or_default(),
             volume: shards.iter().find_map(|report| report.volume),
-            timings: slowest.unwrap_or_default(),
+            timings: slowest.timings,
+            bottleneck: slowest.bottleneck.clone(),
+            efforts: slowest.efforts.clone(),
             work: Work::default(),
             usage: Usage::default(),
             failures: Vec::new(),

@@ -18,6 +18,7 @@ use rustix::{
 
 use crate::{
     cores::cores,
+    effort::{Activity, during},
     monitor::{MAX_UNCHECKED_BYTES, Monitor},
     slice::Slice,
 };
@@ -77,8 +78,8 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monito
             }
             monitor.may_copy((len - start).min(PART_BYTES as u64))?;
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
-            Slice::all_of(from).read_exact_at(part, start)?;
-            let alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
+            during(Activity::Reading, || Slice::all_of(from).read_exact_at(part, start))?;
+            let alone = during(Activity::Turn, || writing.lock()).unwrap_or_else(PoisonError::into_inner);
             write_all(to, part, start)?;
             drop(alone);
             begin_write_back(to, start, part.len() as u64);
@@ -89,7 +90,8 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monito
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mine = work();
         let failed = |_| Err(io::Error::other("a copying thread failed"));
-        others.into_iter().map(|other| other.join().unwrap_or_else(failed)).fold(mine, Result::and)
+        let join = || others.into_iter().map(|other| other.join().unwrap_or_else(failed));
+        during(Activity::Turn, || join().fold(mine, Result::and))
     })
 }
 
@@ -231,7 +233,8 @@ fn through_memory_at(
         let left = (range.end - range.start - done).min(BUFFER_BYTES as u64);
         monitor.map_or(Ok(()), |monitor| monitor.may_copy(left))?;
         buffer.clear();
-        match rustix::io::pread(from, rustix::buffer::spare_capacity(&mut buffer), range.start + done) {
+        let room = rustix::buffer::spare_capacity(&mut buffer);
+        match during(Activity::Reading, || rustix::io::pread(from, room, range.start + done)) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => {
                 buffer.truncate(usize::try_from(range.end - range.start - done).unwrap_or(usize::MAX));

@@ -19,6 +19,7 @@ use std::{
     sync::Arc,
 };
 
+use contract::Side;
 use rustix::{
     fs::AtFlags,
     io::Errno,
@@ -28,6 +29,7 @@ use rustix::{
 use crate::{
     attrs::{Attrs, AttrsBuf},
     cores::cores,
+    effort::{Activity, ThreadGroup},
     entry::Kind,
     hash::TreeDigest,
     links::{EntryPlace, Shared, group},
@@ -111,10 +113,13 @@ pub(crate) fn scan_changes(
         patterns: InUse::default(),
     };
     let workers = cores();
+    let side = if options.is_source { Side::Source } else { Side::Sink };
+    let pool = monitor.pool(side, ThreadGroup::Workers);
     // Reading attributes may change a thread's working directory, so the scan starts all of its threads.
     let (parts, root_attrs) = std::thread::scope(|scope| {
         let root = scope.spawn(|| walk.root_attrs(root));
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(|| walk.work())).collect();
+        let workers: Vec<_> =
+            (0..workers).map(|_| scope.spawn(|| pool.run(Activity::Reading, || walk.work()))).collect();
         let parts: Vec<WorkerTree> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
         (parts, root.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
     });

@@ -39,6 +39,8 @@ pub struct ScanOptions {
     /// Take stamps of regular files that were last changed before this time. A file keeps its stamp until its inode or
     /// its content changes; 0 is no stamp.
     pub stamps: Option<Time>,
+    /// The time that the scan takes is the source's.
+    pub is_source: bool,
 }
 
 impl ScanOptions {
@@ -50,6 +52,7 @@ impl ScanOptions {
         let Self {
             filter, only, paths: _, ignore_files, leave_mounts, ignore_specials, sizes,
             ignore_permissions: _, list_sockets: _, hard_links: _, attrs: _, doubt: _, unreadable_attrs: _, stamps: _,
+            is_source: _,
         } = self;
         let takes_any = filter.is_empty() && only.is_none() && *sizes == SizeLimits::default();
         takes_any && !ignore_files && !leave_mounts && !ignore_specials

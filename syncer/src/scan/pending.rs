@@ -9,6 +9,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use crate::{
+    effort::{Activity, during},
     entry::Kind,
     listing::Listing,
     path::RelPath,
@@ -77,7 +78,7 @@ impl Queue {
                 return None;
             }
             state.waiting += 1;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = during(Activity::Idle, || self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use async_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued,
+    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, Threads,
     listing_frames::ListingFrames,
 };
 use crate::wire::{HEADER_BYTES, Header, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, read_header};
@@ -37,6 +37,7 @@ fn peer(
         receiver: DataReceiver { incoming: frames },
         fault,
         last: Arc::new(AtomicBool::new(true)),
+        threads: Threads::default(),
     }
 }
 

@@ -13,7 +13,7 @@ mod tls;
 use std::{
     io,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -22,7 +22,10 @@ use async_channel::{Receiver, Sender};
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::wire::{Message, Refusal, WireError, stamp_frame};
+use crate::{
+    effort::{Activity, during},
+    wire::{Message, Refusal, WireError, stamp_frame},
+};
 
 /// Frames that wait between a session and the transport, at most.
 const QUEUE_FRAMES: usize = 16;
@@ -170,12 +173,12 @@ impl Control {
             stamp_frame(&mut frame, self.run);
             self.outgoing.send_blocking(frame)
         };
-        message.frames().try_for_each(send).map_err(|_| self.fault.get())
+        during(Activity::Peer, || message.frames().try_for_each(send)).map_err(|_| self.fault.get())
     }
 
     /// Waits for the next message. A refusal by the peer is an error.
     pub(crate) fn recv(&self) -> Result<Message, TransportError> {
-        match self.incoming.recv_blocking().map(|queued| queued.message) {
+        match during(Activity::Peer, || self.incoming.recv_blocking()).map(|queued| queued.message) {
             Ok(Message::Refuse(refusal)) => Err(TransportError::Refused(Box::new(refusal))),
             Ok(message) => Ok(message),
             Err(_) => Err(self.fault.get()),
@@ -229,7 +232,7 @@ impl DataSender {
     /// Sends an encoded frame; waits while the peer is behind.
     pub(crate) fn send(&self, mut frame: Vec<u8>) -> Result<(), TransportError> {
         stamp_frame(&mut frame, self.run);
-        self.outgoing.send_blocking(frame).map_err(|_| self.fault.get())
+        during(Activity::Network, || self.outgoing.send_blocking(frame)).map_err(|_| self.fault.get())
     }
 
     /// Whether frames wait for the link, so that the next one would wait, too.
@@ -252,7 +255,7 @@ pub(crate) struct DataReceiver {
 impl DataReceiver {
     /// Returns the next frame; `None` once the connection has ended or [`DataReceiver::close`] was called.
     pub(crate) fn recv(&self) -> Option<Frame> {
-        self.incoming.recv_blocking().ok()
+        during(Activity::Peer, || self.incoming.recv_blocking()).ok()
     }
 
     /// Wakes every waiting worker.
@@ -274,7 +277,12 @@ pub(crate) struct Peer {
     pub fault: Fault,
     /// Whether the session ends with this run: a failure then ends the connection, too.
     last: Arc<AtomicBool>,
+    /// The numbers of the transport's own threads.
+    threads: Threads,
 }
+
+/// The kernel's numbers of the transport's threads.
+type Threads = Arc<Mutex<Vec<u32>>>;
 
 /// How many connections a session may have, once that is known.
 type Asked = Arc<OnceLock<u32>>;
@@ -288,6 +296,11 @@ impl Peer {
     /// Has other runs follow this one.
     pub(crate) fn is_followed(&self) {
         self.last.store(false, Relaxed);
+    }
+
+    /// Returns the kernel's numbers of the transport's threads.
+    pub(crate) fn threads(&self) -> Vec<u32> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Drops a peer that broke the protocol. Threads that wait for it wake and find the error.

@@ -1,7 +1,7 @@
 //! What a row of reports comes to.
 
 use contract::{
-    Report, RunResult, Timings,
+    Bottleneck, Report, RunResult, Timings,
     regression::{self, Rule, RunKind, Verdict},
 };
 use schemars::JsonSchema;
@@ -39,9 +39,19 @@ pub(super) struct RunRow {
     pub(super) bytes_per_second: f64,
     /// Wall time of each phase, in milliseconds.
     pub(super) timings: Timings,
+    /// What the run waited for most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bottleneck: Option<Bottleneck>,
     /// What comparable runs usually took until then, and whether this one and the two before it were slow.
     #[serde(flatten)]
     pub(super) verdict: Verdict,
+}
+
+impl RunRow {
+    /// Returns the word for what the run waited for most; empty where that is not known.
+    pub(super) fn waited_for(&self) -> String {
+        self.bottleneck.as_ref().map_or_else(String::new, |it| it.cause.to_string())
+    }
 }
 
 impl History {
@@ -58,6 +68,7 @@ impl History {
             bytes_on_wire: report.work.bytes_on_wire,
             bytes_per_second: report.rates.bytes_per_second,
             timings: report.timings,
+            bottleneck: report.bottleneck.clone(),
             verdict: regression::judge(&reports[..=at], rule),
         });
         Self { runs: rows.collect() }
@@ -69,7 +80,7 @@ impl History {
         let phases = regression::PHASES.map(|(name, _)| format!("{name}Ms"));
         let first =
             ["run", "startTime", "result", "kind", "entries", "changed", "bytesChanged", "bytesOnWire"];
-        let last = ["totalMs", "usualMs", "limitMs", "slower"];
+        let last = ["totalMs", "usualMs", "limitMs", "slower", "bottleneck", "bottleneckPercent"];
         let headings = first.into_iter().map(String::from).chain(phases).chain(last.map(String::from));
         writer.write_record(headings)?;
         for row in &self.runs {
@@ -91,6 +102,8 @@ impl History {
                 optional(usual.map(|usual| usual.median_ms)),
                 optional(usual.map(|usual| usual.limit_ms)),
                 row.verdict.slower.is_some().to_string(),
+                row.waited_for(),
+                row.bottleneck.as_ref().map_or_else(String::new, |it| it.share.to_string()),
             ];
             writer.write_record(first.into_iter().chain(phases).chain(last))?;
         }
@@ -105,7 +118,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use contract::Work;
+    use contract::{Cause, Work};
 
     use super::*;
 
@@ -118,6 +131,7 @@ mod tests {
                 start_time: format!("2026-11-{:02}T00:00:00Z", at + 1),
                 timings: Timings { total, scan: 200, transfer: total - 200, ..Timings::default() },
                 work: Work { files_scanned: 10, files_updated: 1, bytes_changed: 5, ..Work::default() },
+                bottleneck: Some(Bottleneck { cause: Cause::SinkDisk, share: 71, message: "why".into() }),
                 ..Report::default()
             }
         };
@@ -129,10 +143,13 @@ mod tests {
         let text = String::from_utf8(history().to_csv().unwrap()).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 24);
-        assert!(lines[0].starts_with("run,startTime,result,kind,") && lines[0].ends_with(",limitMs,slower"));
+        assert!(
+            lines[0].starts_with("run,startTime,result,kind,")
+                && lines[0].ends_with(",slower,bottleneck,bottleneckPercent")
+        );
         assert_eq!(
             lines[23],
-            "\"r,22\",2026-11-23T00:00:00Z,Succeeded,Changed,10,1,5,0,0,200,0,0,1800,0,0,0,2000,1000,1225,true"
+            "\"r,22\",2026-11-23T00:00:00Z,Succeeded,Changed,10,1,5,0,0,200,0,0,1800,0,0,0,2000,1000,1225,true,sinkDisk,71"
         );
     }
 
@@ -145,6 +162,6 @@ mod tests {
             "\nSlower: the last three comparable runs took 2.00 times the usual 1.0 s. The phase `transfer` grew most, \
              from 800 ms to 1.8 s.\n"
         ));
-        assert_eq!(text.lines().filter(|line| line.ends_with("  slow once")).count(), 2);
+        assert_eq!(text.lines().filter(|line| line.ends_with("  sinkDisk        slow once")).count(), 2);
     }
 }

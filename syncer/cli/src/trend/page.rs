@@ -171,7 +171,7 @@ fn rows(html: &mut String, rows: &[RunRow]) {
     for (name, _) in PHASES {
         let _ = write!(html, "<th>{name}</th>");
     }
-    html.push_str("<th>Note</th></tr></thead>\n<tbody>\n");
+    html.push_str("<th>Waited for</th><th>Note</th></tr></thead>\n<tbody>\n");
     for (at, row) in rows.iter().enumerate() {
         let _ = write!(
             html,
@@ -187,6 +187,8 @@ fn rows(html: &mut String, rows: &[RunRow]) {
             let _ = write!(html, "<td>{}</td>", took(of(&row.timings)));
         }
         let class = if row.verdict.slower.is_some() { "alarm" } else { "calm" };
+        let why = row.bottleneck.as_ref().map_or("", |it| &it.message);
+        let _ = write!(html, "<td title=\"{}\">{}</td>", escaped(why), row.waited_for());
         let _ = writeln!(html, "<td class=\"{class}\">{}</td></tr>", note(row));
     }
     html.push_str("</tbody>\n</table>\n</div>\n");

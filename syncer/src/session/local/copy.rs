@@ -3,11 +3,13 @@
 use std::{io, os::fd::AsFd as _};
 
 use async_channel::{Receiver, Sender};
+use contract::Side;
 
 use crate::{
     apply::Staged,
     attrs::AttrsBuf,
     cores::cores,
+    effort::{Activity, ThreadGroup, copying, during},
     monitor::Monitor,
     session::{
         local::differences::{Zeros, differences},
@@ -29,12 +31,14 @@ pub(crate) fn copy_all(
 ) -> Result<(), SessionError> {
     let workers = cores();
     let (jobs, queue) = async_channel::bounded(workers * 16);
+    let pool = writing.monitor.pool(Side::Sink, ThreadGroup::Workers);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..workers)
             .map(|_| {
                 let queue = queue.clone();
                 let copier = Copier { writing, origin, from: LastDir::default(), to: LastDir::default() };
-                scope.spawn(move || copier.run(&queue))
+                let pool = &pool;
+                scope.spawn(move || pool.run(Activity::Copying, || copier.run(&queue)))
             })
             .collect();
         // With the workers gone after a cancellation, nobody takes from the queue: a send has to fail, not to wait.
@@ -42,7 +46,7 @@ pub(crate) fn copy_all(
         let result = work(&mut CopyFetch { jobs: &jobs });
         jobs.close();
         for worker in workers {
-            let _ = worker.join();
+            let _ = during(Activity::Idle, || worker.join());
         }
         match writing.monitor.cancelled() {
             true => Err(TransportError::Canceled.into()),
@@ -50,6 +54,10 @@ pub(crate) fn copy_all(
         }
     })
 }
+
+/// In files from this size on, reading and writing are told apart; of smaller ones, in each of so many.
+const LARGE_BYTES: u64 = 1 << 20;
+const LOOKED_AT: usize = 16;
 
 /// Distributes a directory's files to the workers in parts of this many.
 const FILES_PER_JOB: usize = 64;
@@ -62,7 +70,7 @@ impl Fetch for CopyFetch<'_> {
     fn fetch(&mut self, mut needs: Vec<Need>) -> Result<(), SessionError> {
         while !needs.is_empty() {
             let rest = needs.split_off(needs.len().min(FILES_PER_JOB));
-            let _ = self.jobs.send_blocking(needs);
+            let _ = during(Activity::Idle, || self.jobs.send_blocking(needs));
             needs = rest;
         }
         Ok(())
@@ -83,18 +91,19 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     fn run(mut self, queue: &Receiver<Vec<Need>>) {
-        while let Ok(needs) = queue.recv_blocking() {
-            for need in needs {
+        while let Ok(needs) = during(Activity::Idle, || queue.recv_blocking()) {
+            for (nth, need) in needs.iter().enumerate() {
                 if self.writing.monitor.cancelled() || self.writing.is_lost() {
                     return;
                 }
-                match self.copy(&need) {
+                let is_looked_at = need.size >= LARGE_BYTES || nth % LOOKED_AT == 0;
+                match copying(is_looked_at, || self.copy(need)) {
                     // Nobody asks what became of it: the run stops.
                     Err(_) if self.writing.monitor.cancelled() => return,
                     Err(error) => self.writing.failures.add(&need.path(), "copy", &error),
                     Ok(()) => {}
                 }
-                self.writing.has_done(&need);
+                self.writing.has_done(need);
             }
         }
     }
@@ -111,8 +120,9 @@ impl Copier<'_> {
     /// One try; false when the file changed while it was read.
     fn attempt(&mut self, need: &Need) -> io::Result<bool> {
         let (writing, dir) = (self.writing, &need.dir);
-        let source =
-            self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.monitor)?;
+        let source = during(Activity::Reading, || {
+            self.origin.file_in(&mut self.from, dir.source, &dir.path, &need.name, writing.monitor)
+        })?;
         let zeros = match writing.store {
             WriteTarget::Tree(tree) if tree.settings().holes && source.has_holes() => Zeros::Holes,
             WriteTarget::Device(device) if device.keeps_holes() => Zeros::AllHoles,

@@ -5,6 +5,7 @@ use std::{io, ops::Range};
 
 use crate::{
     apply::Staged,
+    effort::{Activity, during},
     hash::{block_bytes, granule_bytes},
     monitor::Monitor,
     session::reading::data_map::DataMap,
@@ -74,7 +75,7 @@ impl Compare<'_> {
         let [new, old] = &mut self.buffers;
         new.resize((range.end - range.start) as usize, 0);
         old.resize((range.end.min(self.old_len).saturating_sub(range.start)) as usize, 0);
-        self.from.read_exact_at(new, range.start)?;
+        during(Activity::Reading, || self.from.read_exact_at(new, range.start))?;
         self.staged.basis().read_exact_at(old, range.start)?;
         let (mut at, mut same) = (0, 0);
         while at < new.len() {

@@ -42,6 +42,7 @@ pub(crate) fn scan_tree(
     let options = ScanOptions {
         doubt: times.doubt,
         stamps: times.stamps,
+        is_source: side == Side::Source,
         only: subject.only.clone(),
         paths: listed_paths(params, side)?,
         ..options(params, side)?

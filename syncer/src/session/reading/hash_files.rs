@@ -10,10 +10,12 @@ use std::{
     },
 };
 
+use contract::Side;
 use rustix::fs::{Advice, fadvise};
 
 use crate::{
     cores::cores,
+    effort::{Activity, ThreadGroup},
     entry::{Entry, Kind, Time},
     hash::{BlockHash, BlockHashes, block_bytes, is_one_block},
     monitor::Monitor,
@@ -65,6 +67,16 @@ pub(crate) enum Expect {
     OnVolume,
 }
 
+impl Expect {
+    /// Whose files they are.
+    fn side(self) -> Side {
+        match self {
+            Self::AsListed => Side::Source,
+            Self::SameSize | Self::OnVolume => Side::Sink,
+        }
+    }
+}
+
 /// Hashes files on all cores, a large one on all of them at once.
 ///
 /// # Errors
@@ -88,8 +100,9 @@ pub(crate) fn hash_all(
     };
     let blocks = work.blocks.last().copied().unwrap_or(0);
     let workers = cores().min(blocks);
+    let pool = monitor.pool(expect.side(), ThreadGroup::Workers);
     std::thread::scope(|scope| {
-        (1..workers).for_each(|_| drop(scope.spawn(|| work.run())));
+        (1..workers).for_each(|_| drop(scope.spawn(|| pool.run(Activity::Reading, || work.run()))));
         work.run();
     });
     let missing = || Hashed::Failed { operation: "read".into(), error: "it was not read".into() };

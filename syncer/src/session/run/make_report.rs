@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
-use contract::{Report, Work};
+use contract::{Effort, Efforts, Measured, Report, Side, Work, bottleneck};
 
 use crate::{
     report::Stopwatch,
@@ -30,6 +30,26 @@ pub(crate) fn make_report(run: &Run<'_>, watch: &Stopwatch<'_>, source: &Totals)
         report.tell_failures(counters.kept_back_for.load(Relaxed));
     }
     report
+}
+
+/// Adds what both ends did in each phase, and what the run waited for most. `remote` is what a source in another process
+/// says of itself.
+pub(crate) fn tell_bottleneck(
+    report: &mut Report,
+    remote: Option<&[Effort]>,
+    run: &Run<'_>,
+    watch: &mut Stopwatch<'_>,
+) {
+    let sink = watch.efforts(Side::Sink);
+    let source = remote.map_or_else(|| watch.efforts(Side::Source), <[Effort]>::to_vec);
+    report.bottleneck = bottleneck(&Measured {
+        source: &source,
+        sink: &sink,
+        is_local: remote.is_none(),
+        bandwidth_limit: run.params.bandwidth_limit,
+        bytes_on_wire: report.work.bytes_on_wire,
+    });
+    report.efforts = Efforts { source, sink };
 }
 
 /// The notes in their order, none of them twice.

@@ -8,7 +8,7 @@ use crate::{
     report::Stopwatch,
     session::{
         plan::{planned::Planned, policy::work_of},
-        run::make_report::make_report,
+        run::make_report::{make_report, tell_bottleneck},
         session_error::SessionError,
         sink::traits::{Changes as _, Run, SinkEnd, SourceEnd},
     },
@@ -51,6 +51,7 @@ pub(crate) fn run<D: SinkEnd>(
     }
     sink.complete(&mut report);
     source.add_usage(&mut report, watch);
+    tell_bottleneck(&mut report, source.efforts(), run, watch);
     report.fill_rates();
     sink.close();
     source.send_report(&report)?;

@@ -1,6 +1,6 @@
 //! A source over the network: what it has comes over the control stream, and its files over the data streams.
 
-use contract::{PlannedAction, Report, RunParams, Usage};
+use contract::{Effort, MAX_EFFORTS, PlannedAction, Report, RunParams, Usage};
 
 use crate::{
     monitor::Monitor,
@@ -40,6 +40,7 @@ pub(crate) struct RemoteSource<'a> {
     device: Option<Totals>,
     bytes_on_wire: &'a dyn Fn() -> u64,
     usage: Usage,
+    efforts: Vec<Effort>,
     /// How many entries had failed when the source was scanned.
     scan_failed: u64,
 }
@@ -47,7 +48,8 @@ pub(crate) struct RemoteSource<'a> {
 impl<'a> RemoteSource<'a> {
     pub(crate) fn of_tree(peer: &'a Peer, subject: &Subject, bytes_on_wire: &'a dyn Fn() -> u64) -> Self {
         let tree = Named::new(RemoteTree::new(&peer.control), subject);
-        Self { peer, tree, device: None, bytes_on_wire, usage: Usage::default(), scan_failed: 0 }
+        let (usage, efforts) = (Usage::default(), Vec::new());
+        Self { peer, tree, device: None, bytes_on_wire, usage, efforts, scan_failed: 0 }
     }
 
     pub(crate) fn of_device(
@@ -99,6 +101,7 @@ impl SourceEnd for RemoteSource<'_> {
         let done = &head.source;
         run.failures.merge(done.failed, done.failures.clone(), done.failed_paths);
         (self.usage, self.scan_failed) = (done.usage, done.failed);
+        self.efforts = bounded(done.efforts.clone());
         Ok((head, sink))
     }
 
@@ -132,6 +135,7 @@ impl SourceEnd for RemoteSource<'_> {
         if fetch::run(writing, self.peer, work)? {
             let done = expect_done(&self.peer.control)?;
             self.usage = done.usage;
+            self.efforts = bounded(done.efforts);
             writing.failures.merge(done.failed.saturating_sub(self.scan_failed), Vec::new(), 0);
         }
         Ok(())
@@ -154,7 +158,17 @@ impl SourceEnd for RemoteSource<'_> {
         report.usage = watch.sink_usage(self.usage);
     }
 
+    fn efforts(&self) -> Option<&[Effort]> {
+        Some(&self.efforts)
+    }
+
     fn send_report(&self, report: &Report) -> Result<(), TransportError> {
         self.peer.control.send(&Message::Report(Box::new(report.clone())))
     }
+}
+
+/// A source has one effort for each phase; of more, the report has the first.
+fn bounded(mut efforts: Vec<Effort>) -> Vec<Effort> {
+    efforts.truncate(MAX_EFFORTS);
+    efforts
 }

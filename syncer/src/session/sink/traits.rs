@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use contract::{PlannedAction, Report, RunParams, SnapshotParams, SnapshotReport};
+use contract::{Effort, PlannedAction, Report, RunParams, SnapshotParams, SnapshotReport};
 
 use crate::{
     monitor::Monitor,
@@ -99,6 +99,11 @@ pub(crate) trait SourceEnd: SourceTree + SourceHashes {
 
     /// Adds to a report what the link and both processes used.
     fn add_usage(&self, report: &mut Report, watch: &Stopwatch<'_>);
+
+    /// Returns what the source's threads did in each phase, as it says; `None` where they are of this process.
+    fn efforts(&self) -> Option<&[Effort]> {
+        None
+    }
 
     /// Gives the source the report of a run that got to its end.
     fn send_report(&self, _report: &Report) -> Result<(), TransportError> {

@@ -11,11 +11,12 @@ use std::{
 };
 
 use async_channel::{Receiver, RecvError, Sender};
-use contract::RunParams;
+use contract::{RunParams, Side};
 
 use crate::{
     attrs::Classes,
     delta::{list::ChunkList, name::ShortName},
+    effort::{Activity, EffortPool, OutsideClock, ThreadGroup, during},
     entry::{Entry, Kind},
     monitor::Monitor,
     path::RelPath,
@@ -66,6 +67,8 @@ pub(crate) struct Feed<'scope> {
     /// Those that could not be read: the sink will say no more of them, but for what was on its way.
     given_up: HashSet<u32>,
     entries: EntriesOf<'scope>,
+    /// Measures the threads of the transport, as long as the workers run.
+    _transport: OutsideClock<'scope>,
 }
 
 enum SendJob {
@@ -88,18 +91,22 @@ impl<'scope> Feed<'scope> {
         monitor: &'env Monitor,
     ) -> Self {
         let (jobs, queue) = async_channel::bounded(peer.senders.len() * 4);
+        let pool = Arc::new(monitor.pool(Side::Source, ThreadGroup::Workers));
         let start = |sender: &'env DataSender| {
             let queue = queue.clone();
             let compressor = Compressor::new(params.compression);
             let (link, dir) = (LinkMeter::start(), LastDir::default());
             let holes = params.preserve.sparse;
             let worker = SendWorker { origin, sender, compressor, link, holes, monitor, dir };
-            scope.spawn(move || worker.run(&queue))
+            let pool: Arc<EffortPool<'_>> = Arc::clone(&pool);
+            scope.spawn(move || pool.run(Activity::Reading, || worker.run(&queue)))
         };
         let workers = peer.senders.iter().map(start).collect();
+        let transport = monitor.pool(Side::Source, ThreadGroup::Transport);
         Self {
             jobs,
             workers,
+            _transport: OutsideClock::start(transport, &peer.threads()),
             paths: Paths::new(tree),
             entries: EntriesOf::new(tree),
             as_listed: AsListed { classes: Classes::wanted(&params.preserve), since: tree.since },
@@ -214,9 +221,9 @@ impl<'scope> Feed<'scope> {
     /// Waits until everything was handed to the transport.
     pub(crate) fn finish(self) -> Result<(), TransportError> {
         drop(self.jobs);
-        self.workers.into_iter().try_for_each(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(_) => Err(TransportError::Lost("a reading thread failed".into())),
+        let failed = |_| Err(TransportError::Lost("a reading thread failed".into()));
+        during(Activity::Idle, || {
+            self.workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(failed))
         })?;
         self.monitor.add_files(u64::from(self.origin.is_device()));
         Ok(())
@@ -241,7 +248,7 @@ impl<'scope> Feed<'scope> {
     /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its
     /// fault is the reason.
     fn queue(&self, job: SendJob) -> Result<(), TransportError> {
-        self.jobs.send_blocking(job).map_err(|_| self.fault.get())
+        during(Activity::Idle, || self.jobs.send_blocking(job)).map_err(|_| self.fault.get())
     }
 }
 
@@ -269,6 +276,6 @@ impl SendWorker<'_> {
             return Ok(Ok(job));
         }
         self.flush(pack)?;
-        Ok(queue.recv_blocking())
+        Ok(during(Activity::Peer, || queue.recv_blocking()))
     }
 }

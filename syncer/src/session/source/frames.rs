@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use crate::{
+    effort::{Activity, during},
     entry::Meta,
     monitor::Monitor,
     path::RelPath,
@@ -86,7 +87,7 @@ impl SendWorker<'_> {
     }
 
     pub(crate) fn send(&mut self, frame: Vec<u8>) -> Result<(), TransportError> {
-        let frame = self.compressor.seal(frame, self.link.is_slow());
+        let frame = during(Activity::Compressing, || self.compressor.seal(frame, self.link.is_slow()));
         let (len, waits) = (frame.len(), self.sender.is_behind());
         self.sender.send(frame)?;
         self.link.sent(len, waits);

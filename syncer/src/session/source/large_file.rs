@@ -20,6 +20,7 @@ use crate::{
         checked::{BlockCheck, FileVersion, MIN_CHECKED_BYTES},
         granules::Granules,
     },
+    effort::{Activity, during},
     hash::{BlockHash, BlockHashes, block_bytes, granule_value, is_one_block},
     monitor::Monitor,
     path::RelPath,
@@ -303,7 +304,7 @@ impl Large {
         let found = (holes && opened.is_part()).then(|| data_in(bytes, offset));
         let ranges = found.as_deref().unwrap_or(ranges);
         let mut segments = Segments::default();
-        let hash = match &taken.basis {
+        let hash = during(Activity::Hashing, || match &taken.basis {
             Some(basis) if basis.bytes() as u64 <= self.block => {
                 segments.compare(bytes, offset, self.len, basis, ranges)
             }
@@ -311,7 +312,7 @@ impl Large {
                 segments.literal(bytes, offset, ranges);
                 BlockHash::of(bytes, offset, self.len)
             }
-        };
+        });
         let is_hole = matches!(segments.0[..], [Segment::Hole(_)]) && !is_one_block(self.len);
         let hash = if is_hole { BlockHash::of_hole(bytes.len() as u64, self.len) } else { hash };
         self.set_hash(offset, hash);

@@ -52,6 +52,7 @@ pub(crate) fn run(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     let control = &peer.control;
+    watch.of_source();
     watch.enter(Phase::Scan);
     let found = kinds::look(place, "--source-path", params.image)?;
     if found.is_device() {

@@ -1,5 +1,6 @@
 //! What a source says of its tree before anybody asks.
 
+use contract::Side;
 use rustix::fs::AtFlags;
 
 use crate::{
@@ -22,9 +23,10 @@ pub(crate) fn last_run(root: &Root) -> Option<Time> {
     Some(changed(b".volferry/epoch").map_or(folder, |epoch| epoch.max(folder)))
 }
 
-pub(crate) fn done(failures: &Failures, watch: &Stopwatch<'_>) -> SourceDone {
+pub(crate) fn done(failures: &Failures, watch: &mut Stopwatch<'_>) -> SourceDone {
     SourceDone {
         usage: watch.source_usage(),
+        efforts: watch.efforts(Side::Source),
         failed: failures.count(),
         failures: failures.named(),
         failed_paths: failures.paths(),

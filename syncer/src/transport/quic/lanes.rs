@@ -46,7 +46,8 @@ impl Lane {
         let senders = if side == Side::Source { vec![sender; data_streams()] } else { Vec::new() };
         let control = Control { run, outgoing: outgoing.clone(), incoming, fault: fault.clone() };
         let receiver = DataReceiver { incoming: received };
-        let peer = Peer { control, senders, receiver, fault: fault.clone(), last: Arc::clone(&last) };
+        let (fault_of_peer, last_of_peer, threads) = (fault.clone(), Arc::clone(&last), Threads::default());
+        let peer = Peer { control, senders, receiver, fault: fault_of_peer, last: last_of_peer, threads };
         (Self { run, messages, frames, data, fault, last }, peer)
     }
 

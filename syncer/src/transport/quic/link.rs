@@ -77,7 +77,7 @@ impl Link {
         let (canceled, control) = (monitor.until_cancelled(), self.control.downgrade());
         let stopping = stop_when(canceled, control, self.connections.clone(), lane);
         self.stop = Some(self.pumps.spawn_on(stopping, self.port.runtime.handle()));
-        peer
+        Peer { threads: Arc::clone(&self.port.threads), ..peer }
     }
 
     /// Allows the session this many connections; with 0, the dialling end chooses. Until then it has one. Only the

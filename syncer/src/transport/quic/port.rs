@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     cores::cores,
-    transport::{TransportError, tls},
+    transport::{Threads, TransportError, tls},
 };
 
 /// The longest handshake. The dialling end gives up an attempt earlier.
@@ -44,6 +44,8 @@ pub(crate) struct Port {
     /// The listening side; `None` if nobody may dial in.
     pub(super) door: Option<Arc<Listener>>,
     pub(super) runtime: Runtime,
+    /// The numbers of the runtime's threads.
+    pub(super) threads: Threads,
     pub(super) endpoint: Endpoint,
     pub(super) socket: Arc<Socket>,
 }
@@ -68,9 +70,16 @@ impl Port {
 
     /// Opens a socket. Peers may dial in if `server` has a configuration, with this end's side.
     pub(super) fn open(socket: UdpSocket, server: Option<(quinn::ServerConfig, Side)>) -> io::Result<Self> {
-        let threads = worker_threads();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+        let threads = Threads::default();
+        let known = Arc::clone(&threads);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(worker_threads())
+            .on_thread_start(move || {
+                let number = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+                known.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            })
+            .enable_all()
+            .build()?;
         enlarge_buffers(&socket);
         let mut config = EndpointConfig::default();
         let _ = config.max_udp_payload_size(MAX_PAYLOAD);
@@ -83,7 +92,7 @@ impl Port {
         };
         let local = endpoint.local_addr()?.ip();
         let door = server.map(|(server, side)| Listener::new(endpoint.clone(), server, local, side));
-        Ok(Self { door, runtime, endpoint, socket })
+        Ok(Self { door, runtime, threads, endpoint, socket })
     }
 
     /// Returns the real address of the socket.

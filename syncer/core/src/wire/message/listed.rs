@@ -1,6 +1,6 @@
 //! Descriptions of the source's directories and tree.
 
-use contract::{Failure, Usage};
+use contract::{Effort, Failure, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::fields::{LISTED_PART, frame, json, put_json};
@@ -67,6 +67,9 @@ pub struct SourceDone {
     /// A digest of the paths of all of them, by which the shards of a run recognise equal failures.
     #[serde(default)]
     pub failed_paths: u64,
+    /// What the source's threads did in each phase so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub efforts: Vec<Effort>,
 }
 
 fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {

@@ -19,6 +19,7 @@ use crate::{
     apply::{Staged, read_exact_at},
     cores::cores,
     delta::name::{Name as _, ShortName},
+    effort::{Activity, during},
     hash::block_bytes,
     session::{
         plan::need::Need,
@@ -66,7 +67,7 @@ pub(crate) struct BasisReader<'a> {
 
 impl BasisReader<'_> {
     pub(crate) fn run(&self, queue: &Receiver<BasisJob>) {
-        while let Ok(job) = queue.recv_blocking() {
+        while let Ok(job) = during(Activity::Idle, || queue.recv_blocking()) {
             // What waits in the queue is of no use to a run that is about to end.
             if self.is_over() {
                 continue;

@@ -4,9 +4,11 @@
 use std::{sync::Arc, thread::ScopedJoinHandle};
 
 use async_channel::Sender;
+use contract::Side;
 
 use crate::{
     cores::cores,
+    effort::{Activity, OutsideClock, ThreadGroup, during},
     session::{
         plan::need::{Fetch, Need},
         session_error::SessionError,
@@ -36,15 +38,21 @@ pub(crate) fn run(
 ) -> Result<bool, SessionError> {
     let (in_flight, cost) = (InFlight::default(), BasisCost::new());
     let threads = cores();
+    let pool = |group| writing.monitor.pool(Side::Sink, group);
+    let (receivers, reading) = (pool(ThreadGroup::Workers), pool(ThreadGroup::Readers));
+    let _transport = OutsideClock::start(pool(ThreadGroup::Transport), &peer.threads());
     std::thread::scope(|scope| {
         let (jobs, queue) = async_channel::bounded(16 * threads);
         let mut readers = Vec::new();
         for _ in 0..threads {
-            scope.spawn(|| Receiver::new(writing, &in_flight, &cost).run(peer));
+            let receiver = || Receiver::new(writing, &in_flight, &cost).run(peer);
+            let receivers = &receivers;
+            scope.spawn(move || receivers.run(Activity::Writing, receiver));
             let queue = queue.clone();
             let (control, jobs) = (&peer.control, jobs.downgrade());
             let reader = BasisReader { writing, control, in_flight: &in_flight, cost: &cost, jobs };
-            readers.push(scope.spawn(move || reader.run(&queue)));
+            let reading = &reading;
+            readers.push(scope.spawn(move || reading.run(Activity::Reading, || reader.run(&queue))));
         }
         let mut fetch = RemoteFetch { writing, in_flight: &in_flight, peer, jobs: Some(jobs), readers };
         let result = work(&mut fetch);
@@ -97,7 +105,7 @@ impl Fetch for RemoteFetch<'_, '_> {
         }
         self.jobs = None;
         for reader in self.readers.drain(..) {
-            let _ = reader.join();
+            let _ = during(Activity::Idle, || reader.join());
         }
         if self.in_flight.was_used() {
             self.peer.control.send(&Message::NeedsEnd)?;
@@ -133,7 +141,7 @@ impl RemoteFetch<'_, '_> {
     }
 
     fn read(&self, job: BasisJob) -> Result<(), SessionError> {
-        match self.jobs.as_ref().map(|jobs| jobs.send_blocking(job)) {
+        match self.jobs.as_ref().map(|jobs| during(Activity::Idle, || jobs.send_blocking(job))) {
             Some(Ok(())) => Ok(()),
             _ => Err(self.peer.fault.get().into()),
         }
@@ -141,7 +149,7 @@ impl RemoteFetch<'_, '_> {
 
     /// Waits until at most `most` files are in flight.
     fn wait(&self, most: usize) -> Result<(), SessionError> {
-        match self.in_flight.wait(most) {
+        match during(Activity::Idle, || self.in_flight.wait(most)) {
             true => Ok(()),
             false => Err(self.peer.fault.get().into()),
         }

@@ -10,6 +10,7 @@ use crate::{
     apply::{Staged, let_go, read_exact_at},
     buffers,
     delta::checked::{BlockCheck, FileVersion},
+    effort::{Activity, during},
     hash::{BlockHash, ContentId},
     session::{
         plan::need::Need,
@@ -62,7 +63,7 @@ impl<'a> Receiver<'a> {
 
     /// Takes one frame. Errors are the peer's; what goes wrong with a file is that file's failure.
     fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
-        let (kind, body) = compress::open(frame.kind, frame.body)?;
+        let (kind, body) = during(Activity::Compressing, || compress::open(frame.kind, frame.body))?;
         let (kind, plain, check) = split_check(kind, &body)?;
         let taken = match kind {
             PACK => self.take_pack(plain),
@@ -147,10 +148,10 @@ impl<'a> Receiver<'a> {
         let kept = kept_before(&assembly, block.attempt, block.offset + len)?;
         let was_read = need.is_version() && kept.is_some_and(|kept| kept.was_read(block.offset));
         self.cost.came(len, was_read.then_some(0));
-        let hash = BlockHash::of(block.bytes, block.offset, block.file_len);
+        let hash = during(Activity::Hashing, || BlockHash::of(block.bytes, block.offset, block.file_len));
         let written = write_to(&assembly, block.attempt, |staged, writing| {
             let written = {
-                let _alone = lock(writing);
+                let _alone = during(Activity::Turn, || lock(writing));
                 staged.write_at(block.bytes, block.offset)
             };
             staged.begin_write_back(block.offset, len);

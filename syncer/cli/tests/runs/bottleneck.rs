@@ -1,0 +1,64 @@
+//! What a run waited for, as its report and its summary say, of runs that wait for one thing far longer than for all
+//! else, on any machine.
+
+use contract::{Cause, ExitCode, Phase};
+
+use crate::common::{
+    pair::{Pair, Run, Way},
+    rng::Rng,
+    tree,
+};
+
+/// Runs with `flags`, and returns the word and the line of the summary that has it.
+#[track_caller]
+fn word(pair: &Pair, flags: &[&str]) -> (Cause, String) {
+    let run = pair.run(flags);
+    run.assert_exit(ExitCode::Done);
+    let bottleneck = run.report().bottleneck.clone().unwrap();
+    let log = match &run {
+        Run::Local(ended) | Run::Network { source: ended, .. } => &ended.stderr,
+    };
+    let line = log.lines().find(|line| line.starts_with("Bottleneck ")).unwrap_or_default().to_owned();
+    assert_eq!(line, format!("Bottleneck {}: {}", bottleneck.cause, bottleneck.message), "{log}");
+    (bottleneck.cause, line)
+}
+
+#[test]
+fn a_run_with_a_low_limit_waits_for_the_limit() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::file(&pair.source.join("f"), &Rng::new(3).bytes(3_000_000));
+        assert_eq!(word(&pair, &["--bandwidth-limit=1M"]).0, Cause::BandwidthLimit, "{way:?}");
+    }
+}
+
+#[test]
+fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
+    for way in Way::NETWORK {
+        let pair = Pair::new(way);
+        let words = Rng::new(4).bytes(16_000_000).into_iter().map(|byte| b'a' + byte % 8).collect::<Vec<_>>();
+        tree::file(&pair.source.join("f"), &words);
+        let (cause, line) = word(&pair, &["--compression=19"]);
+        assert_eq!(cause, Cause::SourceCpu, "{line}");
+    }
+}
+
+#[test]
+fn both_ends_say_what_they_did_in_each_phase() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        tree::many(&pair.source, 200, 3000);
+        let run = pair.run(&[]);
+        run.assert_exit(ExitCode::Done);
+        let efforts = &run.report().efforts;
+        let phases = |end: &[contract::Effort]| end.iter().map(|effort| effort.phase).collect::<Vec<_>>();
+        for phase in [Phase::Scan, Phase::Plan, Phase::Transfer, Phase::Commit] {
+            assert!(phases(&efforts.sink).contains(&phase), "{way:?}: {phase:?}");
+        }
+        assert!(phases(&efforts.source).contains(&Phase::Scan), "{way:?}");
+        let sends = phases(&efforts.source).contains(&Phase::Transfer);
+        assert_eq!(sends, way != Way::Local, "on one machine the sink's threads copy");
+        let moved = efforts.sink.iter().find(|effort| effort.phase == Phase::Transfer).unwrap();
+        assert!(moved.wall_us > 0 && moved.running_us > 0, "{moved:?}");
+    }
+}

@@ -1,0 +1,470 @@
+//! What a run waited for, and what it waited for most. Pure.
+//!
+//! Each end measures its phases, and in each phase the thread that was busiest: a step of a pipeline that holds up the
+//! others has a thread that waits for none of them. The time of a phase goes to what the busier end's thread did, then
+//! to what the other end's did while the first one waited, and the rest to what is between them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Phase;
+
+/// How many efforts one end may have: one of each phase.
+pub const MAX_EFFORTS: usize = 8;
+/// The share of its bandwidth limit from which on a transfer waits for the limit, and not for the link.
+const LIMITED_FROM: f64 = 0.75;
+
+/// What one end did in one phase, in microseconds. All but `wall_us` and `cpu_us` are the times of its busiest thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Effort {
+    /// The phase.
+    pub phase: Phase,
+    /// Wall time of the phase at this end.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub wall_us: u64,
+    /// CPU time of all threads of this end's process.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cpu_us: u64,
+    /// CPU time of the busiest thread.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub running_us: u64,
+    /// Time in which the thread could have run, and had no core.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub queued_us: u64,
+    /// Time in which it waited for data that it read, or for names.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reading_us: u64,
+    /// Time in which it waited for what it wrote.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub writing_us: u64,
+    /// Time in which it waited until a volume was durable.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub syncing_us: u64,
+    /// Time that hashing took, most of it also in `running_us`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hashing_us: u64,
+    /// Time that compressing or decompressing took, most of it also in `running_us`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub compressing_us: u64,
+    /// Time in which the link took nothing more; of a run on one machine, in which its bandwidth limit did not.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub network_us: u64,
+    /// Time in which the other end was to say or send something.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub peer_us: u64,
+}
+
+fn is_zero(time: &u64) -> bool {
+    *time == 0
+}
+
+impl Effort {
+    /// Returns how long the thread kept others waiting: it ran, waited for a core, or waited for a disk.
+    pub fn busy_us(&self) -> u64 {
+        self.cpu().saturating_add(self.disk())
+    }
+
+    fn cpu(&self) -> u64 {
+        self.running_us.saturating_add(self.queued_us)
+    }
+
+    fn disk(&self) -> u64 {
+        self.reading_us.saturating_add(self.writing_us).saturating_add(self.syncing_us)
+    }
+
+    /// Adds what the thread, or another one that followed it, did later in the same phase.
+    pub fn add(&mut self, later: &Self) {
+        let Self {
+            phase: _,
+            wall_us,
+            cpu_us,
+            running_us,
+            queued_us,
+            reading_us,
+            writing_us,
+            syncing_us,
+            hashing_us,
+            compressing_us,
+            network_us,
+            peer_us,
+        } = self;
+        let sums = [
+            (wall_us, later.wall_us),
+            (cpu_us, later.cpu_us),
+            (running_us, later.running_us),
+            (queued_us, later.queued_us),
+            (reading_us, later.reading_us),
+            (writing_us, later.writing_us),
+            (syncing_us, later.syncing_us),
+            (hashing_us, later.hashing_us),
+            (compressing_us, later.compressing_us),
+            (network_us, later.network_us),
+            (peer_us, later.peer_us),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+    }
+}
+
+/// What both ends did in each phase.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Efforts {
+    /// The source's end, as far as it has said so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub source: Vec<Effort>,
+    /// The sink's end; of a run on one machine, also all that copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sink: Vec<Effort>,
+}
+
+impl Efforts {
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.source.is_empty() && self.sink.is_empty()
+    }
+}
+
+/// What holds up a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Cause {
+    /// Reading at the source.
+    SourceDisk,
+    /// The source's processors.
+    SourceCpu,
+    /// The link: its bandwidth, or its round trips.
+    Network,
+    /// The limit that the user set.
+    BandwidthLimit,
+    /// The destination's processors.
+    SinkCpu,
+    /// Reading, writing or syncing at the destination.
+    SinkDisk,
+    /// The processors of the one machine that has both ends.
+    Cpu,
+    /// The source, which has not said what it did meanwhile.
+    Peer,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::SourceDisk => "sourceDisk",
+            Self::SourceCpu => "sourceCpu",
+            Self::Network => "network",
+            Self::BandwidthLimit => "bandwidthLimit",
+            Self::SinkCpu => "sinkCpu",
+            Self::SinkDisk => "sinkDisk",
+            Self::Cpu => "cpu",
+            Self::Peer => "peer",
+        })
+    }
+}
+
+/// What a run waited for most.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bottleneck {
+    /// One word for programs.
+    pub cause: Cause,
+    /// Percent of the run's time.
+    pub share: u8,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// A run, as far as the judgement goes by it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Measured<'a> {
+    /// What the source's end did.
+    pub source: &'a [Effort],
+    /// What the sink's end did.
+    pub sink: &'a [Effort],
+    /// Both ends are one process.
+    pub is_local: bool,
+    /// The bandwidth limit, in bytes per second.
+    pub bandwidth_limit: Option<u64>,
+    /// Bytes that crossed the network.
+    pub bytes_on_wire: u64,
+}
+
+/// Phases that are judged together, because the source does not tell them apart.
+const GROUPS: [&[Phase]; 7] = [
+    &[Phase::Connect],
+    &[Phase::Scan],
+    &[Phase::Plan, Phase::Delta],
+    &[Phase::Transfer],
+    &[Phase::Apply],
+    &[Phase::Commit],
+    &[Phase::Snapshot],
+];
+
+/// Returns what a run waited for most; `None` of one that nothing is known of.
+pub fn bottleneck(run: &Measured<'_>) -> Option<Bottleneck> {
+    let mut blame = Blame::default();
+    for phases in GROUPS {
+        run.judge(phases, &mut blame);
+    }
+    let (cause, time) =
+        blame.0.iter().copied().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)?;
+    let total = run.sink.iter().map(|effort| effort.wall_us).fold(0, u64::saturating_add);
+    let share = (time as f64 / total.max(1) as f64 * 100.0).round().min(100.0) as u8;
+    let message = format!("{share} % of {} {}{}", seconds(total), cause.predicate(), run.mostly(cause));
+    Some(Bottleneck { cause, share, message })
+}
+
+impl Cause {
+    fn predicate(self) -> &'static str {
+        match self {
+            Self::SourceDisk => "waited for the source's disk",
+            Self::SourceCpu => "waited for the source's processors",
+            Self::Network => "waited for the network",
+            Self::BandwidthLimit => "waited for the bandwidth limit",
+            Self::SinkCpu => "waited for the destination's processors",
+            Self::SinkDisk => "waited for the destination's disk",
+            Self::Cpu => "waited for the processors",
+            Self::Peer => "waited for the source",
+        }
+    }
+}
+
+/// How much time each cause took, in microseconds.
+#[derive(Debug, Default)]
+struct Blame(Vec<(Cause, u64)>);
+
+impl Blame {
+    /// Charges `time` to a cause, as far as there is so much `left`.
+    fn charge(&mut self, cause: Cause, time: u64, left: &mut u64) {
+        let time = time.min(*left);
+        *left -= time;
+        match self.0.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, sum)) => *sum = sum.saturating_add(time),
+            None => self.0.push((cause, time)),
+        }
+    }
+}
+
+/// The causes of one end's time.
+struct EndTime {
+    parts: [(Cause, u64); 3],
+}
+
+impl EndTime {
+    fn busy(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, (_, time)| sum.saturating_add(*time))
+    }
+
+    /// Charges the end's time; where it is more than is left, in proportion.
+    fn charge(&self, blame: &mut Blame, left: &mut u64) {
+        let (busy, room) = (self.busy(), *left);
+        for (cause, time) in self.parts {
+            let fitted = if busy > room { (time as f64 / busy as f64 * room as f64) as u64 } else { time };
+            blame.charge(cause, fitted, left);
+        }
+    }
+}
+
+impl Measured<'_> {
+    fn judge(&self, phases: &[Phase], blame: &mut Blame) {
+        let (source, sink) = (sum(self.source, phases), sum(self.sink, phases));
+        let mut left = sink.wall_us;
+        let (here, there) = (self.of_sink(&sink, phases), self.of_source(&source));
+        let (first, second) = if here.busy() >= there.busy() { (here, there) } else { (there, here) };
+        first.charge(blame, &mut left);
+        second.charge(blame, &mut left);
+        self.charge_rest(phases, &sink, source == Effort::default(), blame, left);
+    }
+
+    fn of_source(&self, effort: &Effort) -> EndTime {
+        let cpu = if self.is_local { Cause::Cpu } else { Cause::SourceCpu };
+        EndTime { parts: [(Cause::SourceDisk, effort.disk()), (cpu, effort.cpu()), (Cause::SinkDisk, 0)] }
+    }
+
+    /// On one machine, the sink's threads read the files that they copy from the source.
+    fn of_sink(&self, effort: &Effort, phases: &[Phase]) -> EndTime {
+        let cpu = if self.is_local { Cause::Cpu } else { Cause::SinkCpu };
+        let copies = self.is_local && phases == [Phase::Transfer];
+        let read = if copies { effort.reading_us } else { 0 };
+        let parts = [(Cause::SinkDisk, effort.disk() - read), (cpu, effort.cpu()), (Cause::SourceDisk, read)];
+        EndTime { parts }
+    }
+
+    /// Charges the time in which neither end was busy.
+    fn charge_rest(&self, phases: &[Phase], sink: &Effort, is_silent: bool, blame: &mut Blame, left: u64) {
+        let mut left = left;
+        match phases[0] {
+            _ if self.is_local => blame.charge(Cause::BandwidthLimit, sink.network_us, &mut left),
+            Phase::Connect => blame.charge(Cause::Network, left, &mut left),
+            Phase::Transfer if self.is_at_limit(sink.wall_us) => {
+                blame.charge(Cause::BandwidthLimit, left, &mut left);
+            }
+            Phase::Transfer => blame.charge(Cause::Network, left, &mut left),
+            _ => {
+                let cause = if is_silent { Cause::Peer } else { Cause::Network };
+                blame.charge(cause, sink.peer_us, &mut left);
+            }
+        }
+    }
+
+    fn is_at_limit(&self, wall_us: u64) -> bool {
+        self.bandwidth_limit.is_some_and(|limit| {
+            let rate = self.bytes_on_wire as f64 / (wall_us.max(1) as f64 / 1e6);
+            rate >= LIMITED_FROM * limit as f64
+        })
+    }
+
+    /// Says what took most of the processors' time, if one thing did.
+    fn mostly(&self, cause: Cause) -> &'static str {
+        let of = |efforts: &[Effort]| sum(efforts, &GROUPS.concat());
+        let effort = match cause {
+            Cause::SourceCpu => of(self.source),
+            Cause::SinkCpu | Cause::Cpu => of(self.sink),
+            _ => return "",
+        };
+        let half = effort.cpu() / 2;
+        match effort {
+            Effort { queued_us, .. } if queued_us > half => ", which others used",
+            Effort { compressing_us, .. } if compressing_us > half => ", mostly for compression",
+            Effort { hashing_us, .. } if hashing_us > half => ", mostly for hashing",
+            _ => "",
+        }
+    }
+}
+
+fn sum(efforts: &[Effort], phases: &[Phase]) -> Effort {
+    let mut sum = Effort::default();
+    efforts.iter().filter(|effort| phases.contains(&effort.phase)).for_each(|effort| sum.add(effort));
+    sum
+}
+
+fn seconds(us: u64) -> String {
+    match us {
+        0..1_000_000 => format!("{} ms", us.div_ceil(1000)),
+        1_000_000..60_000_000 => format!("{:.1} s", us as f64 / 1e6),
+        _ => format!("{} s", us / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transfer of ten seconds; what is not said is 0.
+    fn transfer(effort: Effort) -> Vec<Effort> {
+        vec![Effort { phase: Phase::Transfer, wall_us: 10_000_000, ..effort }]
+    }
+
+    fn word(run: &Measured<'_>) -> (Cause, u8) {
+        bottleneck(run).map(|it| (it.cause, it.share)).unwrap()
+    }
+
+    /// Each of the causes: the source's effort, the sink's, and the word that follows from them.
+    fn remote_cases() -> [(Effort, Effort, Cause); 6] {
+        const S: u64 = 1_000_000;
+        let idle = Effort { running_us: S, peer_us: 9 * S, ..Effort::default() };
+        let blocked = Effort { running_us: S, network_us: 9 * S, ..Effort::default() };
+        let busy = Effort { running_us: 9 * S, queued_us: S, ..Effort::default() };
+        [
+            (Effort { reading_us: 8 * S, running_us: S, ..Effort::default() }, idle, Cause::SourceDisk),
+            (busy, idle, Cause::SourceCpu),
+            (blocked, idle, Cause::Network),
+            (blocked, busy, Cause::SinkCpu),
+            (blocked, Effort { writing_us: 7 * S, running_us: 2 * S, ..Effort::default() }, Cause::SinkDisk),
+            (blocked, Effort { reading_us: 9 * S, ..Effort::default() }, Cause::SinkDisk),
+        ]
+    }
+
+    #[test]
+    fn the_step_that_keeps_the_others_waiting_is_named() {
+        for (source, sink, cause) in remote_cases() {
+            let (source, sink) = (transfer(source), transfer(sink));
+            let run = Measured { source: &source, sink: &sink, ..Measured::default() };
+            assert_eq!(word(&run).0, cause, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_five_times_slower_gives_the_same_word_and_share() {
+        let slower = |effort: &Effort| {
+            let mut sum = *effort;
+            (1..5).for_each(|_| sum.add(effort));
+            sum
+        };
+        for (source, sink, _) in remote_cases() {
+            let (source, sink) = (transfer(source), transfer(sink));
+            let slow: [Vec<Effort>; 2] = [&source, &sink].map(|end| end.iter().map(slower).collect());
+            let run = Measured { source: &source, sink: &sink, ..Measured::default() };
+            assert_eq!(word(&run), word(&Measured { source: &slow[0], sink: &slow[1], ..run }));
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_as_fast_as_its_limit_waits_for_the_limit() {
+        let (source, sink) = (transfer(Effort::default()), transfer(Effort::default()));
+        let run = Measured { source: &source, sink: &sink, bytes_on_wire: 95, ..Measured::default() };
+        let of = |limit| word(&Measured { bandwidth_limit: limit, ..run }).0;
+        assert_eq!(
+            [of(None), of(Some(10)), of(Some(100))],
+            [Cause::Network, Cause::BandwidthLimit, Cause::Network]
+        );
+    }
+
+    #[test]
+    fn on_one_machine_what_a_copy_reads_is_the_sources_and_the_processors_are_shared() {
+        let of =
+            |effort| word(&Measured { sink: &transfer(effort), is_local: true, ..Measured::default() }).0;
+        assert_eq!(
+            of(Effort { reading_us: 6_000_000, writing_us: 1, ..Effort::default() }),
+            Cause::SourceDisk
+        );
+        assert_eq!(of(Effort { writing_us: 6_000_000, reading_us: 1, ..Effort::default() }), Cause::SinkDisk);
+        assert_eq!(of(Effort { running_us: 6_000_000, ..Effort::default() }), Cause::Cpu);
+        assert_eq!(
+            of(Effort { network_us: 6_000_000, running_us: 1, ..Effort::default() }),
+            Cause::BandwidthLimit
+        );
+    }
+
+    #[test]
+    fn the_share_is_of_all_phases() {
+        let phase = |phase, wall_us, effort| Effort { phase, wall_us, ..effort };
+        let sink = [
+            phase(Phase::Scan, 2_000_000, Effort { reading_us: 1_000_000, ..Effort::default() }),
+            phase(Phase::Transfer, 5_000_000, Effort { writing_us: 4_000_000, ..Effort::default() }),
+            phase(Phase::Commit, 5_300_000, Effort { syncing_us: 3_733_000, ..Effort::default() }),
+        ];
+        let found = bottleneck(&Measured { sink: &sink, is_local: true, ..Measured::default() }).unwrap();
+        assert_eq!((found.cause, found.share), (Cause::SinkDisk, 71));
+        assert_eq!(found.message, "71 % of 12.3 s waited for the destination's disk");
+    }
+
+    #[test]
+    fn a_wait_for_answers_is_the_peers_unless_it_has_said_what_it_did() {
+        let waited =
+            Effort { phase: Phase::Delta, wall_us: 100, peer_us: 90, running_us: 10, ..Effort::default() };
+        let run = Measured { sink: &[waited], ..Measured::default() };
+        assert_eq!(word(&run).0, Cause::Peer);
+        let hashed = Effort { phase: Phase::Plan, running_us: 80, hashing_us: 70, ..Effort::default() };
+        let run = Measured { source: &[hashed], ..run };
+        assert_eq!(word(&run).0, Cause::SourceCpu);
+        assert!(bottleneck(&run).unwrap().message.ends_with("processors, mostly for hashing"));
+    }
+
+    #[test]
+    fn figures_of_a_hostile_peer_neither_overflow_nor_exceed_the_run() {
+        let most = Effort {
+            phase: Phase::Transfer,
+            wall_us: u64::MAX,
+            running_us: u64::MAX,
+            queued_us: u64::MAX,
+            reading_us: u64::MAX,
+            writing_us: u64::MAX,
+            ..Effort::default()
+        };
+        let sink = transfer(Effort { running_us: 1, ..Effort::default() });
+        let run = Measured { source: &[most; MAX_EFFORTS], sink: &sink, ..Measured::default() };
+        assert!(word(&run).1 <= 100);
+        assert_eq!(bottleneck(&Measured { source: &[most], ..Measured::default() }), None);
+    }
+}

@@ -1,0 +1,414 @@
+//! Measures what the threads of an end do in each phase: what they run, and what they wait for.
+//!
+//! Each thread has a clock of its own, which costs nothing but to the threads that have one. A thread's CPU time and
+//! its time in the queue for a core are the kernel's (`schedstat`). What is left of its wall time, without the waits
+//! that were named, is time in which it was blocked by what it read or wrote.
+
+use std::{
+    cell::RefCell,
+    os::fd::OwnedFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use contract::{Effort, Phase, Side};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Reading files or names, or working on what was read.
+    Reading,
+    /// Writing files or names, or working on what is written.
+    Writing,
+    /// Copying files, without a look at which end of it takes how long; see [`copying`].
+    Copying,
+    /// Making a volume durable.
+    Syncing,
+    Hashing,
+    Compressing,
+    /// Waiting for the link, or a bandwidth limit.
+    Network,
+    /// Waiting for the peer.
+    Peer,
+    /// Waiting for a turn at what other threads of its kind use: charged as what it does with its turn.
+    Turn,
+    /// Waiting for other threads of its end.
+    Idle,
+}
+
+const ACTIVITIES: usize = Activity::Idle as usize + 1;
+
+/// The groups of threads that are measured each on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThreadGroup {
+    /// The thread that goes through the phases.
+    Main,
+    /// Those that read, copy or write.
+    Workers,
+    /// Those that read what the destination has, beside the ones that write.
+    Readers,
+    /// Those of the transport.
+    Transport,
+}
+
+thread_local! {
+    static CLOCK: RefCell<Option<ThreadClock>> = const { RefCell::new(None) };
+}
+
+/// Charges the time of `work` to an activity of this thread.
+pub(crate) fn during<T>(activity: Activity, work: impl FnOnce() -> T) -> T {
+    let Some(before) = switch(activity) else { return work() };
+    let done = work();
+    switch(before);
+    done
+}
+
+/// Returns what the thread did before; `None` where that is not to be told apart.
+fn switch(to: Activity) -> Option<Activity> {
+    CLOCK.with_borrow_mut(|clock| {
+        let clock = clock.as_mut()?;
+        let blends = clock.doing == Activity::Copying && to == Activity::Reading;
+        (!blends).then(|| clock.lap(to))
+    })
+}
+
+/// The clock of one thread.
+#[derive(Debug)]
+struct ThreadClock {
+    began: Instant,
+    since: Instant,
+    doing: Activity,
+    laps: [Duration; ACTIVITIES],
+    before: ThreadUse,
+    /// The kernel's account of this thread; `None` where it keeps none.
+    account: Option<OwnedFd>,
+}
+
+/// What the kernel says that a thread has used.
+#[derive(Debug, Clone, Copy, Default)]
+struct ThreadUse {
+    running: Duration,
+    queued: Duration,
+}
+
+impl ThreadClock {
+    fn start(base: Activity) -> Self {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let account = rustix::fs::open("/proc/thread-self/schedstat", flags, Mode::empty()).ok();
+        let now = Instant::now();
+        let laps = [Duration::ZERO; ACTIVITIES];
+        let before = usage(account.as_ref());
+        Self { began: now, since: now, doing: base, laps, before, account }
+    }
+
+    fn lap(&mut self, to: Activity) -> Activity {
+        let now = Instant::now();
+        self.laps[self.doing as usize] += now - self.since;
+        self.since = now;
+        std::mem::replace(&mut self.doing, to)
+    }
+
+    /// Returns what the thread has done, and goes on with another activity.
+    fn turn(&mut self, base: Activity) -> Effort {
+        self.lap(base);
+        let used = usage(self.account.as_ref());
+        let running = used.running.saturating_sub(self.before.running);
+        let queued = used.queued.saturating_sub(self.before.queued);
+        let done = effort(self.since - self.began, &self.laps, running, queued);
+        (self.began, self.before, self.laps) = (self.since, used, [Duration::ZERO; ACTIVITIES]);
+        done
+    }
+}
+
+/// What a thread did in `wall` time. The time in which it was blocked, and did not say by what, goes to what it read
+/// and wrote, as long as that took.
+fn effort(wall: Duration, laps: &[Duration; ACTIVITIES], running: Duration, queued: Duration) -> Effort {
+    let lap = |activity: Activity| laps[activity as usize];
+    let [network, peer] = [Activity::Network, Activity::Peer].map(lap);
+    let [turns, idle] = [Activity::Turn, Activity::Idle].map(lap);
+    let named = network + peer + idle + turns + running + queued;
+    let blocked = wall.saturating_sub(named).as_secs_f64();
+    let busy = (running + queued).as_secs_f64() + blocked;
+    // A thread that waited for its turn did so because of what the others did with theirs.
+    let scale = if busy > 0.0 { 1.0 + turns.as_secs_f64() / busy } else { 1.0 };
+    let us = |seconds: f64| (seconds * scale * 1e6) as u64;
+    let [read, written, synced] =
+        split_copies(laps).map(|share| us(if share.is_finite() { blocked * share } else { 0.0 }));
+    Effort {
+        running_us: us(running.as_secs_f64()),
+        queued_us: us(queued.as_secs_f64()),
+        reading_us: read,
+        writing_us: written,
+        syncing_us: synced,
+        hashing_us: micros(lap(Activity::Hashing)),
+        compressing_us: micros(lap(Activity::Compressing)),
+        network_us: micros(network),
+        peer_us: micros(peer),
+        ..Effort::default()
+    }
+}
+
+/// The shares of reading, writing and syncing, with copies divided as those were that were looked at.
+fn split_copies(laps: &[Duration; ACTIVITIES]) -> [f64; 3] {
+    let seconds = |activity: Activity| laps[activity as usize].as_secs_f64();
+    let [read, written, synced] = [Activity::Reading, Activity::Writing, Activity::Syncing].map(seconds);
+    let copied = seconds(Activity::Copying);
+    let told = read + written;
+    let of_reading = if told > 0.0 { read / told } else { 0.5 };
+    let all = told + copied + synced;
+    [read + copied * of_reading, written + copied * (1.0 - of_reading), synced].map(|time| time / all)
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros() as u64
+}
+
+/// The CPU time is asked for apart, because the account of a thread that runs is up to a tick old.
+fn usage(account: Option<&OwnedFd>) -> ThreadUse {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let running = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+    let queued =
+        account.and_then(|account| read_account(account).ok()).map_or(Duration::ZERO, |it| it.queued);
+    ThreadUse { running, queued }
+}
+
+fn read_account(account: &OwnedFd) -> Result<ThreadUse, Errno> {
+    let mut text = [0; 96];
+    let len = rustix::io::pread(account, &mut text, 0)?;
+    let mut words = text[..len].split(u8::is_ascii_whitespace).map(nanoseconds);
+    let mut next = || words.next().flatten().ok_or(Errno::INVAL);
+    Ok(ThreadUse { running: next()?, queued: next()? })
+}
+
+fn nanoseconds(word: &[u8]) -> Option<Duration> {
+    Some(Duration::from_nanos(std::str::from_utf8(word).ok()?.parse().ok()?))
+}
+
+/// Measures the thread that goes through the phases; a later call on the same thread begins anew.
+pub(crate) fn start_main() {
+    CLOCK.set(Some(ThreadClock::start(Activity::Peer)));
+}
+
+/// Returns what the thread that goes through the phases did in the one that ends, and goes on with `base`.
+pub(crate) fn turn_main(base: Activity) -> Effort {
+    CLOCK.with_borrow_mut(|clock| clock.as_mut().map_or_else(Effort::default, |clock| clock.turn(base)))
+}
+
+/// What the main thread of an end does in a phase where it does not say something else.
+pub(crate) fn base_of(phase: Phase) -> Activity {
+    match phase {
+        Phase::Connect => Activity::Peer,
+        Phase::Scan => Activity::Idle,
+        Phase::Plan | Phase::Delta => Activity::Reading,
+        Phase::Transfer | Phase::Apply | Phase::Snapshot => Activity::Writing,
+        Phase::Commit => Activity::Syncing,
+    }
+}
+
+/// Threads that do the same kind of work in one phase. What the busiest of them did goes to the book when the pool is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct EffortPool<'a> {
+    book: &'a EffortBook,
+    phase: Phase,
+    side: Side,
+    group: ThreadGroup,
+    busiest: Mutex<Effort>,
+}
+
+impl<'a> EffortPool<'a> {
+    pub(crate) fn new(book: &'a EffortBook, phase: Phase, (side, group): (Side, ThreadGroup)) -> Self {
+        Self { book, phase, side, group, busiest: Mutex::default() }
+    }
+
+    /// Measures `work` of the calling thread, which is one that the pool has started.
+    pub(crate) fn run<T>(&self, base: Activity, work: impl FnOnce() -> T) -> T {
+        CLOCK.set(Some(ThreadClock::start(base)));
+        let done = work();
+        let effort = CLOCK.take().map(|mut clock| clock.turn(base)).unwrap_or_default();
+        self.keep(effort);
+        done
+    }
+
+    fn keep(&self, effort: Effort) {
+        let mut busiest = self.busiest.lock().unwrap_or_else(PoisonError::into_inner);
+        if effort.busy_us() >= busiest.busy_us() {
+            *busiest = effort;
+        }
+    }
+}
+
+impl Drop for EffortPool<'_> {
+    fn drop(&mut self) {
+        let effort = *self.busiest.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.book.add(self.phase, (self.side, self.group), &effort);
+    }
+}
+
+/// Copies by `work`, and tells reading from writing if the copy `is_looked_at`: clocks for each small file would cost
+/// more than the percent that measuring may.
+pub(crate) fn copying<T>(is_looked_at: bool, work: impl FnOnce() -> T) -> T {
+    match is_looked_at {
+        true => during(Activity::Writing, work),
+        false => work(),
+    }
+}
+
+/// Measures threads from outside, by their numbers.
+#[derive(Debug)]
+pub(crate) struct OutsideClock<'a> {
+    pool: EffortPool<'a>,
+    before: Vec<(u32, ThreadUse)>,
+}
+
+impl<'a> OutsideClock<'a> {
+    /// Begins to measure the `threads`, for a pool that has none of its own.
+    pub(crate) fn start(pool: EffortPool<'a>, threads: &[u32]) -> Self {
+        let before = threads.iter().filter_map(|thread| Some((*thread, usage_of(*thread)?))).collect();
+        Self { pool, before }
+    }
+}
+
+impl Drop for OutsideClock<'_> {
+    fn drop(&mut self) {
+        for (thread, before) in &self.before {
+            let Some(now) = usage_of(*thread) else { continue };
+            self.pool.keep(Effort {
+                running_us: micros(now.running.saturating_sub(before.running)),
+                queued_us: micros(now.queued.saturating_sub(before.queued)),
+                ..Effort::default()
+            });
+        }
+    }
+}
+
+fn usage_of(thread: u32) -> Option<ThreadUse> {
+    let path = format!("/proc/self/task/{thread}/schedstat");
+    let account = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    read_account(&account).ok()
+}
+
+/// What the threads of a process did in each phase of a run, for both ends where it has both.
+#[derive(Debug, Default)]
+pub(crate) struct EffortBook(Mutex<BookPages>);
+
+#[derive(Debug, Default)]
+struct BookPages {
+    groups: Vec<(Phase, (Side, ThreadGroup), Effort)>,
+    /// Wall and CPU time of the process.
+    phases: Vec<Effort>,
+}
+
+impl EffortBook {
+    fn lock(&self) -> MutexGuard<'_, BookPages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets all, for the next run.
+    pub(crate) fn clear(&self) {
+        *self.lock() = BookPages::default();
+    }
+
+    pub(crate) fn add(&self, phase: Phase, of: (Side, ThreadGroup), effort: &Effort) {
+        let mut book = self.lock();
+        match book.groups.iter_mut().find(|(of_phase, group, _)| (*of_phase, *group) == (phase, of)) {
+            Some((.., sum)) => sum.add(effort),
+            None => book.groups.push((phase, of, *effort)),
+        }
+    }
+
+    /// Adds wall and CPU time of the whole process.
+    pub(crate) fn add_phase(&self, phase: Phase, wall: Duration, cpu: Duration) {
+        let more = Effort { phase, wall_us: micros(wall), cpu_us: micros(cpu), ..Effort::default() };
+        let mut book = self.lock();
+        match book.phases.iter_mut().find(|effort| effort.phase == phase) {
+            Some(sum) => sum.add(&more),
+            None => book.phases.push(more),
+        }
+    }
+
+    /// Returns what one end did in each phase: what the process used, and what the busiest group of threads did.
+    pub(crate) fn of(&self, side: Side) -> Vec<Effort> {
+        let book = self.lock();
+        let busiest = |phase: Phase| {
+            let of_phase = book.groups.iter().filter(|(at, (of, _), _)| (*at, *of) == (phase, side));
+            of_phase.map(|(.., effort)| *effort).max_by_key(Effort::busy_us)
+        };
+        let of = |used: &Effort| {
+            let busiest = busiest(used.phase)?;
+            Some(Effort { phase: used.phase, wall_us: used.wall_us, cpu_us: used.cpu_us, ..busiest })
+        };
+        book.phases.iter().filter_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn laps(of: &[(Activity, u32)]) -> [Duration; ACTIVITIES] {
+        let mut laps = [Duration::ZERO; ACTIVITIES];
+        of.iter().for_each(|(activity, ms)| laps[*activity as usize] = MS * *ms);
+        laps
+    }
+
+    #[test]
+    fn what_is_left_of_a_threads_time_was_spent_blocked_by_what_it_read_and_wrote() {
+        let laps = laps(&[(Activity::Reading, 60), (Activity::Writing, 20), (Activity::Peer, 20)]);
+        let effort = effort(MS * 100, &laps, MS * 30, MS * 10);
+        assert_eq!((effort.running_us, effort.queued_us, effort.peer_us), (30_000, 10_000, 20_000));
+        assert_eq!((effort.reading_us, effort.writing_us), (30_000, 10_000));
+    }
+
+    #[test]
+    fn copies_that_were_not_looked_at_are_divided_as_the_others() {
+        let laps = laps(&[(Activity::Reading, 3), (Activity::Writing, 1), (Activity::Copying, 96)]);
+        let effort = effort(MS * 100, &laps, Duration::ZERO, Duration::ZERO);
+        assert_eq!((effort.reading_us, effort.writing_us), (75_000, 25_000));
+    }
+
+    #[test]
+    fn a_wait_for_a_turn_counts_as_what_is_done_with_it_and_a_wait_for_others_does_not() {
+        let laps = laps(&[(Activity::Writing, 40), (Activity::Turn, 40), (Activity::Idle, 20)]);
+        let effort = effort(MS * 100, &laps, MS * 40, Duration::ZERO);
+        assert_eq!((effort.running_us, effort.busy_us()), (80_000, 80_000));
+    }
+
+    #[test]
+    fn a_thread_that_only_waits_is_not_the_busiest() {
+        let book = EffortBook::default();
+        let pool = EffortPool::new(&book, Phase::Scan, (Side::Sink, ThreadGroup::Workers));
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let pool = &pool;
+            scope.spawn(move || pool.run(Activity::Writing, || during(Activity::Peer, || wait.recv())));
+            scope.spawn(move || {
+                pool.run(Activity::Writing, || {
+                    let before = usage(None).running;
+                    while usage(None).running < before + MS * 20 {}
+                });
+                drop(done);
+            });
+        });
+        drop(pool);
+        book.add_phase(Phase::Scan, MS, MS);
+        let [effort] = book.of(Side::Sink)[..] else { panic!("one phase was measured") };
+        assert!(effort.running_us >= 20_000 && effort.peer_us == 0, "{effort:?}");
+        assert_eq!(book.of(Side::Source), []);
+    }
+
+    #[test]
+    fn an_account_of_the_kernel_has_three_numbers() {
+        let file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut &file, b"1000 2000 3\n").unwrap();
+        let usage = read_account(&OwnedFd::from(file)).unwrap();
+        assert_eq!((usage.running.as_nanos(), usage.queued.as_nanos()), (1000, 2000));
+    }
+}
