@@ -344,8 +344,8 @@ mod tests {
         let monitor = Monitor::default();
         let cpu_ms = || cpu().as_millis() as u64;
         let burn = |ms: u64| {
-            let until = cpu_ms() + ms;
-            while cpu_ms() < until {}
+            let until = cpu() + Duration::from_millis(ms);
+            while cpu() < until {}
         };
         burn(30);
         let watch = Stopwatch::start(&monitor);

@@ -248,7 +248,7 @@ impl<'scope> Feed<'scope> {
     /// Hands a job to the workers. They end before the queue does only where the connection has ended, and then its
     /// fault is the reason.
     fn queue(&self, job: SendJob) -> Result<(), TransportError> {
-        during(Activity::Idle, || self.jobs.send_blocking(job)).map_err(|_| self.fault.get())
+        during(Activity::Idle, || self.jobs.send_blocking(job).map_err(|_| self.fault.get()))
     }
 }
 
