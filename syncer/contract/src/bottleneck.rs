@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Phase;
+use crate::phase::Phase;
 
 /// How many efforts one end may have: one of each phase.
 pub const MAX_EFFORTS: usize = 8;

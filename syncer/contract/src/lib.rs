@@ -11,6 +11,7 @@ mod exit;
 mod identity;
 mod params;
 mod parse_error;
+mod phase;
 pub mod regression;
 mod report;
 mod snapshots;
@@ -26,9 +27,10 @@ pub use params::{
     Ownership, Preserve, RunParams, Shard, WriteMode, parse_bytes,
 };
 pub use parse_error::ParseParamError;
+pub use phase::Phase;
 pub use report::{
-    Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, Phase, PlannedAction, Progress, Rates,
-    Report, RunResult, Side, Timings, Usage, Work, plural, timestamp,
+    Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, PlannedAction, Progress, Rates, Report,
+    RunResult, Side, Timings, Usage, Work, plural, timestamp,
 };
 pub use snapshots::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
 pub use volume::VolumeId;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bottleneck::{Bottleneck, Efforts},
     contact::Contact,
+    phase::Phase,
     snapshots::SnapshotReport,
     volume::VolumeId,
 };
@@ -389,37 +390,6 @@ impl Report {
 /// A sentence with a number: `one` follows 1, and `many` any other, as in `1 file was`, `2 files were`.
 pub fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
-}
-
-/// The phase that a running end is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
-#[allow(missing_docs)] // each is described at the field of `Timings` that it is timed in
-pub enum Phase {
-    #[default]
-    Connect,
-    Scan,
-    Plan,
-    Delta,
-    Transfer,
-    Apply,
-    Commit,
-    Snapshot,
-}
-
-impl Phase {
-    /// The number of phases.
-    pub const COUNT: usize = Self::Snapshot as usize + 1;
-    /// All phases, in their order.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Connect,
-        Self::Scan,
-        Self::Plan,
-        Self::Delta,
-        Self::Transfer,
-        Self::Apply,
-        Self::Commit,
-        Self::Snapshot,
-    ];
 }
 
 /// How far a run is.

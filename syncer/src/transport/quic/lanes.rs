@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::config::data_streams;
 use crate::transport::{
-    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, TransportError,
+    Control, DataReceiver, DataSender, Fault, Frame, Peer, QUEUE_FRAMES, Queued, Threads, TransportError,
 };
 
 /// Frames that wait for each stream, at most.
