@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::phase::Phase;
 
 /// How many efforts one end may have: one of each phase.
-pub const MAX_EFFORTS: usize = 8;
+pub const MAX_EFFORTS: usize = Phase::COUNT;
 /// The share of its bandwidth limit from which on a transfer waits for the limit, and not for the link.
 const LIMITED_FROM: f64 = 0.75;
 
