@@ -2,7 +2,8 @@
 //!
 //! Each thread has a clock of its own, which costs nothing but to the threads that have one. A thread's CPU time and
 //! its time in the queue for a core are the kernel's (`schedstat`). What is left of its wall time, without the waits
-//! that were named, is time in which it was blocked by what it read or wrote.
+//! that were named, is time in which it was blocked by what it read or wrote. The kernel is asked only about phases and
+//! threads that took long enough to be judged.
 
 use std::{
     cell::RefCell,
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contract::{Effort, Phase, Side};
+use contract::{Effort, MIN_JUDGED_US, Phase, Side};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -40,6 +41,9 @@ pub(crate) enum Activity {
     /// Waiting for other threads of its end.
     Idle,
 }
+
+/// Transfers of fewer bytes do not keep the transport's threads busy for long.
+const MIN_MEASURED_BYTES: u64 = 32 << 20;
 
 const ACTIVITIES: usize = Activity::Idle as usize + 1;
 
@@ -84,9 +88,8 @@ struct ThreadClock {
     since: Instant,
     doing: Activity,
     laps: [Duration; ACTIVITIES],
+    /// What the thread had used before.
     before: ThreadUse,
-    /// The kernel's account of this thread; `None` where it keeps none.
-    account: Option<OwnedFd>,
 }
 
 /// What the kernel says that a thread has used.
@@ -98,12 +101,8 @@ struct ThreadUse {
 
 impl ThreadClock {
     fn start(base: Activity) -> Self {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let account = rustix::fs::open("/proc/thread-self/schedstat", flags, Mode::empty()).ok();
-        let now = Instant::now();
-        let laps = [Duration::ZERO; ACTIVITIES];
-        let before = usage(account.as_ref());
-        Self { began: now, since: now, doing: base, laps, before, account }
+        let (now, laps) = (Instant::now(), [Duration::ZERO; ACTIVITIES]);
+        Self { began: now, since: now, doing: base, laps, before: ThreadUse::default() }
     }
 
     fn lap(&mut self, to: Activity) -> Activity {
@@ -116,11 +115,18 @@ impl ThreadClock {
     /// Returns what the thread has done, and goes on with another activity.
     fn turn(&mut self, base: Activity) -> Effort {
         self.lap(base);
-        let used = usage(self.account.as_ref());
-        let running = used.running.saturating_sub(self.before.running);
-        let queued = used.queued.saturating_sub(self.before.queued);
-        let done = effort(self.since - self.began, &self.laps, running, queued);
-        (self.began, self.before, self.laps) = (self.since, used, [Duration::ZERO; ACTIVITIES]);
+        let wall = self.since - self.began;
+        let done = match is_judged(wall) {
+            true => {
+                let used = usage();
+                let before = std::mem::replace(&mut self.before, used);
+                let running = used.running.saturating_sub(before.running).min(wall);
+                let queued = used.queued.saturating_sub(before.queued).min(wall - running);
+                effort(wall, &self.laps, running, queued)
+            }
+            false => Effort::default(),
+        };
+        (self.began, self.laps) = (self.since, [Duration::ZERO; ACTIVITIES]);
         done
     }
 }
@@ -168,12 +174,17 @@ fn micros(time: Duration) -> u64 {
     time.as_micros() as u64
 }
 
-/// The CPU time is asked for apart, because the account of a thread that runs is up to a tick old.
-fn usage(account: Option<&OwnedFd>) -> ThreadUse {
+/// Whether a phase or a thread took so long that the kernel is asked about it.
+pub(crate) fn is_judged(wall: Duration) -> bool {
+    micros(wall) >= MIN_JUDGED_US
+}
+
+/// What this thread has used. The CPU time is asked for apart, because the account of a thread that runs is up to a tick
+/// old.
+fn usage() -> ThreadUse {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let running = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
-    let queued =
-        account.and_then(|account| read_account(account).ok()).map_or(Duration::ZERO, |it| it.queued);
+    let queued = use_in("/proc/thread-self/schedstat").map_or(Duration::ZERO, |it| it.queued);
     ThreadUse { running, queued }
 }
 
@@ -191,7 +202,7 @@ fn nanoseconds(word: &[u8]) -> Option<Duration> {
 
 /// Measures the thread that goes through the phases; a later call on the same thread begins anew.
 pub(crate) fn start_main() {
-    CLOCK.set(Some(ThreadClock::start(Activity::Peer)));
+    CLOCK.set(Some(ThreadClock { before: usage(), ..ThreadClock::start(Activity::Peer) }));
 }
 
 /// Returns what the thread that goes through the phases did in the one that ends, and goes on with `base`.
@@ -267,8 +278,9 @@ pub(crate) struct OutsideClock<'a> {
 }
 
 impl<'a> OutsideClock<'a> {
-    /// Begins to measure the `threads`, for a pool that has none of its own.
-    pub(crate) fn start(pool: EffortPool<'a>, threads: &[u32]) -> Self {
+    /// Begins to measure the `threads`, for a pool that has none of its own, if they have many `bytes` to move.
+    pub(crate) fn start(pool: EffortPool<'a>, threads: &[u32], bytes: u64) -> Self {
+        let threads = if bytes >= MIN_MEASURED_BYTES { threads } else { &[] };
         let before = threads.iter().filter_map(|thread| Some((*thread, usage_of(*thread)?))).collect();
         Self { pool, before }
     }
@@ -288,7 +300,11 @@ impl Drop for OutsideClock<'_> {
 }
 
 fn usage_of(thread: u32) -> Option<ThreadUse> {
-    let path = format!("/proc/self/task/{thread}/schedstat");
+    use_in(&format!("/proc/self/task/{thread}/schedstat"))
+}
+
+/// What the kernel's account of a thread says; `None` where it keeps none.
+fn use_in(path: &str) -> Option<ThreadUse> {
     let account = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     read_account(&account).ok()
 }
@@ -390,17 +406,15 @@ mod tests {
             let pool = &pool;
             scope.spawn(move || pool.run(Activity::Writing, || during(Activity::Peer, || wait.recv())));
             scope.spawn(move || {
-                pool.run(Activity::Writing, || {
-                    let before = usage(None).running;
-                    while usage(None).running < before + MS * 20 {}
-                });
+                let until = Instant::now() + Duration::from_micros(MIN_JUDGED_US);
+                pool.run(Activity::Writing, || while Instant::now() < until {});
                 drop(done);
             });
         });
         drop(pool);
         book.add_phase(Phase::Scan, MS, MS);
         let [effort] = book.of(Side::Sink)[..] else { panic!("one phase was measured") };
-        assert!(effort.running_us >= 20_000 && effort.peer_us == 0, "{effort:?}");
+        assert!(effort.running_us + effort.queued_us > 0 && effort.peer_us == 0, "{effort:?}");
         assert_eq!(book.of(Side::Source), []);
     }
 

@@ -15,7 +15,7 @@ use contract::{Effort, Failure, MAX_FAILURES, Phase, Side, Timings, Usage, Work}
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
-    effort::{ThreadGroup, base_of, start_main, turn_main},
+    effort::{ThreadGroup, base_of, is_judged, start_main, turn_main},
     hash::digest,
     monitor::Monitor,
     path::RelPath,
@@ -220,9 +220,9 @@ impl<'a> Stopwatch<'a> {
 
     /// Books what the running phase took.
     fn book(&mut self, wall: Duration, next: Phase) {
-        let used = cpu();
-        let before = std::mem::replace(&mut self.cpu_before[1], used);
         let book = self.monitor.efforts();
+        let used = if is_judged(wall) { cpu() } else { self.cpu_before[1] };
+        let before = std::mem::replace(&mut self.cpu_before[1], used);
         book.add_phase(self.phase, wall, used.saturating_sub(before));
         book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
     }

@@ -11,6 +11,9 @@ use crate::phase::Phase;
 
 /// How many efforts one end may have: one of each phase.
 pub const MAX_EFFORTS: usize = Phase::COUNT;
+/// Shorter phases are neither measured in full nor judged, in microseconds: what a run of some milliseconds waits for
+/// matters to nobody, and asking the kernel would cost it more than a percent.
+pub const MIN_JUDGED_US: u64 = 250_000;
 /// The share of its bandwidth limit from which on a transfer waits for the limit, and not for the link.
 const LIMITED_FROM: f64 = 0.75;
 
@@ -269,6 +272,9 @@ impl Measured<'_> {
     fn judge(&self, phases: &[Phase], blame: &mut Blame) {
         let (source, sink) = (sum(self.source, phases), sum(self.sink, phases));
         let mut left = sink.wall_us;
+        if left < MIN_JUDGED_US {
+            return;
+        }
         let (here, there) = (self.of_sink(&sink, phases), self.of_source(&source));
         let (first, second) = if here.busy() >= there.busy() { (here, there) } else { (there, here) };
         first.charge(blame, &mut left);
@@ -442,13 +448,20 @@ mod tests {
     #[test]
     fn a_wait_for_answers_is_the_peers_unless_it_has_said_what_it_did() {
         let waited =
-            Effort { phase: Phase::Delta, wall_us: 100, peer_us: 90, running_us: 10, ..Effort::default() };
+            Effort { phase: Phase::Delta, wall_us: 1_000_000, peer_us: 900_000, ..Effort::default() };
         let run = Measured { sink: &[waited], ..Measured::default() };
         assert_eq!(word(&run).0, Cause::Peer);
-        let hashed = Effort { phase: Phase::Plan, running_us: 80, hashing_us: 70, ..Effort::default() };
+        let hashed =
+            Effort { phase: Phase::Plan, running_us: 800_000, hashing_us: 700_000, ..Effort::default() };
         let run = Measured { source: &[hashed], ..run };
         assert_eq!(word(&run).0, Cause::SourceCpu);
         assert!(bottleneck(&run).unwrap().message.ends_with("processors, mostly for hashing"));
+    }
+
+    #[test]
+    fn a_run_of_short_phases_is_not_judged() {
+        let short = Effort { wall_us: MIN_JUDGED_US - 1, ..transfer(Effort::default())[0] };
+        assert_eq!(bottleneck(&Measured { sink: &[short], ..Measured::default() }), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod report;
 mod snapshots;
 mod volume;
 
-pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, Measured, bottleneck};
+pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, MIN_JUDGED_US, Measured, bottleneck};
 pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;
 pub use exit::ExitCode;

@@ -79,7 +79,8 @@ fn in_parts(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, monitor: &Monito
             monitor.may_copy((len - start).min(PART_BYTES as u64))?;
             let part = &mut buffer[..(len - start).min(PART_BYTES as u64) as usize];
             during(Activity::Reading, || Slice::all_of(from).read_exact_at(part, start))?;
-            let alone = during(Activity::Turn, || writing.lock()).unwrap_or_else(PoisonError::into_inner);
+            let turn = || during(Activity::Turn, || writing.lock()).unwrap_or_else(PoisonError::into_inner);
+            let alone = writing.try_lock().unwrap_or_else(|_| turn());
             write_all(to, part, start)?;
             drop(alone);
             begin_write_back(to, start, part.len() as u64);

@@ -106,7 +106,7 @@ impl<'scope> Feed<'scope> {
         Self {
             jobs,
             workers,
-            _transport: OutsideClock::start(transport, &peer.threads()),
+            _transport: OutsideClock::start(transport, &peer.threads(), monitor.snapshot().bytes_total),
             paths: Paths::new(tree),
             entries: EntriesOf::new(tree),
             as_listed: AsListed { classes: Classes::wanted(&params.preserve), since: tree.since },

@@ -40,7 +40,11 @@ pub(crate) fn run(
     let threads = cores();
     let pool = |group| writing.monitor.pool(Side::Sink, group);
     let (receivers, reading) = (pool(ThreadGroup::Workers), pool(ThreadGroup::Readers));
-    let _transport = OutsideClock::start(pool(ThreadGroup::Transport), &peer.threads());
+    let _transport = OutsideClock::start(
+        pool(ThreadGroup::Transport),
+        &peer.threads(),
+        writing.monitor.snapshot().bytes_total,
+    );
     std::thread::scope(|scope| {
         let (jobs, queue) = async_channel::bounded(16 * threads);
         let mut readers = Vec::new();
