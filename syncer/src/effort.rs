@@ -179,8 +179,8 @@ pub(crate) fn is_judged(wall: Duration) -> bool {
     micros(wall) >= MIN_JUDGED_US
 }
 
-/// What this thread has used. The CPU time is asked for apart, because the account of a thread that runs is up to a tick
-/// old.
+/// What this thread has used. The CPU time is asked for apart, because the account of a thread that runs is up to a
+/// tick old.
 fn usage() -> ThreadUse {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let running = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);

@@ -6,8 +6,8 @@ use contract::{Report, RunResult, Timings, Work};
 
 use super::human::{bytes, count, counted, measured, printable};
 
-/// What the run did and how long it took, in two lines, and what it waited for; then what was left undone and what went wrong. A run
-/// that did not get to its end has only the latter.
+/// What the run did, how long it took and what it waited for; then what was left undone and what went wrong. A run that
+/// did not get to its end has only the latter.
 pub(super) fn summary(report: &Report) -> String {
     match report.result {
         RunResult::Succeeded | RunResult::PartiallyFailed => outcome(report) + &trouble(report),

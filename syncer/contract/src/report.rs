@@ -265,8 +265,8 @@ pub struct Report {
     /// What the run waited for most, of one that got to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
-    /// What both ends did in each phase, and waited for. It is in report files and logs; a cluster's status has only the
-    /// bottleneck.
+    /// What both ends did in each phase, and waited for. It is in report files and logs; a cluster's status has only
+    /// the bottleneck.
     #[serde(skip_serializing_if = "Efforts::is_empty")]
     #[schemars(skip)]
     pub efforts: Efforts,

@@ -32,8 +32,8 @@ pub(crate) fn make_report(run: &Run<'_>, watch: &Stopwatch<'_>, source: &Totals)
     report
 }
 
-/// Adds what both ends did in each phase, and what the run waited for most. `remote` is what a source in another process
-/// says of itself.
+/// Adds what both ends did in each phase, and what the run waited for most. `remote` is what a source in another
+/// process says of itself.
 pub(crate) fn tell_bottleneck(
     report: &mut Report,
     remote: Option<&[Effort]>,
