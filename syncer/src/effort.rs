@@ -406,7 +406,7 @@ mod tests {
             let pool = &pool;
             scope.spawn(move || pool.run(Activity::Writing, || during(Activity::Peer, || wait.recv())));
             scope.spawn(move || {
-                let until = Instant::now() + Duration::from_micros(MIN_JUDGED_US);
+                let until = Instant::now() + Duration::from_micros(4 * MIN_JUDGED_US);
                 pool.run(Activity::Writing, || while Instant::now() < until {});
                 drop(done);
             });
