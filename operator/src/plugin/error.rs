@@ -4,7 +4,7 @@ use contract::Side;
 use kube::{config::KubeconfigError, runtime::wait};
 use thiserror::Error;
 
-use super::migrate::MigrateError;
+use super::migrate::migrate_error::MigrateError;
 use crate::controller::read::DereferenceError;
 
 /// Why a command failed.

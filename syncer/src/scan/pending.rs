@@ -78,7 +78,8 @@ impl Queue {
                 return None;
             }
             state.waiting += 1;
-            state = during(Activity::Idle, || self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+            state =
+                during(Activity::Idle, || self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
         }
     }

@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::MigrateError;
+use super::migrate_error::MigrateError;
 use crate::api::{GROUP, Retain, Snapshots, SyncJobSpec, VERSION};
 
 /// Stands for a claim that nobody has named. No claim can have this name, so the API server refuses it.

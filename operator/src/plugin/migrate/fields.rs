@@ -1,7 +1,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::MigrateError;
+use super::migrate_error::MigrateError;
 
 /// The fields of an object that are still to be carried over, so that none is lost in silence.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 
 mod draft;
 mod fields;
+pub(super) mod migrate_error;
 mod pv_migrate;
 mod retain;
 mod volsync;
@@ -11,55 +12,14 @@ mod volsync;
 use std::{
     fs,
     io::{self, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde_json::Value;
-use thiserror::Error;
 
 use super::{args::MigrateCommand, error::PluginError, output};
 use draft::Draft;
-
-/// The most bytes of manifests that are read.
-const MAX_BYTES: u64 = 64 << 20;
-
-/// Why no SyncJob could be written.
-#[derive(Debug, Error)]
-pub(super) enum MigrateError {
-    #[error("cannot read {}", .path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{} has more than {MAX_BYTES} bytes", .path.display())]
-    TooLong { path: PathBuf },
-    #[error("{} is not YAML or JSON", .path.display())]
-    Parse { path: PathBuf, source: Box<serde_saphyr::Error> },
-    #[error("{} has no ReplicationSource and no ReplicationDestination", .path.display())]
-    Nothing { path: PathBuf },
-    #[error("{object}: {field} is not what VolSync has there")]
-    Field { object: String, field: String, source: serde_json::Error },
-    #[error("this is not a command line of pv-migrate: {0}")]
-    PvMigrate(String),
-    #[error("cannot write a SyncJob as YAML")]
-    Yaml(#[from] serde_saphyr::SerializeError),
-    #[error("cannot write a SyncJob as JSON")]
-    Json(#[from] serde_json::Error),
-}
-
-impl MigrateError {
-    /// Returns what the user can do next.
-    pub(super) fn hint(&self) -> String {
-        match self {
-            Self::Read { .. } | Self::TooLong { .. } => {
-                "give a file with manifests, or - for standard input".into()
-            }
-            Self::Parse { .. } | Self::Nothing { .. } | Self::Field { .. } => {
-                "`kubectl get replicationsources,replicationdestinations -o yaml` prints what this reads"
-                    .into()
-            }
-            Self::PvMigrate(_) => "for example `pv-migrate --source old --dest new`".into(),
-            Self::Yaml(_) | Self::Json(_) => "report this with the object".into(),
-        }
-    }
-}
+use migrate_error::{MAX_BYTES, MigrateError};
 
 /// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. `namespace` is that of
 /// SyncJobs that have none otherwise.

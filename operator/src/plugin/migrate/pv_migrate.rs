@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use super::{MigrateError, draft::Draft};
+use super::{draft::Draft, migrate_error::MigrateError};
 use crate::{
     api::{ClaimReference, CompressionMode, Placement, SyncJobSpec},
     names,

@@ -3,7 +3,7 @@ use std::num::ParseIntError;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{MigrateError, fields::Fields};
+use super::{fields::Fields, migrate_error::MigrateError};
 use crate::api::Retain;
 
 /// The longest time that a SyncJob can say.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    MigrateError,
     draft::{Draft, UNKNOWN_CLAIM},
     fields::Fields,
+    migrate_error::MigrateError,
     retain,
 };
 use crate::api::{

@@ -148,7 +148,7 @@ impl Case {
             }
             Self::FailingSource => {
                 let lock = File::open(ends.from(".volferry/lock")).unwrap();
-                flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+                flock(&lock, FlockOperation::LockExclusive).unwrap();
                 let outcome = session.run(&params, &monitor);
                 flock(&lock, FlockOperation::Unlock).unwrap();
                 outcome
