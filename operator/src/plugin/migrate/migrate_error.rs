@@ -9,7 +9,7 @@ pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// Why no SyncJob could be written.
 #[derive(Debug, Error)]
-pub(in crate::plugin) enum MigrateError {
+pub(crate) enum MigrateError {
     #[error("cannot read {}", .path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} has more than {MAX_BYTES} bytes", .path.display())]
@@ -30,7 +30,7 @@ pub(in crate::plugin) enum MigrateError {
 
 impl MigrateError {
     /// Returns what the user can do next.
-    pub(in crate::plugin) fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Read { .. } | Self::TooLong { .. } => {
                 "give a file with manifests, or - for standard input".into()
