@@ -55,7 +55,7 @@ pub(super) enum NamedEntry<'a> {
 pub(super) struct Beside {
     /// See [`ScanOptions::stamps`]; 0 if none are taken.
     pub stamp: u64,
-    /// Its part of [`Totals::sparse`].
+    /// Its part of `Totals::sparse` of the tree.
     pub sparse: u64,
     /// A directory is on another file system than the root.
     pub is_elsewhere: bool,
