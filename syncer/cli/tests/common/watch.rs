@@ -1,12 +1,6 @@
 //! Waiting for something to happen in a directory, told by the kernel.
 
-use std::{
-    mem::MaybeUninit,
-    path::Path,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{mem::MaybeUninit, path::Path, sync::mpsc, thread};
 
 use rustix::fs::inotify;
 
@@ -40,12 +34,19 @@ impl FirstEntry {
     }
 }
 
-/// Returns once `holds`, which is asked every 10 ms.
+/// Returns once `holds`, which is asked whenever a file in `dir` has been made or written to.
 #[track_caller]
-pub fn eventually(holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until_written(dir: &Path, holds: impl Fn() -> bool) {
+    let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    let written = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::MODIFY;
+    inotify::add_watch(&events, dir, written).unwrap();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(events, &mut buffer);
+        while reader.next().is_ok() && tell.send(()).is_ok() {}
+    });
     while !holds() {
-        assert!(Instant::now() < deadline, "it did not come about");
-        thread::sleep(Duration::from_millis(10));
+        told.recv_timeout(PATIENCE).expect("nothing more is written");
     }
 }

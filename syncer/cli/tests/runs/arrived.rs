@@ -12,7 +12,7 @@ use crate::common::{
     relay::Relay,
     rng::Rng,
     tree,
-    watch::eventually,
+    watch::until_written,
 };
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -38,11 +38,14 @@ fn start_over(pair: &Pair, bytes: u64) -> (Running, Running, Relay) {
     (source, sink, relay)
 }
 
-/// How long the file is in staging that says what has arrived.
-fn noted(pair: &Pair) -> u64 {
+/// Waits until the sink has noted what it can of all that crossed.
+fn wait_for_notes(pair: &Pair) {
     let staging = pair.destination.join(".volferry/staging");
-    let names = pair.staged().into_iter().filter(|name| name.ends_with(".blocks"));
-    names.filter_map(|name| fs::metadata(staging.join(name)).ok()).map(|meta| meta.len()).sum()
+    until_written(&staging, || {
+        let names = pair.staged().into_iter().filter(|name| name.ends_with(".blocks"));
+        let lengths = names.filter_map(|name| Some(fs::metadata(staging.join(name)).ok()?.len()));
+        lengths.sum::<u64>() >= ENTRY * (1 + NOTED / BLOCK)
+    });
 }
 
 /// How many bytes a process has read from files.
@@ -57,7 +60,7 @@ fn cut_off(signal: Signal) -> Pair {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.source.join("large"), &Rng::new(5).bytes(LEN as usize));
     let (source, sink, relay) = start_over(&pair, CROSSED);
-    eventually(|| noted(&pair) >= ENTRY * (1 + NOTED / BLOCK));
+    wait_for_notes(&pair);
     [&source, &sink].iter().for_each(|end| end.signal(signal));
     relay.release();
     drop([source.wait(), sink.wait()]);
@@ -94,7 +97,7 @@ fn what_has_arrived_of_another_version_is_not_taken_for_the_new_one() {
     let pair = cut_off(Signal::TERM);
     change_unseen(&pair.source.join("large"));
     let (source, sink, relay) = start_over(&pair, CROSSED);
-    eventually(|| noted(&pair) >= ENTRY * (1 + NOTED / BLOCK));
+    wait_for_notes(&pair);
     [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
     drop((source.wait(), sink.wait(), relay));
     pair.sync("the third run");

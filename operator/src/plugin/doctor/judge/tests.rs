@@ -98,7 +98,10 @@ fn a_claim_that_will_be_created_is_no_error() {
 
 #[test]
 fn a_job_tells_of_its_spec_its_conditions_and_its_failures() {
-    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "said", "lastTransitionTime": "2026-11-22T20:44:47Z"});
+    let condition = |kind: &str, status: &str| {
+        let time = "2026-11-22T20:44:47Z";
+        json!({"type": kind, "status": status, "reason": "R", "message": "said", "lastTransitionTime": time})
+    };
     let whole: SyncJob = read(json!({
         "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
         "metadata": {"name": "web", "namespace": "prod", "generation": 3},
