@@ -350,7 +350,7 @@ spec:
                 "/spec/transfer",
                 json!({"bandwidthLimit": "100Mi", "compression": "Zstd", "compressionLevel": 9}),
             ),
-            ("/spec/transfer", json!({"bandwidthLimit": "999999Ti", "connections": 8})),
+            ("/spec/transfer", json!({"bandwidthLimit": "999999Ti"})),
             ("/spec/source/path", json!("/a b/..c/d.")),
             ("/spec/source/snapshot", json!("latest")),
             ("/spec/source/snapshot", json!("as-of:2026-11-22T18:00:00Z")),

@@ -21,11 +21,6 @@ pub struct Transfer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::bandwidth()))]
     pub bandwidth_limit: Option<String>,
-    /// QUIC connections of a run with much to send, of each shard. 0: one for each four cores of the pod at the source,
-    /// at most 4.
-    #[serde(default)]
-    #[schemars(range(min = 0, max = contract::MAX_CONNECTIONS))]
-    pub connections: i32,
     /// Where the two volumes meet. Network: each has a pod of its own, with QUIC between them. Local: one pod mounts
     /// both, on a node that can. Auto: Local where any node can mount both, as their access modes say, or both are one
     /// claim; else Network.

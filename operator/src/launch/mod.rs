@@ -58,8 +58,8 @@ pub fn local_args(source: &Folder, destination: &Folder, report: &str, params: &
     }
     args.push(format!("--report={report}"));
     args.push("--progress=json".into());
-    let RunParams { compression, bandwidth_limit, connections, .. } = RunParams::default();
-    args.extend(asked(&RunParams { compression, bandwidth_limit, connections, ..params.clone() }));
+    let RunParams { compression, bandwidth_limit, .. } = RunParams::default();
+    args.extend(asked(&RunParams { compression, bandwidth_limit, ..params.clone() }));
     args.extend(params.demands.snapshot.iter().flat_map(SnapshotParams::to_args));
     args
 }
@@ -114,7 +114,6 @@ mod tests {
             run: "web-1".into(),
             delete: true,
             compression: contract::Compression::Level(9),
-            connections: 4,
             ..RunParams::default()
         };
         assert_eq!(

@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{Compression, DeleteLimit, Demands, MAX_CONNECTIONS, RunParams, Side, regression::Rule};
+use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::Rule};
 
 use super::{
     fields::{ValidationError, duration, invalid, number},
@@ -305,7 +305,6 @@ fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
         write: files.write,
         compression: compression(&spec.transfer)?,
         bandwidth_limit: bandwidth_limit(spec)?,
-        connections: connections(&spec.transfer)?,
         shard: None,
         expect_volume: None,
         image: false,
@@ -345,13 +344,6 @@ fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {
         CompressionMode::Auto => Compression::Auto,
         CompressionMode::None => Compression::None,
         CompressionMode::Zstd => Compression::Level(number("transfer.compressionLevel", level)?),
-    })
-}
-
-fn connections(transfer: &Transfer) -> Result<u32, ValidationError> {
-    let connections = u32::try_from(transfer.connections).ok();
-    connections.filter(|connections| *connections <= MAX_CONNECTIONS).ok_or_else(|| {
-        invalid("transfer.connections", format!("is not a number from 0 to {MAX_CONNECTIONS}; write one"))
     })
 }
 

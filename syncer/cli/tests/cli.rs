@@ -78,7 +78,7 @@ fn a_wrong_command_line_is_named_on_standard_error_with_exit_code_2() {
             &["send", "a", link[0], link[1], link[2], link[3], "--bandwidth-limit", "0"],
             "leave it out for no limit",
         ),
-        (&["sync", "a", "b", "--connections", "2"], "`volferry send` takes it"),
+        (&["sync", "a", "b", "--compression", "none"], "`volferry send` takes it"),
         (&["sync", "a", "b", "--bwlimit", "0"], "leave it out for no limit"),
         (&["sync", "a", "b", "--no-delete"], "`volferry receive` takes it"),
         (&["sync", "a", "b", "--delete-limit", "10"], "--delete-limit without --delete"),

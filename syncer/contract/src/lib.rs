@@ -23,8 +23,8 @@ pub use escape::Escaping;
 pub use exit::ExitCode;
 pub use identity::{FreshKey, Identity, IdentityError, IdentityPair, MAX_JOB_BYTES};
 pub use params::{
-    BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, MAX_CONNECTIONS,
-    Ownership, Preserve, RunParams, Shard, WriteMode, parse_bytes,
+    BYTE_UNITS, Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve,
+    RunParams, Shard, WriteMode, parse_bytes,
 };
 pub use parse_error::ParseParamError;
 pub use phase::Phase;

@@ -8,9 +8,6 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The most connections that a run may be told to have.
-pub const MAX_CONNECTIONS: u32 = 8;
-
 /// What decides that a file at both ends is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Compare {
@@ -276,8 +273,6 @@ pub struct RunParams {
     pub compression: Compression,
     /// Bytes per second on the wire; `None` is unlimited.
     pub bandwidth_limit: Option<u64>,
-    /// QUIC connections, at most [`MAX_CONNECTIONS`]; 0 lets the end that dials choose.
-    pub connections: u32,
     /// The part of the tree that this pair of processes syncs.
     pub shard: Option<Shard>,
     /// The destination of the last run: another one is refused.
@@ -420,7 +415,6 @@ impl RunParams {
         if let Some(limit) = self.bandwidth_limit {
             value(true, "--bandwidth-limit", &limit);
         }
-        value(self.connections != 0, "--connections", &self.connections);
         if let Some(shard) = self.shard {
             value(true, "--shard", &shard);
         }

@@ -284,9 +284,6 @@ pub(crate) struct Peer {
 /// The kernel's numbers of the transport's threads.
 type Threads = Arc<Mutex<Vec<u32>>>;
 
-/// How many connections a session may have, once that is known.
-type Asked = Arc<OnceLock<u32>>;
-
 impl Peer {
     /// Whether the session ends with this run. A sink knows it from the source's Hello.
     pub(crate) fn is_last(&self) -> bool {

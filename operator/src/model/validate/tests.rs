@@ -88,12 +88,6 @@ fn which_files_take_part_and_what_makes_them_equal_reaches_the_engine() {
 }
 
 #[test]
-fn each_shard_has_as_many_connections_as_the_spec_says() {
-    let job = judged(&json!({"parallelism": 2, "transfer": {"connections": 3}})).unwrap();
-    assert_eq!((job.parallelism, job.params.to_args()), (2, vec!["--connections=3".into()]));
-}
-
-#[test]
 fn shards_share_the_runs_bandwidth() {
     let transfer = json!({"bandwidthLimit": "300k"});
     let job = judged(&json!({"parallelism": 3, "transfer": transfer})).unwrap();
@@ -191,8 +185,6 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
         ("files.minSize", json!({"files": {"minSize": "big"}})),
         ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
         ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
-        ("transfer.connections", json!({"transfer": {"connections": 9}})),
-        ("transfer.connections", json!({"transfer": {"connections": -1}})),
         ("transfer.placement", json!({"source": {"snapshot": "v1"}, "transfer": {"placement": "Network"}})),
         ("parallelism", json!({"source": {"snapshot": "v1"}, "parallelism": 2})),
         ("source.snapshot", json!({"source": {"snapshot": "v1"}, "files": {"exclude": ["*.tmp"]}})),
@@ -208,11 +200,11 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
 #[test]
 fn parameters_of_features_to_come_are_carried_already() {
     let spec = spec(&json!({
-        "transfer": {"compression": "Zstd", "bandwidthLimit": "100Mi", "connections": 4},
+        "transfer": {"compression": "Zstd", "bandwidthLimit": "100Mi"},
         "files": {"compare": "Content", "write": "InPlace", "preserve": {"xattrs": false}},
     }));
     let params = params(&spec).unwrap();
     assert_eq!((params.compression, params.bandwidth_limit), (Compression::Level(3), Some(100 << 20)));
-    assert_eq!((params.connections, params.preserve.xattrs), (4, false));
+    assert!(!params.preserve.xattrs);
     assert_eq!((params.compare, params.write), (contract::Compare::Content, contract::WriteMode::InPlace));
 }

@@ -240,7 +240,7 @@ mod tests {
             (ignore_files, update, one_file_system) in any::<(bool, bool, bool)>(),
             (min_size, max_size) in any::<(Option<u64>, Option<u64>)>(),
             (content, in_place, compression) in (any::<bool>(), any::<bool>(), any_compression()),
-            (bandwidth_limit, connections) in (any::<Option<u64>>(), 0..=contract::MAX_CONNECTIONS),
+            bandwidth_limit in any::<Option<u64>>(),
             shard in prop::option::of(any_shard()),
             volume in any::<Option<[u8; 16]>>(),
             list in prop::option::of((".+", any::<bool>())),
@@ -269,7 +269,6 @@ mod tests {
                 write: if in_place { WriteMode::InPlace } else { WriteMode::Atomic },
                 compression,
                 bandwidth_limit,
-                connections,
                 shard,
                 expect_volume: volume.map(VolumeId::new),
                 itemize_changes: false,
@@ -317,7 +316,7 @@ mod tests {
         const PLACES: [&str; 2] = ["source_path", "destination_path"];
         const OUTPUT: &str = "help itemize_changes log_format progress quiet report run verbose";
         const LINK: &str = "connect connect_timeout exchange identity listen";
-        const WIRE: &str = "compression connections";
+        const WIRE: &str = "compression";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \

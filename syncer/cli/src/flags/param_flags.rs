@@ -242,23 +242,12 @@ pub(crate) struct WireFlags {
     /// Compression on the wire: by data and link, none, or zstd at a level from 1 to 19
     #[arg(long, value_name = "auto|none|LEVEL", default_value = "auto")]
     compression: Compression,
-
-    /// QUIC connections of a run with much to send, at most 8; 0 is one for each four cores of the dialling end, at
-    /// most 4
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "0",
-        value_parser = clap::value_parser!(u32).range(..=i64::from(contract::MAX_CONNECTIONS))
-    )]
-    connections: u32,
 }
 
 impl WireFlags {
     /// Adds to `params` how content crosses.
     pub(crate) fn add_to(self, params: RunParams) -> RunParams {
-        let Self { compression, connections } = self;
-        RunParams { compression, connections, ..params }
+        RunParams { compression: self.compression, ..params }
     }
 }
 

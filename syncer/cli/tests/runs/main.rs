@@ -14,7 +14,6 @@ mod backup_dir;
 mod bottleneck;
 mod busy_source;
 mod changing_source;
-mod connections;
 mod contents;
 mod copies;
 mod crash;

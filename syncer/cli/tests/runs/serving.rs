@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use crate::common::{
     pair::{Pair, Way, text},
     process::Ended,
+    relay::Relay,
     rng::Rng,
     tree::{self, Shape},
 };
@@ -229,4 +230,28 @@ fn an_end_that_serves_logs_each_run_with_its_peer_and_its_figures() {
             assert!(line.contains(part), "{part} is not in {line}");
         }
     }
+}
+
+#[test]
+fn a_peer_that_dials_during_a_session_waits_for_its_turn() {
+    /// The first packet of a connection; another follows when there is no answer.
+    const ONE_PACKET: u64 = 1_200;
+    let pair = Pair::new(Way::SinkListens);
+    tree::file(&pair.source.join("large"), &Rng::new(4).bytes(9_000_000));
+    let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
+    let address = sink.listening();
+    let relays = [4_000_000, ONE_PACKET].map(|bytes| Relay::start(address, bytes));
+    let send = |relay: &Relay, run: &str| {
+        let source = pair.start_send(&["--connect", &relay.address().to_string()], &[run]);
+        relay.wait_holding();
+        source
+    };
+    let first = send(&relays[0], "--run=first");
+    let second = send(&relays[1], "--run=second");
+    relays.iter().for_each(Relay::release);
+    [first.wait(), second.wait()].iter().for_each(|source| source.assert_exit(ExitCode::Done));
+    assert_eq!([sink.finished().run, sink.finished().run], ["first", "second"]);
+    pair.assert_copy("after both");
+    sink.signal(Signal::TERM);
+    sink.wait().assert_exit(ExitCode::Done);
 }

@@ -46,11 +46,6 @@ impl SessionLink {
         self.link.bytes_on_wire() - self.wire_before
     }
 
-    /// Allows the session so many connections, once.
-    pub(crate) fn use_connections(&self, asked: u32) {
-        self.link.use_connections(asked);
-    }
-
     /// Returns the peer's address, and when it was met.
     pub(crate) fn met(&self) -> (SocketAddr, Instant) {
         (self.link.peer(), self.link.began())

@@ -72,7 +72,6 @@ impl<'a> SinkSession<'a> {
         let mut name = self.demands.run.clone();
         let result = hello.and_then(|hello| {
             name.clone_from(&hello.params.run);
-            link.use_connections(hello.params.connections);
             let wire = || link.bytes_on_wire();
             network::run(self.destination, peer, hello, held, &mut clock.watch, &wire)
         });

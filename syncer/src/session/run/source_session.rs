@@ -75,7 +75,6 @@ impl SendSession {
         if !is_last {
             peer.is_followed();
         }
-        link.use_connections(params.connections);
         let result = serve::run(&self.source, &peer, params, &mut clock.watch);
         let result = result.map_err(|error| error.or_stopped(monitor));
         let bytes_on_wire = link.bytes_on_wire();

@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use super::{
-    extra_connections::Role,
     handshakes::{Handshakes, TurnedAway},
-    link::Link,
+    link::{Link, Opened},
     listener::Listener,
     port::{End, Port},
 };
@@ -22,7 +21,7 @@ impl Port {
                 () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
         });
-        accepted.map(|(connection, began)| Link::start(self, connection, began, end, Role::Listened(door)))
+        accepted.map(|(connection, began)| Link::start(self, connection, began, end, Opened::Accepted))
     }
 }
 

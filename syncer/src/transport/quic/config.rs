@@ -88,7 +88,7 @@ pub(super) fn widen(connection: &quinn::Connection) {
     }
 }
 
-/// Returns the number of streams of the first connection: one for each core that can fill it.
+/// Returns the number of data streams: one for each core that can fill it.
 pub(super) fn data_streams() -> usize {
     cores().min(MAX_DATA_STREAMS)
 }

@@ -1,12 +1,13 @@
-//! Moves the data of runs between their queues and any free stream of any connection.
+//! Moves the data of runs between their queues and any free stream of the connection.
 
 use std::sync::Arc;
 
 use async_channel::Receiver;
 use quinn::RecvStream;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 
 use super::{
+    config::data_streams,
     errors::connection_error,
     lanes::Lanes,
     pump::{read_frame, write_paced},
@@ -17,13 +18,11 @@ use crate::{
     wire::{Header, MAX_FRAME_BYTES},
 };
 
-/// The data of a link's runs, for any stream of any of its connections.
+/// The data of a link's runs, for any of its streams.
 #[derive(Clone)]
 pub(super) struct Data {
     lanes: Lanes,
     way: Direction,
-    /// Bytes of frames so far.
-    crossed: Arc<watch::Sender<u64>>,
 }
 
 /// The direction of frames.
@@ -35,32 +34,18 @@ enum Direction {
 
 impl Data {
     pub(super) fn out(lanes: Lanes, pace: Option<Arc<Pace>>) -> Self {
-        Self { lanes, way: Direction::Out(pace), crossed: Arc::default() }
+        Self { lanes, way: Direction::Out(pace) }
     }
 
     pub(super) fn into(lanes: Lanes) -> Self {
-        Self { lanes, way: Direction::In, crossed: Arc::default() }
+        Self { lanes, way: Direction::In }
     }
 
-    /// Waits until this many bytes have crossed.
-    pub(super) async fn has_crossed(&self, bytes: u64) {
-        let _ = self.crossed.subscribe().wait_for(|crossed| *crossed >= bytes).await;
-    }
-
-    fn count(&self, frame: usize) {
-        self.crossed.send_modify(|crossed| *crossed += frame as u64);
-    }
-
-    /// Carries data over `connection`, outwards over up to this many `streams` in each run, until the connection is
-    /// lost.
-    pub(super) async fn carry(
-        &self,
-        connection: &quinn::Connection,
-        streams: usize,
-    ) -> Result<(), TransportError> {
+    /// Carries data over `connection` until it is lost.
+    pub(super) async fn carry(&self, connection: &quinn::Connection) -> Result<(), TransportError> {
         match &self.way {
             Direction::Out(pace) => tokio::select! {
-                result = self.send_runs(connection, streams, pace.as_ref()) => result,
+                result = self.send_runs(connection, pace.as_ref()) => result,
                 error = connection.closed() => Err(connection_error(&error)),
             },
             Direction::In => self.receive(connection).await,
@@ -70,39 +55,17 @@ impl Data {
     async fn send_runs(
         &self,
         connection: &quinn::Connection,
-        streams: usize,
         pace: Option<&Arc<Pace>>,
     ) -> Result<(), TransportError> {
         let mut last = None;
         while let Some(lane) = self.lanes.after(last).await {
             last = Some(lane.run);
-            let send = || self.clone().send(connection.clone(), lane.data.clone(), pace.cloned());
-            let mut sending: JoinSet<_> = (0..streams).map(|_| send()).collect();
+            let send = || send(connection.clone(), lane.data.clone(), pace.cloned());
+            let mut sending: JoinSet<_> = (0..data_streams()).map(|_| send()).collect();
             while let Some(ended) = sending.join_next().await {
                 ended.unwrap_or(Ok(()))?;
             }
         }
-        Ok(())
-    }
-
-    async fn send(
-        self,
-        connection: quinn::Connection,
-        queue: Receiver<Vec<u8>>,
-        pace: Option<Arc<Pace>>,
-    ) -> Result<(), TransportError> {
-        // The first frame opens the stream, so a run without data has no data streams.
-        let Ok(mut frame) = queue.recv().await else { return Ok(()) };
-        let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
-        loop {
-            self.count(frame.len());
-            write_paced(&mut stream, frame, pace.as_deref()).await?;
-            match queue.recv().await {
-                Ok(next) => frame = next,
-                Err(_) => break,
-            }
-        }
-        let _ = stream.finish();
         Ok(())
     }
 
@@ -123,13 +86,32 @@ impl Data {
     /// the control stream instead.
     async fn read(self, mut stream: RecvStream) -> Result<(), TransportError> {
         while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
-            self.count(body.len());
             if let Some(lane) = self.lanes.of_data(run)? {
                 let _ = lane.frames.send(Frame { kind, body }).await;
             }
         }
         Ok(())
     }
+}
+
+/// Sends the frames of a queue over a stream of its own.
+async fn send(
+    connection: quinn::Connection,
+    queue: Receiver<Vec<u8>>,
+    pace: Option<Arc<Pace>>,
+) -> Result<(), TransportError> {
+    // The first frame opens the stream, so a run without data has no data streams.
+    let Ok(mut frame) = queue.recv().await else { return Ok(()) };
+    let mut stream = connection.open_uni().await.map_err(|error| connection_error(&error))?;
+    loop {
+        write_paced(&mut stream, frame, pace.as_deref()).await?;
+        match queue.recv().await {
+            Ok(next) => frame = next,
+            Err(_) => break,
+        }
+    }
+    let _ = stream.finish();
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use super::{
     config::transport_config,
     errors::{connection_error, identity_error},
-    extra_connections::Role,
-    link::Link,
+    link::{Link, Opened},
     port::{End, HANDSHAKE, Port},
 };
 use crate::{
@@ -48,9 +47,7 @@ pub(crate) fn dial(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match attempt(address, &config, end.side, patience.min(left), monitor) {
-            Ok((port, connection, config)) => {
-                return Ok(Link::start(port, connection, began, end, Role::Dialled(config)));
-            }
+            Ok((port, connection)) => return Ok(Link::start(port, connection, began, end, Opened::Dialled)),
             Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_)))
                 if Instant::now() >= deadline =>
             {
@@ -71,7 +68,7 @@ fn attempt(
     side: Side,
     patience: Duration,
     monitor: &Monitor,
-) -> Result<(Port, quinn::Connection, quinn::ClientConfig), TransportError> {
+) -> Result<(Port, quinn::Connection), TransportError> {
     let unusable =
         |error: io::Error| TransportError::Address { address: address.into(), error: error.to_string() };
     let mut resolved = address.to_socket_addrs().map_err(unusable)?;
@@ -82,7 +79,7 @@ fn attempt(
     config.transport_config(transport_config(any.ip(), peer, side));
     let port = Port::open(socket, None).map_err(unusable)?;
     let connected = port.runtime.block_on(async {
-        let connecting = port.endpoint.connect_with(config.clone(), peer, SERVER_NAME);
+        let connecting = port.endpoint.connect_with(config, peer, SERVER_NAME);
         let connecting = connecting.map_err(|error| TransportError::Lost(error.to_string()))?;
         tokio::select! {
             connected = shake_in_time(connecting, &port, patience) => {
@@ -91,7 +88,7 @@ fn attempt(
             () = monitor.until_cancelled() => Err(TransportError::Canceled),
         }
     });
-    connected.map(|connection| (port, connection, config))
+    connected.map(|connection| (port, connection))
 }
 
 /// Waits `patience` for any answer and then for the handshake's end. An answered attempt is never given up for another,

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_a_run_that_was_given_up_still_sends_does_not_reach_the_next() {
-        let Linked { source: (mut source, old), sink: (mut sink, at_sink), .. } = Linked::new();
+        let Linked { source: (mut source, old), sink: (mut sink, at_sink) } = Linked::new();
         let monitor = Monitor::default();
         drop(at_sink);
         let at_sink = sink.next(&monitor);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn data_of_a_run_that_has_not_begun_ends_the_session() {
-        let Linked { source: (mut source, _), sink: (_sink, at_sink), .. } = Linked::new();
+        let Linked { source: (mut source, _), sink: (_sink, at_sink) } = Linked::new();
         let new = source.next(&Monitor::default());
         new.senders[0].send(block(1)).unwrap();
         // The first message opens the control stream.
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_message_waits_for_the_next_run_and_for_no_later_one() {
-        let Linked { source: (mut source, _old), sink: (mut sink, at_sink), .. } = Linked::new();
+        let Linked { source: (mut source, _old), sink: (mut sink, at_sink) } = Linked::new();
         let monitor = Monitor::default();
         let second = source.next(&monitor);
         second.control.send(&Message::Want(vec![2])).unwrap();

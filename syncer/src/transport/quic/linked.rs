@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{Identity, IdentityPair, Side};
+use contract::{IdentityPair, Side};
 
 use super::{End, Link, Port, dial};
 use crate::{monitor::Monitor, transport::Peer};
@@ -14,8 +14,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Linked {
     pub source: (Link, Peer),
     pub sink: (Link, Peer),
-    /// The source's identity.
-    pub identity: Identity,
 }
 
 impl Linked {
@@ -34,6 +32,6 @@ impl Linked {
             };
             (begun(dialled), begun(accepted.join().unwrap()))
         });
-        Self { source, sink, identity: pair.source }
+        Self { source, sink }
     }
 }

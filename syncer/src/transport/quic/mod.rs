@@ -2,12 +2,11 @@
 
 mod accept;
 mod await_contact;
+mod closing;
 mod config;
-mod connections;
 mod data_streams;
 mod dial;
 mod errors;
-mod extra_connections;
 mod handshakes;
 mod lanes;
 mod link;
@@ -56,6 +55,6 @@ mod tests {
             connection_error(&dialled.unwrap_err())
         });
         assert!(matches!(refused, TransportError::OtherProtocol), "{refused}");
-        assert!(refused.to_string().contains("volferry/9"));
+        assert!(refused.to_string().contains("volferry/10"));
     }
 }

@@ -12,15 +12,12 @@ use quinn::{Endpoint, EndpointConfig, Runtime as _, crypto::rustls::QuicServerCo
 use tokio::runtime::Runtime;
 
 use super::{
-    config::{MAX_PAYLOAD, enlarge_buffers},
+    config::{MAX_PAYLOAD, data_streams, enlarge_buffers},
     errors::identity_error,
     listener::Listener,
     socket::Socket,
 };
-use crate::{
-    cores::cores,
-    transport::{Threads, TransportError, tls},
-};
+use crate::transport::{Threads, TransportError, tls};
 
 /// The longest handshake. The dialling end gives up an attempt earlier.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(3);
@@ -110,8 +107,8 @@ fn unusable(address: String, error: &io::Error) -> TransportError {
     TransportError::Address { address, error: error.to_string() }
 }
 
-/// Returns the number of worker threads: one for each possible connection and one for the socket, but no more than
-/// cores.
+/// Returns the number of worker threads: one for each data stream, and at least one for the connection and one for the
+/// socket.
 fn worker_threads() -> usize {
-    cores().clamp(2, contract::MAX_CONNECTIONS as usize + 1)
+    data_streams().max(2)
 }

@@ -8,9 +8,9 @@ use quinn::{RecvStream, SendStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    connections::Connections,
     errors::{connection_error, read_error, write_error},
     lanes::{Lane, Lanes},
+    link::Opened,
 };
 use crate::{
     buffers::{self, Returning},
@@ -31,7 +31,7 @@ const STOP_PATIENCE: Duration = Duration::from_millis(500);
 pub(super) async fn stop_when(
     canceled: impl Future<Output = ()>,
     control: WeakSender<Vec<u8>>,
-    connections: Connections,
+    connection: quinn::Connection,
     lane: Lane,
 ) {
     canceled.await;
@@ -47,11 +47,11 @@ pub(super) async fn stop_when(
         if let Some(control) = control.upgrade()
             && control.send(word).await.is_ok()
         {
-            connections.first().closed().await;
+            connection.closed().await;
         }
     };
     let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
-    connections.close(code::CANCELED, b"stopped on request");
+    connection.close(code::CANCELED.into(), b"stopped on request");
 }
 
 /// Returns the code to close with for an error that the peer shall know at once.
@@ -63,11 +63,11 @@ pub(super) fn close_code(error: &TransportError) -> Option<u32> {
     }
 }
 
-/// Runs a pump of the first connection and makes its error the link's. Dropping `ends` wakes threads that wait at its
+/// Runs a pump of a connection and makes its error the link's. Dropping `ends` wakes threads that wait at its
 /// channels, after the error is set. A peer that breaks the protocol or stops is no longer read.
 pub(super) async fn watch<T>(
     pump: impl Future<Output = Result<(), TransportError>>,
-    connections: Connections,
+    connection: quinn::Connection,
     fault: Fault,
     ends: T,
 ) {
@@ -75,7 +75,7 @@ pub(super) async fn watch<T>(
         let code = close_code(&error);
         fault.set(error);
         if let Some(code) = code {
-            connections.close(code, b"");
+            connection.close(code.into(), b"");
         }
     }
     drop(ends);
@@ -83,12 +83,15 @@ pub(super) async fn watch<T>(
 
 pub(super) async fn pump_control(
     connection: quinn::Connection,
-    dialled: bool,
+    opened: Opened,
     queue: Receiver<Vec<u8>>,
     lanes: Lanes,
     pace: Option<Arc<Pace>>,
 ) -> Result<(), TransportError> {
-    let streams = if dialled { connection.open_bi().await } else { connection.accept_bi().await };
+    let streams = match opened {
+        Opened::Dialled => connection.open_bi().await,
+        Opened::Accepted => connection.accept_bi().await,
+    };
     let (send, recv) = streams.map_err(|error| connection_error(&error))?;
     // This stream has priority over all others: a late answer stops the peer.
     let _ = send.set_priority(1);
