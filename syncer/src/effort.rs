@@ -316,7 +316,7 @@ pub(crate) struct EffortBook(Mutex<BookPages>);
 #[derive(Debug, Default)]
 struct BookPages {
     groups: Vec<(Phase, (Side, ThreadGroup), Effort)>,
-    /// Wall and CPU time of the process.
+    /// What the whole process used.
     phases: Vec<Effort>,
 }
 
@@ -338,9 +338,10 @@ impl EffortBook {
         }
     }
 
-    /// Adds wall and CPU time of the whole process.
-    pub(crate) fn add_phase(&self, phase: Phase, wall: Duration, cpu: Duration) {
-        let more = Effort { phase, wall_us: micros(wall), cpu_us: micros(cpu), ..Effort::default() };
+    /// Adds wall and CPU time of the whole process, and for how long its CPU limit stopped it.
+    pub(crate) fn add_phase(&self, phase: Phase, times: [Duration; 3]) {
+        let [wall_us, cpu_us, throttled_us] = times.map(micros);
+        let more = Effort { phase, wall_us, cpu_us, throttled_us, ..Effort::default() };
         let mut book = self.lock();
         match book.phases.iter_mut().find(|effort| effort.phase == phase) {
             Some(sum) => sum.add(&more),
@@ -357,7 +358,8 @@ impl EffortBook {
         };
         let of = |used: &Effort| {
             let busiest = busiest(used.phase)?;
-            Some(Effort { phase: used.phase, wall_us: used.wall_us, cpu_us: used.cpu_us, ..busiest })
+            let Effort { phase, wall_us, cpu_us, throttled_us, .. } = *used;
+            Some(Effort { phase, wall_us, cpu_us, throttled_us, ..busiest })
         };
         book.phases.iter().filter_map(of).collect()
     }
@@ -412,7 +414,7 @@ mod tests {
             });
         });
         drop(pool);
-        book.add_phase(Phase::Scan, MS, MS);
+        book.add_phase(Phase::Scan, [MS, MS, Duration::ZERO]);
         let [effort] = book.of(Side::Sink)[..] else { panic!("one phase was measured") };
         assert!(effort.running_us + effort.queued_us > 0 && effort.peer_us == 0, "{effort:?}");
         assert_eq!(book.of(Side::Source), []);

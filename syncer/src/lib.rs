@@ -32,6 +32,7 @@ pub use volferry_core::{
 
 mod apply;
 mod cores;
+mod cpu_limit;
 mod device;
 mod effort;
 #[doc(hidden)]

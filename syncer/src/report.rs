@@ -15,6 +15,7 @@ use contract::{Effort, Failure, MAX_FAILURES, Phase, Side, Timings, Usage, Work}
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
+    cpu_limit,
     effort::{ThreadGroup, base_of, is_judged, start_main, turn_main},
     hash::digest,
     monitor::Monitor,
@@ -165,6 +166,8 @@ pub struct Stopwatch<'a> {
     side: Side,
     /// The CPU time that this process had used before, and before the running phase.
     cpu_before: [Duration; 2],
+    /// For how long the CPU limit had stopped this process's group before the running phase.
+    throttled_before: Duration,
 }
 
 impl<'a> Stopwatch<'a> {
@@ -174,8 +177,9 @@ impl<'a> Stopwatch<'a> {
         monitor.set_phase(Phase::Connect);
         start_main();
         let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; Phase::COUNT]);
-        let (work, cpu_before) = (Work::default(), [cpu(); 2]);
-        Self { monitor, start, phase, since: start, spent, work, side: Side::Sink, cpu_before }
+        let (work, cpu_before, throttled_before) = (Work::default(), [cpu(); 2], cpu_limit::throttled());
+        let side = Side::Sink;
+        Self { monitor, start, phase, since: start, spent, work, side, cpu_before, throttled_before }
     }
 
     /// Takes the phases for the source's, in a process that has no sink.
@@ -221,9 +225,12 @@ impl<'a> Stopwatch<'a> {
     /// Books what the running phase took.
     fn book(&mut self, wall: Duration, next: Phase) {
         let book = self.monitor.efforts();
-        let used = if is_judged(wall) { cpu() } else { self.cpu_before[1] };
-        let before = std::mem::replace(&mut self.cpu_before[1], used);
-        book.add_phase(self.phase, wall, used.saturating_sub(before));
+        let before = (self.cpu_before[1], self.throttled_before);
+        let (used, throttled) = if is_judged(wall) { (cpu(), cpu_limit::throttled()) } else { before };
+        (self.cpu_before[1], self.throttled_before) = (used, throttled);
+        let used = used.saturating_sub(before.0);
+        let stopped = cpu_limit::stopped(wall, used, throttled.saturating_sub(before.1));
+        book.add_phase(self.phase, [wall, used, stopped]);
         book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
     }
 

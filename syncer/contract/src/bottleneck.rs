@@ -17,7 +17,8 @@ pub const MIN_JUDGED_US: u64 = 250_000;
 /// The share of its bandwidth limit from which on a transfer waits for the limit, and not for the link.
 const LIMITED_FROM: f64 = 0.75;
 
-/// What one end did in one phase, in microseconds. All but `wall_us` and `cpu_us` are the times of its busiest thread.
+/// What one end did in one phase, in microseconds. All but `wall_us`, `cpu_us` and `throttled_us` are the times of its
+/// busiest thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Effort {
@@ -29,6 +30,9 @@ pub struct Effort {
     /// CPU time of all threads of this end's process.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_us: u64,
+    /// Time in which the CPU limit of this end's control group stopped it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub throttled_us: u64,
     /// CPU time of the busiest thread.
     #[serde(skip_serializing_if = "is_zero")]
     pub running_us: u64,
@@ -76,12 +80,32 @@ impl Effort {
         self.reading_us.saturating_add(self.writing_us).saturating_add(self.syncing_us)
     }
 
+    /// Returns for how long the CPU limit stopped the thread, which did not run meanwhile.
+    fn stopped(&self) -> u64 {
+        self.throttled_us.min(self.wall_us.saturating_sub(self.running_us))
+    }
+
+    /// Counts the time in which the CPU limit stopped the thread as time without a core. Not every kernel does so: then
+    /// that time looks like time in which a disk blocked the thread.
+    fn with_limit(self) -> Self {
+        let stopped = self.stopped();
+        if stopped <= self.queued_us {
+            return self;
+        }
+        let room = self.wall_us.saturating_sub(self.running_us).saturating_sub(stopped);
+        let scale = (room as f64 / self.disk().max(1) as f64).min(1.0);
+        let [reading_us, writing_us, syncing_us] =
+            [self.reading_us, self.writing_us, self.syncing_us].map(|us| (us as f64 * scale) as u64);
+        Self { queued_us: stopped, reading_us, writing_us, syncing_us, ..self }
+    }
+
     /// Adds what the thread, or another one that followed it, did later in the same phase.
     pub fn add(&mut self, later: &Self) {
         let Self {
             phase: _,
             wall_us,
             cpu_us,
+            throttled_us,
             running_us,
             queued_us,
             reading_us,
@@ -95,6 +119,7 @@ impl Effort {
         let sums = [
             (wall_us, later.wall_us),
             (cpu_us, later.cpu_us),
+            (throttled_us, later.throttled_us),
             (running_us, later.running_us),
             (queued_us, later.queued_us),
             (reading_us, later.reading_us),
@@ -213,7 +238,11 @@ pub fn bottleneck(run: &Measured<'_>) -> Option<Bottleneck> {
         blame.0.iter().copied().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)?;
     let total = run.sink.iter().map(|effort| effort.wall_us).fold(0, u64::saturating_add);
     let share = (time as f64 / total.max(1) as f64 * 100.0).round().min(100.0) as u8;
-    let message = format!("{share} % of {} {}{}", seconds(total), cause.predicate(), run.mostly(cause));
+    let predicate = match run.limited_end(cause) {
+        Some(end) => format!("{end} waited for its CPU limit"),
+        None => format!("{}{}", cause.predicate(), run.mostly(cause)),
+    };
+    let message = format!("{share} % of {} {predicate}", seconds(total));
     Some(Bottleneck { cause, share, message })
 }
 
@@ -270,7 +299,7 @@ impl EndTime {
 
 impl Measured<'_> {
     fn judge(&self, phases: &[Phase], blame: &mut Blame) {
-        let (source, sink) = (sum(self.source, phases), sum(self.sink, phases));
+        let [source, sink] = [self.source, self.sink].map(|end| sum(end, phases).with_limit());
         let mut left = sink.wall_us;
         if left < MIN_JUDGED_US {
             return;
@@ -320,14 +349,26 @@ impl Measured<'_> {
         })
     }
 
+    /// Returns the end whose processors are the cause, and all that it did.
+    fn end_of(&self, cause: Cause) -> Option<(&'static str, Effort)> {
+        let of = |efforts: &[Effort]| sum(efforts, &GROUPS.concat()).with_limit();
+        match cause {
+            Cause::SourceCpu => Some(("the source", of(self.source))),
+            Cause::SinkCpu => Some(("the destination", of(self.sink))),
+            Cause::Cpu => Some(("the run", of(self.sink))),
+            _ => None,
+        }
+    }
+
+    /// Returns the end that its CPU limit stopped for most of the time that the processors are blamed for.
+    fn limited_end(&self, cause: Cause) -> Option<&'static str> {
+        let (end, effort) = self.end_of(cause)?;
+        (effort.stopped() > effort.cpu() / 2).then_some(end)
+    }
+
     /// Says what took most of the processors' time, if one thing did.
     fn mostly(&self, cause: Cause) -> &'static str {
-        let of = |efforts: &[Effort]| sum(efforts, &GROUPS.concat());
-        let effort = match cause {
-            Cause::SourceCpu => of(self.source),
-            Cause::SinkCpu | Cause::Cpu => of(self.sink),
-            _ => return "",
-        };
+        let Some((_, effort)) = self.end_of(cause) else { return "" };
         let half = effort.cpu() / 2;
         match effort {
             Effort { queued_us, .. } if queued_us > half => ", which others used",
@@ -417,6 +458,35 @@ mod tests {
     }
 
     #[test]
+    fn an_end_that_its_cpu_limit_stops_waits_for_the_limit_and_not_for_the_network_or_a_disk() {
+        const S: u64 = 1_000_000;
+        let says = |source: Effort, sink: Effort, is_local| {
+            let (source, sink) = (transfer(source), transfer(sink));
+            let run = Measured { source: &source, sink: &sink, is_local, ..Measured::default() };
+            let found = bottleneck(&run).unwrap();
+            (found.cause, found.message)
+        };
+        let idle = Effort { running_us: S, peer_us: 9 * S, ..Effort::default() };
+        let stopped = Effort { throttled_us: 8 * S, ..idle };
+        let (cause, message) = says(idle, stopped, false);
+        assert_eq!(cause, Cause::SinkCpu);
+        assert_eq!(message, "90 % of 10.0 s the destination waited for its CPU limit");
+        let (cause, message) = says(stopped, idle, false);
+        assert_eq!(
+            (cause, message.as_str()),
+            (Cause::SourceCpu, "90 % of 10.0 s the source waited for its CPU limit")
+        );
+        let blocked = Effort { running_us: S, writing_us: 9 * S, throttled_us: 7 * S, ..Effort::default() };
+        let (cause, message) = says(Effort::default(), blocked, true);
+        assert_eq!(
+            (cause, message.as_str()),
+            (Cause::Cpu, "80 % of 10.0 s the run waited for its CPU limit")
+        );
+        let hardly = Effort { throttled_us: S, ..blocked };
+        assert_eq!(says(Effort::default(), hardly, true).0, Cause::SinkDisk);
+    }
+
+    #[test]
     fn on_one_machine_what_a_copy_reads_is_the_sources_and_the_processors_are_shared() {
         let of =
             |effort| word(&Measured { sink: &transfer(effort), is_local: true, ..Measured::default() }).0;
@@ -471,6 +541,7 @@ mod tests {
             wall_us: u64::MAX,
             running_us: u64::MAX,
             queued_us: u64::MAX,
+            throttled_us: u64::MAX,
             reading_us: u64::MAX,
             writing_us: u64::MAX,
             ..Effort::default()

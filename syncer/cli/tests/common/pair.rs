@@ -45,6 +45,8 @@ pub struct Pair {
     pub tmpdir: Option<PathBuf>,
     /// The ends are devices or images of them.
     pub is_of_devices: bool,
+    /// Runs the destination's end, or both ends of one process, in place of the plain program.
+    pub limited: Option<PathBuf>,
     program: PathBuf,
     dir: TempDir,
 }
@@ -92,6 +94,7 @@ impl Pair {
             source_user,
             tmpdir: None,
             is_of_devices: false,
+            limited: None,
             program: program(),
             dir,
         }
@@ -108,7 +111,7 @@ impl Pair {
 
     /// `volferry` with these arguments, started as this pair's user.
     pub fn start(&self, args: &[&str]) -> Running {
-        self.start_as(self.user, args)
+        self.start_program(self.limited.as_ref().unwrap_or(&self.program), self.user, args)
     }
 
     /// The same, with a standard input to tell it something.
@@ -123,9 +126,9 @@ impl Pair {
         command(&self.program, self.user, &args).output().unwrap()
     }
 
-    fn start_as(&self, user: User, args: &[&str]) -> Running {
+    fn start_program(&self, program: &Path, user: User, args: &[&str]) -> Running {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-        let mut command = command(&self.program, user, &args);
+        let mut command = command(program, user, &args);
         command.envs(self.tmpdir.iter().map(|path| ("TMPDIR", path)));
         Running::start(command)
     }
@@ -140,7 +143,7 @@ impl Pair {
     pub fn start_send(&self, link: &[&str], flags: &[&str]) -> Running {
         let identity = self.key("source");
         let end = ["send", text(&self.source), "--progress=json", "--identity", text(&identity)];
-        self.start_as(self.source_user, &[&end, link, flags, self.image()].concat())
+        self.start_program(&self.program, self.source_user, &[&end, link, flags, self.image()].concat())
     }
 
     /// Starts the sink's end.

@@ -4,6 +4,7 @@
 use contract::{Cause, ExitCode, Phase};
 
 use crate::common::{
+    cpu_group::CpuGroup,
     pair::{Pair, Run, Way},
     rng::Rng,
     tree,
@@ -40,6 +41,19 @@ fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
         tree::file(&pair.source.join("f"), &words);
         let (cause, line) = word(&pair, &["--compression=19"]);
         assert_eq!(cause, Cause::SourceCpu, "{line}");
+    }
+}
+
+#[test]
+fn an_end_that_its_container_stops_waits_for_its_cpu_limit() {
+    for (way, expected) in [(Way::Local, Cause::Cpu), (Way::SinkListens, Cause::SinkCpu)] {
+        let Some(group) = CpuGroup::new("limit") else { return };
+        let mut pair = Pair::new(way);
+        pair.limited = Some(group.program(pair.dir()));
+        tree::many(&pair.source, 2500, 3000);
+        let (cause, line) = word(&pair, &[]);
+        assert_eq!(cause, expected, "{line}");
+        assert!(line.ends_with(" waited for its CPU limit"), "{line}");
     }
 }
 

@@ -1,0 +1,61 @@
+//! A control group with a CPU limit, and the program run in it.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::process::program;
+
+/// Where a version of control groups has the processors, which file has the limit, and a twentieth of one processor in its
+/// words.
+const VERSIONS: [(&str, &str, &str); 2] =
+    [("/sys/fs/cgroup", "cpu.max", "5000 100000"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "5000")];
+
+/// A new group that may use a twentieth of one processor. Removed when dropped.
+#[derive(Debug)]
+pub struct CpuGroup(PathBuf);
+
+impl CpuGroup {
+    /// `None`, with a line that says why, where this process cannot make one.
+    pub fn new(name: &str) -> Option<Self> {
+        let name = format!("volferry-{name}-{}", std::process::id());
+        let made =
+            VERSIONS.map(|(mount, file, limit)| Self::limited(&Path::new(mount).join(&name), file, limit));
+        let mut errors = Vec::new();
+        for group in made {
+            match group {
+                Ok(group) => return Some(group),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        eprintln!("skipped: no control group with a CPU limit could be made: {}", errors.join("; "));
+        None
+    }
+
+    fn limited(path: &Path, file: &str, limit: &str) -> io::Result<Self> {
+        fs::create_dir(path)?;
+        let group = Self(path.into());
+        fs::OpenOptions::new().write(true).open(path.join(file))?;
+        fs::write(path.join(file), limit)?;
+        Ok(group)
+    }
+
+    /// Writes a program into `dir` that enters the group, and is `volferry` then.
+    pub fn program(&self, dir: &Path) -> PathBuf {
+        let path = dir.join("limited");
+        let (procs, program) = (self.0.join("cgroup.procs"), program());
+        let script =
+            format!("#!/bin/sh\necho $$ > '{}' && exec '{}' \"$@\"\n", procs.display(), program.display());
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
