@@ -35,8 +35,8 @@ pub(crate) fn stopped(wall: Duration, cpu: Duration, throttled: Duration) -> Dur
     wall.mul_f64(throttled.as_secs_f64() / wanted).min(throttled)
 }
 
-/// Returns where the account may be of the group that `/proc/self/cgroup` names: below the mount of version 1 where that
-/// has the processors, else of version 2. A container may see its own group only, at the mount's root.
+/// Returns where the account may be of the group that `/proc/self/cgroup` names: below the mount of version 1 where
+/// that has the processors, else of version 2. A container may see its own group only, at the mount's root.
 fn places_of(groups: &str) -> [Option<String>; 3] {
     let of = |is_it: fn(&str) -> bool| {
         let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

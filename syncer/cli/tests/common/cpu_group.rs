@@ -8,8 +8,8 @@ use std::{
 
 use super::process::program;
 
-/// Where a version of control groups has the processors, which file has the limit, and a twentieth of one processor in its
-/// words.
+/// Where a version of control groups has the processors, which file has the limit, and a twentieth of one processor in
+/// its words.
 const VERSIONS: [(&str, &str, &str); 2] =
     [("/sys/fs/cgroup", "cpu.max", "5000 100000"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "5000")];
 
