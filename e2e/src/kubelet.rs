@@ -31,6 +31,17 @@ const NODE: &str = "node-of-the-test";
 /// Kubernetes' own label of the pods of Indexed Jobs.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
+/// How the pods of a run end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Play {
+    /// Well, by the word of the agents and of the kubelet.
+    Succeeds,
+    /// Well, and the kubelet says so only after the SyncJob has said it.
+    Lingers,
+    /// Those of the first try fail, and those of the second do not.
+    FirstFails,
+}
+
 /// Says what becomes of the pods of a namespace.
 #[derive(Clone)]
 pub struct Kubelet {
@@ -188,9 +199,9 @@ impl Kubelet {
         Ok(Client::try_from(config)?)
     }
 
-    /// Plays every run of a SyncJob to a good end: starts each pod, and when both ends of a shard run, ends them. If
-    /// `first_fails`, so do the pods of the first try of each run. Returns only with an error.
-    pub async fn play(&self, job: &str, first_fails: bool) -> Result<()> {
+    /// Plays every run of a SyncJob to a good end: starts each pod, and when both ends of a shard run, ends them as
+    /// `ending` says. Returns only with an error.
+    pub async fn play(&self, job: &str, ending: Play) -> Result<()> {
         let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
         let mut changes = pin!(watcher(self.pods.clone(), config).default_backoff().applied_objects());
         while let Some(changed) = changes.next().await {
@@ -203,14 +214,25 @@ impl Kubelet {
                 self.start(&pod).await?;
             } else if let Some((source, sink)) = self.running_pair(&pod).await? {
                 let run = try_of(&sink);
-                if first_fails && !run.contains(".retry") {
-                    self.lose_peer(&source, &sink, &run).await?;
-                } else {
-                    self.succeed(&source, &sink, &good_report(&run)).await?;
+                match ending {
+                    Play::FirstFails if !run.contains(".retry") => {
+                        self.lose_peer(&source, &sink, &run).await?;
+                    }
+                    Play::Lingers => self.linger(job, &source, &sink, &good_report(&run)).await?,
+                    _ => self.succeed(&source, &sink, &good_report(&run)).await?,
                 }
             }
         }
         bail!("the watch of pods ended")
+    }
+
+    /// Both agents report success, and their pods end once the SyncJob says so.
+    async fn linger(&self, job: &str, source: &Pod, sink: &Pod, report: &Report) -> Result<()> {
+        self.publish(source, &format!("/ends/{}", Side::Source), &json!(report)).await?;
+        self.publish(sink, &format!("/ends/{}", Side::Sink), &json!(report)).await?;
+        syncjob::until_is(&syncjob::api(&self.client, &self.namespace), job, "Ready", PATIENCE).await?;
+        self.end(source, 0, "").await?;
+        self.end(sink, 0, "").await
     }
 
     /// Both ends lose each other.

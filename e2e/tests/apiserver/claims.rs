@@ -1,7 +1,7 @@
 //! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
 
 use contract::{Report, Side, VolumeId};
-use e2e::{report::good_report, scripted::Stage, syncjob};
+use e2e::{kubelet::Play, report::good_report, scripted::Stage, syncjob};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api,
@@ -55,7 +55,7 @@ async fn a_missing_claim_is_named_and_the_run_begins_when_it_is_there() {
     stage.claim("late", "Bound").await.unwrap();
     tokio::select! {
         done = stage.until_is("web", "Ready") => drop(done.unwrap()),
-        error = stage.kubelet.play("web", false) => panic!("{error:?}"),
+        error = stage.kubelet.play("web", Play::Succeeds) => panic!("{error:?}"),
     }
 }
 

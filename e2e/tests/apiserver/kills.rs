@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use contract::Side;
-use e2e::{cut::Cut, report::good_report, scripted::Stage, syncjob, witness::Witness};
+use e2e::{cut::Cut, kubelet::Play, report::good_report, scripted::Stage, syncjob, witness::Witness};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt as _, api::ListParams};
@@ -28,13 +28,19 @@ const OF_A_RUN: [&str; 3] = ["job.batch/", "service/", "secret/"];
 #[derive(Debug, Clone, Copy)]
 struct Plot {
     shards: u64,
-    /// The first try fails, the second does not.
-    retried: bool,
+    ending: Play,
 }
 
-const PLAIN: Plot = Plot { shards: 1, retried: false };
-const SHARED: Plot = Plot { shards: 2, retried: false };
-const RETRIED: Plot = Plot { shards: 1, retried: true };
+impl Plot {
+    fn is_retried(self) -> bool {
+        self.ending == Play::FirstFails
+    }
+}
+
+const PLAIN: Plot = Plot { shards: 1, ending: Play::Succeeds };
+const SHARED: Plot = Plot { shards: 2, ending: Play::Succeeds };
+const RETRIED: Plot = Plot { shards: 1, ending: Play::FirstFails };
+const REPORTED: Plot = Plot { shards: 1, ending: Play::Lingers };
 
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
@@ -56,6 +62,13 @@ async fn a_run_is_tried_again_once_wherever_the_controller_is_killed_from_the_fa
     assert!(writes > plain, "the failure, a sweep, and a second set of children: more than {writes} writes");
     // What comes before is as in any run.
     each(RETRIED, (writes - plain..writes).map(Cut::Before), AT_ONCE_WAITING).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_is_the_same_run_wherever_the_controller_is_killed_after_its_ends_have_reported() {
+    let writes = run(REPORTED, Cut::Never).await.unwrap().writes;
+    // The reports, the end of the pods, the sweep and the rights; what comes before is as in any run.
+    each(REPORTED, (writes.saturating_sub(12)..writes).map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -109,10 +122,10 @@ async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
     };
     let asked = tokio::select! {
         asked = played => asked?,
-        error = stage.kubelet.play("web", plot.retried) => bail!("{error:?}"),
+        error = stage.kubelet.play("web", plot.ending) => bail!("{error:?}"),
     };
     check(stage, plot).await?;
-    let tries = if plot.retried { 2 } else { 1 };
+    let tries = if plot.is_retried() { 2 } else { 1 };
     witness.testify(2 * usize::try_from(plot.shards)? * tries)?;
     Ok(asked)
 }
@@ -122,7 +135,7 @@ async fn check(stage: &Stage, plot: Plot) -> Result<()> {
     let done = stage.jobs.get("web").await?;
     let of_run = |field: &str| syncjob::status(&done, &format!("/lastRun/{field}"));
     ensure!(of_run("id") == "web-1", "{done:#?}");
-    ensure!(*of_run("retries") == u64::from(plot.retried), "{done:#?}");
+    ensure!(*of_run("retries") == u64::from(plot.is_retried()), "{done:#?}");
     ensure!(*of_run("work/filesCreated") == 2 * plot.shards, "the report is lost: {done:#?}");
     ensure!(syncjob::status(&done, "/history").as_array().is_some_and(|runs| runs.len() == 1), "{done:#?}");
     ensure!(syncjob::status(&done, "/activeRun").is_null(), "{done:#?}");

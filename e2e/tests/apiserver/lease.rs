@@ -1,6 +1,7 @@
 //! Of several replicas of the controller one works, and another takes over when it is gone.
 
 use e2e::{
+    kubelet::Play,
     scripted::{PATIENCE, Stage},
     syncjob, wait,
 };
@@ -30,7 +31,7 @@ async fn another_replica_takes_over_when_the_leader_is_gone() {
     };
     tokio::select! {
         () = script => {}
-        error = stage.kubelet.play("web", false) => panic!("{error:?}"),
+        error = stage.kubelet.play("web", Play::Succeeds) => panic!("{error:?}"),
     }
 }
 

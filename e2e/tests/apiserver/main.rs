@@ -11,6 +11,7 @@ mod lease;
 mod local;
 mod plugin;
 mod queue;
+mod reported;
 mod rivals;
 mod runs;
 mod samples;

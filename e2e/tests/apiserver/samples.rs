@@ -1,7 +1,7 @@
 //! All samples in one namespace, as somebody applies them who tries them out.
 
 use contract::Side;
-use e2e::{programs, report::good_report, scripted::Stage, syncjob};
+use e2e::{kubelet::Play, programs, report::good_report, scripted::Stage, syncjob};
 
 /// Samples that run at once, each onto a claim of its own.
 const RUN: [&str; 4] = ["web-assets", "web-mirror", "web-assets-tuned", "web-assets-behind-a-policy"];
@@ -44,6 +44,6 @@ async fn samples_that_are_applied_together_do_not_disturb_each_other() {
 async fn ends_well(stage: &Stage, name: &str) {
     tokio::select! {
         done = stage.until(name, "its run succeeded", |job| syncjob::has_reason(job, "Ready", "Succeeded")) => drop(done.unwrap()),
-        error = stage.kubelet.play(name, false) => panic!("{name}: {error:?}"),
+        error = stage.kubelet.play(name, Play::Succeeds) => panic!("{name}: {error:?}"),
     }
 }

@@ -1,6 +1,6 @@
 //! SyncJobs with a schedule, with a kubelet that is played.
 
-use e2e::{report::bad_report, scripted::Stage, syncjob};
+use e2e::{kubelet::Play, report::bad_report, scripted::Stage, syncjob};
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::json;
@@ -25,7 +25,7 @@ fn start(job: &DynamicObject) -> Timestamp {
 async fn an_interval_runs_again_and_again_but_not_while_suspended() {
     let (stage, _controller) = Stage::with_controller("interval").await.unwrap();
     stage.sync("web", json!({"schedule": {"interval": "5s"}})).await.unwrap();
-    let playing = stage.kubelet.play("web", false);
+    let playing = stage.kubelet.play("web", Play::Succeeds);
     let script = async {
         let first =
             stage.until("web", "the first run is over, and the next has a time", is_idle_after(1)).await?;
@@ -83,7 +83,7 @@ async fn a_cron_job_waits_and_after_a_failure_waits_for_its_next_time() {
 async fn what_does_not_matter_to_a_run_asks_for_none() {
     let (stage, _controller) = Stage::with_controller("change").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let playing = stage.kubelet.play("web", false);
+    let playing = stage.kubelet.play("web", Play::Succeeds);
     let script = async {
         stage.until_is("web", "Ready").await?;
         let spec = json!({"pods": {"labels": {"team": "x"}}, "historyLimit": {"succeeded": 3}});

@@ -43,8 +43,8 @@ async fn shards_run_side_by_side_and_their_reports_add_up() {
     let work: Work = syncjob::part(&done, "/lastRun/work").unwrap();
     assert_eq!((work.files_created, work.bytes_changed), (6, 30), "three times that of one");
     assert_eq!(syncjob::status(&done, "/history").as_array().unwrap().len(), 1);
-    assert!(syncjob::status(&done, "/activeRun").is_null());
     stage.until_swept("web").await.unwrap();
+    assert!(syncjob::status(&stage.jobs.get("web").await.unwrap(), "/activeRun").is_null());
 }
 
 /// By the numbers that Kubernetes gives the pods, and the count that the operator does.

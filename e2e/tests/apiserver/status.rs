@@ -3,6 +3,7 @@
 
 use contract::{Failure, Report, RunResult, Timings, Work};
 use e2e::{
+    kubelet::Play,
     report::{bad_report, good_report},
     scripted::Stage,
     syncjob,
@@ -66,7 +67,7 @@ async fn the_columns_say_how_a_job_stands() {
 #[tokio::test]
 async fn each_run_has_an_event_with_its_own_words() {
     let (stage, _controller) = Stage::with_controller("events").await.unwrap();
-    let playing = stage.kubelet.play("web", false);
+    let playing = stage.kubelet.play("web", Play::Succeeds);
     let script = async {
         stage.sync("web", json!({})).await?;
         // The event follows the status, and precedes the next run.

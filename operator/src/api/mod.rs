@@ -35,7 +35,7 @@ pub use spec::{
 pub use status::{
     ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, MAX_PARALLELISM,
     Reports, Run, RunCause, RunFolder, RunProgress, ShardProgress, ShardReports, SnapshotStatus, Stage,
-    Summary, SyncJobPhase, SyncJobStatus,
+    Summary, Superseded, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 

@@ -246,6 +246,22 @@ pub struct ActiveRun {
     /// What the tries that failed did; absent in the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier: Option<EarlierTries>,
+    /// What `lastRun` took the place of, once all ends of the run have reported success. The run keeps its claims and
+    /// its place until its pods have ended. If one of them fails after all, `lastRun` is taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported: Option<Superseded>,
+}
+
+/// What a success replaced in the status, to be put back if the success is taken back.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Superseded {
+    /// `lastSuccessTime` before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_success_time: Option<Time>,
+    /// `destination` before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<KnownDestination>,
 }
 
 /// What the tries of a run that failed did together.

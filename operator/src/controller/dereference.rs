@@ -146,7 +146,7 @@ pub async fn dereference(client: &Client, known: &Known, limits: Limits, job: &S
         }
         let names =
             TryNames::new(&job.name_any(), &job.uid().unwrap_or_default(), run.number, run.past_tries());
-        if !found.children.has_live_pods(&names) {
+        if run.reported.is_none() && !found.children.has_live_pods(&names) {
             let line = found.line.take();
             (found.line, found.rivals) = others(client, known, job, run, line).await?;
         }

@@ -48,6 +48,7 @@ use crate::{
         self,
         claims::Blocked,
         creation, destination, kinds, locality,
+        outcome::Outcome,
         queue::Limits,
         record::Record,
         restore, security, status, trend,
@@ -245,7 +246,8 @@ async fn tell_run(
     now: Timestamp,
 ) -> Result<(), RecordError> {
     let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
-    if view.found.record != Record::Kept || matches!(step, Step::Begin(_)) {
+    let is_told = run.reported.is_some() || matches!(step, Step::Begin(_) | Step::Report(_));
+    if view.found.record != Record::Kept || is_told {
         return Ok(());
     }
     let old = kept.status.clone().unwrap_or_default();
@@ -278,7 +280,9 @@ async fn settle_runs(
         && let Some(run) = runs.clone().find(|run| run.spec.number == Some(last.number))
     {
         let old = run.status.clone().unwrap_or_default();
-        let is_over = view.status.last_run.as_ref().is_some_and(|known| known.number == last.number);
+        let is_known = view.status.last_run.as_ref().is_some_and(|known| known.number == last.number);
+        let is_under_way = view.active().is_some_and(|(run, _)| run.number == last.number);
+        let is_over = is_known && !is_under_way;
         let is_swept = is_over && view.leftovers().is_empty();
         is_settled = is_swept;
         if is_over && old.stage != Some(Stage::Done) {
@@ -395,23 +399,37 @@ fn turn(
             let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
             status::postpone(status, outcome, &suspects, *at, now);
         }
-        Step::Finish(outcome) => {
+        Step::Report(outcome) | Step::Finish(outcome) => {
             let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
-            status::finish(status, outcome, limit, now);
-            if let Ok(valid) = valid {
-                destination::remember(status, valid, found.destination_uid(), &outcome.report);
-                let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
-                if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
-                    trend::judge(status, rule, generation, now);
-                }
-            }
-            if let Some((_, fault)) = found.lost() {
-                status::refused(status, &fault, generation, now);
-            }
+            let is_confirmed = matches!(step, Step::Finish(_));
+            let end = if is_confirmed { status::finish } else { status::report };
+            end(status, outcome, limit, now);
+            conclude(status, outcome, valid, found, (generation, now));
         }
+        Step::Confirm => status.active_run = None,
     }
     if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
         trend::forget(status);
+    }
+}
+
+/// What the status says of the job once its run has ended.
+fn conclude(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Found,
+    (generation, now): (i64, Timestamp),
+) {
+    if let Ok(valid) = valid {
+        destination::remember(status, valid, found.destination_uid(), &outcome.report);
+        let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
+        if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
+            trend::judge(status, rule, generation, now);
+        }
+    }
+    if let Some((_, fault)) = found.lost() {
+        status::refused(status, &fault, generation, now);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What has become of one end of a try, from its Job and its pod. Pure.
 
-use contract::{Report, Side};
+use contract::{Report, RunResult, Side};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -31,6 +31,8 @@ pub enum EndState {
     Starting(Option<Fault>),
     /// The process runs.
     Running,
+    /// The end's agent has reported success, and the kubelet has not said yet that the process has ended.
+    Reported(Box<Report>),
     /// It is over.
     Ended(Box<Ending>),
 }
@@ -135,10 +137,18 @@ fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
             ..Ending::of(pod_failed(end.side, pod, &status))
         }));
     }
+    let reported = success_of(end).map(|report| EndState::Reported(Box::new(report)));
     if state.running.is_some() {
-        return EndState::Running;
+        return reported.unwrap_or(EndState::Running);
     }
-    EndState::Starting(starting_fault(end, pod, &status, state.waiting.as_ref()))
+    // The kubelet may say late that the process has begun.
+    let fault = starting_fault(end, pod, &status, state.waiting.as_ref());
+    reported.filter(|_| fault.is_none() && has_node(pod)).unwrap_or(EndState::Starting(fault))
+}
+
+/// The success that the end's agent wrote into the status.
+fn success_of(end: &End<'_>) -> Option<Report> {
+    report_of(end, None).filter(|report| report.result == RunResult::Succeeded)
 }
 
 /// Whether a process of the pod may run, or come to run.

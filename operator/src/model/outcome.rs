@@ -53,7 +53,7 @@ impl Ending {
     }
 
     /// The end reports success, and its exit status does not contradict it.
-    fn succeeded(&self) -> bool {
+    pub(super) fn succeeded(&self) -> bool {
         let says_so = |report: &Report| report.result == RunResult::Succeeded;
         match self.code() {
             Some(code) => code == ExitCode::Done,

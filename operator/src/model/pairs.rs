@@ -1,6 +1,6 @@
 //! The pairs of pods that share a run, one a shard, taken together. Pure.
 
-use contract::Side;
+use contract::{ExitCode, Report, RunResult, Side};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
@@ -27,6 +27,8 @@ pub struct Pair {
 pub enum Stand {
     /// The try is over.
     Over(Box<Outcome>),
+    /// All ends have succeeded by their own word, and some have not ended by the kubelet's.
+    Reported(Box<Outcome>),
     /// Something is over, and the rest may end by itself until then.
     Ending(Timestamp),
     /// Something is on its way out.
@@ -43,8 +45,18 @@ pub enum Stand {
 enum PairStand {
     /// Since then, if that is known.
     Over(Box<Outcome>, Option<Timestamp>),
+    Reported(Box<Outcome>),
     Ending(Timestamp),
     Open,
+}
+
+impl PairStand {
+    fn is_success(&self) -> bool {
+        match self {
+            Self::Over(outcome, _) | Self::Reported(outcome) => outcome.exit == ExitCode::Done,
+            Self::Ending(_) | Self::Open => false,
+        }
+    }
 }
 
 impl Pair {
@@ -73,11 +85,28 @@ impl Pair {
         }
     }
 
+    /// The success that both ends tell of, while at least one of them has not ended by the kubelet's word.
+    fn reported(&self) -> Option<Outcome> {
+        let told = |end: &EndState| match end {
+            EndState::Reported(report) => {
+                Some(Ending { report: Some((**report).clone()), ..Ending::default() })
+            }
+            EndState::Ended(ending) => Some((**ending).clone()),
+            _ => None,
+        };
+        let is_open = self.ends().into_iter().any(|end| matches!(end, EndState::Reported(_)));
+        let (source, sink) = (told(&self.source)?, told(&self.sink)?);
+        (is_open && source.succeeded() && sink.succeeded()).then(|| outcome::judge(&source, &sink))
+    }
+
     fn ends(&self) -> [&EndState; 2] {
         [&self.source, &self.sink]
     }
 
     fn stand(&self, now: Timestamp) -> PairStand {
+        if let Some(outcome) = self.reported() {
+            return PairStand::Reported(Box::new(outcome));
+        }
         let silent = Ending::default();
         let (source, sink, other) = match (&self.source, &self.sink) {
             (EndState::Ended(source), EndState::Ended(sink)) => (&**source, &**sink, None),
@@ -87,7 +116,7 @@ impl Pair {
         };
         let at = source.at.max(sink.at);
         let may_report = match other {
-            Some(EndState::Running | EndState::Stopping) => true,
+            Some(EndState::Running | EndState::Reported(_) | EndState::Stopping) => true,
             // The kubelet of a busy node says late that a pod runs, or has ended.
             Some(EndState::Starting(_)) => source.met_peer() || sink.met_peer(),
             _ => false,
@@ -99,6 +128,27 @@ impl Pair {
     }
 }
 
+/// What became of the pods of a try whose ends had all reported success: the outcome by the kubelet's word, or `None`
+/// while a process may run. Of an end that is gone, its own word counts, as of any end whose exit status is lost.
+pub fn confirmed(pairs: &[Pair]) -> Option<Outcome> {
+    let outcomes = (0..).zip(pairs).map(|(shard, pair)| {
+        let (source, sink) = (gone(&pair.source)?, gone(&pair.sink)?);
+        Some((shard, outcome::judge(&source, &sink)))
+    });
+    Some(outcome::of_shards(outcomes.collect::<Option<Vec<_>>>()?, pairs.len()))
+}
+
+fn gone(end: &EndState) -> Option<Ending> {
+    let ending = match end {
+        EndState::Ended(ending) => (**ending).clone(),
+        EndState::Absent => Ending::default(),
+        _ => return None,
+    };
+    let success = Report { result: RunResult::Succeeded, ..Report::default() };
+    let report = if ending.exit.is_none() { Some(success) } else { ending.report };
+    Some(Ending { report, ..ending })
+}
+
 /// Until when what ended `at` that time leaves others time to end; `None` if that is over.
 fn patience(at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     at?.checked_add(GRACE).ok().filter(|until| *until > now)
@@ -107,15 +157,19 @@ fn patience(at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
 /// Where the pairs of a try are together.
 pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     let stands: Vec<PairStand> = pairs.iter().map(|pair| pair.stand(now)).collect();
-    let over = || {
-        let over = (0..).zip(&stands).filter_map(|(shard, stand)| match stand {
-            PairStand::Over(outcome, _) => Some((shard, (**outcome).clone())),
+    let told = || {
+        let told = (0..).zip(&stands).filter_map(|(shard, stand)| match stand {
+            PairStand::Over(outcome, _) | PairStand::Reported(outcome) => Some((shard, (**outcome).clone())),
             PairStand::Ending(_) | PairStand::Open => None,
         });
-        Stand::Over(Box::new(outcome::of_shards(over.collect(), pairs.len())))
+        Box::new(outcome::of_shards(told.collect(), pairs.len()))
     };
+    let over = || Stand::Over(told());
     if stands.iter().all(|stand| matches!(stand, PairStand::Over(..))) {
         return over();
+    }
+    if stands.iter().all(PairStand::is_success) {
+        return Stand::Reported(told());
     }
     if let Some(broken) = broken_at(&stands) {
         return match patience(broken, now).filter(|_| any_is_under_way(pairs, &stands)) {
@@ -125,7 +179,7 @@ pub fn stand(pairs: &[Pair], now: Timestamp) -> Stand {
     }
     let ending = stands.iter().filter_map(|stand| match stand {
         PairStand::Ending(until) => Some(*until),
-        PairStand::Over(..) | PairStand::Open => None,
+        PairStand::Over(..) | PairStand::Reported(_) | PairStand::Open => None,
     });
     match ending.min() {
         Some(until) => Stand::Ending(until),
@@ -162,7 +216,8 @@ fn broken_at(stands: &[PairStand]) -> Option<Option<Timestamp>> {
 
 fn any_is_under_way(pairs: &[Pair], stands: &[PairStand]) -> bool {
     let left = pairs.iter().zip(stands).filter(|(_, stand)| !matches!(stand, PairStand::Over(..)));
-    left.flat_map(|(pair, _)| pair.ends()).any(|end| matches!(end, EndState::Running | EndState::Stopping))
+    let runs = |end: &EndState| matches!(end, EndState::Running | EndState::Reported(_) | EndState::Stopping);
+    left.flat_map(|(pair, _)| pair.ends()).any(runs)
 }
 
 /// The ends of the pairs of which neither has ended.
@@ -195,7 +250,7 @@ fn obstacle<'a>(ends: impl IntoIterator<Item = &'a EndState>) -> Option<Fault> {
 
 #[cfg(test)]
 mod tests {
-    use contract::{Report, RunResult, Work};
+    use contract::Work;
 
     use super::*;
 

@@ -116,6 +116,7 @@ pub fn under_way(
         new.try_id = Some(try_id);
     }
     new.stage = Some(stage);
+    new.report = None;
     new.retries = run.retries;
     let message = status::stage_message(run, stage);
     let (reason, message) =

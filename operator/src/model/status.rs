@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use super::{claims::Blocked, outcome::Outcome, restore, snapshots, validate::KeptRuns};
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HistoryEntry, Run, RunCause, Stage, Summary, SyncJobPhase, SyncJobStatus,
+        ActiveRun, EarlierTries, HistoryEntry, Run, RunCause, Stage, Summary, Superseded, SyncJobPhase,
+        SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
@@ -55,6 +56,7 @@ pub fn new_run(
         try_time: Some(MicroTime(now)),
         pods_ready_time: None,
         earlier: None,
+        reported: None,
     }
 }
 
@@ -131,6 +133,7 @@ pub fn running(status: &mut SyncJobStatus, now: Timestamp) {
 
 /// A try failed, and the next one starts `at`.
 pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: Timestamp) {
+    retract(status);
     let Some(run) = &mut status.active_run else { return };
     run.earlier = Some(tries_until(run, &outcome.report, now));
     run.retries += 1;
@@ -199,6 +202,34 @@ fn leave_queue(status: &mut SyncJobStatus) {
     }
 }
 
+/// Records a success that all ends of the run have reported, so that nobody waits for the kubelet's word. The run stays
+/// the one under way until that has come.
+pub fn report(
+    status: &mut SyncJobStatus,
+    outcome: &Outcome,
+    history_limit: Option<KeptRuns>,
+    now: Timestamp,
+) {
+    let superseded = Superseded {
+        last_success_time: status.last_success_time.clone(),
+        destination: status.destination.clone(),
+    };
+    let active = status.active_run.clone();
+    finish(status, outcome, history_limit, now);
+    status.active_run = active.map(|run| ActiveRun { reported: Some(superseded), ..run });
+}
+
+/// Takes back a success that was reported, because the kubelet says otherwise.
+fn retract(status: &mut SyncJobStatus) {
+    let Some(run) = &mut status.active_run else { return };
+    let Some(superseded) = run.reported.take() else { return };
+    let id = run.id.clone();
+    status.last_success_time = superseded.last_success_time;
+    status.destination = superseded.destination;
+    status.history.retain(|entry| entry.id != id);
+    status.last_run.take_if(|run| run.id == id);
+}
+
 /// The run is over: it becomes `lastRun` and a line of the history, which keeps all where nothing says how many.
 pub fn finish(
     status: &mut SyncJobStatus,
@@ -206,6 +237,7 @@ pub fn finish(
     history_limit: Option<KeptRuns>,
     now: Timestamp,
 ) {
+    retract(status);
     let Some(active) = status.active_run.take() else { return };
     let mut run = finished_run(&active, outcome, now);
     status.summary = Some(summary_of(&run));

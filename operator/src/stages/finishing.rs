@@ -1,12 +1,20 @@
 //! Finishing: a try is over, and either is followed by another or ends the run. Pure.
 
+use std::time::Duration;
+
+use contract::ExitCode;
 use jiff::Timestamp;
 
 use super::situation::{Situation, Step, deadline};
 use crate::{
     api::ActiveRun,
     fault::Fault,
-    model::{outcome::Outcome, retry},
+    model::{
+        outcome::{self, Outcome},
+        pairs,
+        record::Record,
+        retry,
+    },
 };
 
 pub(super) fn next(
@@ -24,6 +32,25 @@ pub(super) fn next(
     match next.filter(|_| outcome.may_retry) {
         Some(at) => (Step::Retry(outcome, at), Some(at)),
         None => (Step::Finish(outcome), None),
+    }
+}
+
+/// A run whose ends have all reported success waits for the kubelet's word on each of its pods. What contradicts the
+/// reports counts as if there had been none.
+pub(super) fn confirm(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if situation.record == Record::Deleted {
+        return (Step::Confirm, None);
+    }
+    let deadline = deadline(situation, run);
+    match pairs::confirmed(&situation.pairs) {
+        Some(outcome) if outcome.exit == ExitCode::Done => (Step::Confirm, None),
+        Some(outcome) => next(situation, run, outcome),
+        None if situation.now < deadline => (Step::Linger, Some(deadline)),
+        None => {
+            let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+            let fault = outcome::timed_out(timeout, " All ends reported success, and a pod has not ended.");
+            (Step::Finish(Outcome::stopped(fault)), None)
+        }
     }
 }
 

@@ -34,6 +34,9 @@ pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
 }
 
 fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if run.reported.is_some() {
+        return finishing::confirm(situation, run);
+    }
     if situation.record == Record::Deleted {
         return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
     }
@@ -46,6 +49,7 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
     let stand = pairs::stand(&pairs, situation.now);
     let (step, again) = match stand {
         Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
+        Stand::Reported(outcome) => return (Step::Report(*outcome), None),
         stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
             let obstacle = running::obstacle(situation, &stand);

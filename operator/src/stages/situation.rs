@@ -170,6 +170,10 @@ pub enum Step {
     Retry(Outcome, Timestamp),
     /// The try found a volume in use, and there will be another that costs neither a retry nor time.
     Postpone(Outcome, Timestamp),
+    /// All ends of the run have reported success: that is said, and the run keeps its claims until its pods have ended.
+    Report(Outcome),
+    /// The pods of a run that was reported as succeeded have ended as reported.
+    Confirm,
     /// The run is over.
     Finish(Outcome),
 }
@@ -183,7 +187,7 @@ impl Step {
             Self::Admit | Self::Retry(..) | Self::Postpone(..) => Stage::Preparing,
             Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
             Self::Run => Stage::Running,
-            Self::Finish(_) => Stage::Finishing,
+            Self::Report(_) | Self::Confirm | Self::Finish(_) => Stage::Finishing,
             Self::Await | Self::Linger => before,
         }
     }
