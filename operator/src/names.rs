@@ -32,6 +32,8 @@ pub const ANNOTATION_NODE: &str = "volferry.dev/node";
 pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation of a namespace whose owner lets syncers run as root there, with the value `true`.
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
+/// Annotation of a SyncJob by which a person ends the hold of a restore in place: the name of that restore's SyncRun.
+pub const ANNOTATION_RESUME: &str = "volferry.dev/resume-after";
 
 /// Environment variable of the pods that listen: their address.
 pub const ENV_POD_IP: &str = "POD_IP";

@@ -28,7 +28,7 @@ async fn volferry(stage: &Stage, arguments: &[&str]) -> Output {
 }
 
 /// Returns what a command that succeeds prints.
-async fn told(stage: &Stage, arguments: &[&str]) -> String {
+pub(crate) async fn told(stage: &Stage, arguments: &[&str]) -> String {
     printed(&volferry(stage, arguments).await)
 }
 

@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
+use crate::plugin;
+
 fn entry(id: &str) -> SnapshotEntry {
     let taken = "2026-11-22T18:00:00Z".into();
     SnapshotEntry { id: id.into(), taken, reasons: vec!["last".into()], ..SnapshotEntry::default() }
@@ -112,13 +114,13 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
     assert_eq!(syncjob::text(&held, "/lastRun/cause"), "Restore");
     let told = restored(&held).unwrap();
     assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("RestoredInPlace")));
-    assert!(told["message"].as_str().unwrap().contains("change spec.trigger"), "{told}");
+    assert!(told["message"].as_str().unwrap().contains("volferry.dev/resume-after=back"), "{told}");
     assert!(syncjob::status(&held, "/nextRunTime").is_null(), "{held:#?}");
     assert!(syncjob::status(&held, "/lastSuccessTime").is_null(), "{held:#?}");
 
-    stage.patch("web", json!({"spec": {"suspend": true}})).await.unwrap();
+    let resumed = plugin::told(&stage, &["resume", "web"]).await;
+    assert_eq!(resumed, "syncjob.volferry.dev/web resumed (Succeeded)\n");
     stage.until("web", "the hold ended", |job| restored(job).is_none()).await.unwrap();
-    stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
     let due = |job: &DynamicObject| {
         syncjob::has_reason(job, "Stalled", "ClaimNotFound")
             || syncjob::has_reason(job, "Reconciling", "ClaimNotFound")

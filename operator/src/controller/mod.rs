@@ -188,7 +188,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let wished = restore::wished(job, found.asked.as_ref());
     let valid = validated(&wished, &found);
     // 3. Plan, for a run that is an object before anything else is made of it.
-    let old = job.status.clone().unwrap_or_default();
+    let (known, old) = (job.status.clone().unwrap_or_default(), restore::released(job));
     if let (Some(run), Ok(_)) = (&old.active_run, &valid) {
         (found.record, found.run) = keep(context, job, run, found.run.take()).await?;
     }
@@ -213,7 +213,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     new.next_run_time = next_run.map(Time);
     turn(&mut new, &step, &valid, &found, view.generation, now);
     note_run(&mut new, &step, &found);
-    write_status(context, job, &old, &new).await?;
+    write_status(context, job, &known, &new).await?;
     tell(context, job, &old, &new).await;
     let is_settled = settle_runs(context, &view, &new, now).await?;
     // No watch tells when the last Role is empty.

@@ -306,6 +306,7 @@ fn interest(job: &Guarded) -> Option<u64> {
     metadata.uid.hash(&mut hasher);
     metadata.generation.hash(&mut hasher);
     metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    job.annotations().get(names::ANNOTATION_RESUME).hash(&mut hasher);
     if let Ok(job) = &job.0 {
         serde_json::to_string(&job.status).ok()?.hash(&mut hasher);
     }

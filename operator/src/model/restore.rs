@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt as _;
 
 use crate::{
     api::{
@@ -11,7 +12,7 @@ use crate::{
         Transfer,
         conditions::{self, Cause, reason},
     },
-    human,
+    human, names,
 };
 
 /// The most bytes of a tag.
@@ -63,13 +64,31 @@ pub fn holds(status: &SyncJobStatus) -> bool {
 pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     let Some(restore) = &run.restore else { return resume(conditions) };
     let message = format!(
-        "Run {} brings the destination back to its snapshot {}. No run starts by the schedule or for a change of the \
-         spec until you resume the job: change spec.trigger, create a SyncRun, or set spec.suspend to true and then \
-         back to false.",
-        run.id, restore.snapshot
+        "Run {0} brings the destination back to its snapshot {1}. No run starts by the schedule or for a change of the \
+         spec until you resume the job with `kubectl volferry resume`, which annotates it with {2}={0}. You can also \
+         start one run now: change spec.trigger, or create a SyncRun.",
+        run.id,
+        restore.snapshot,
+        names::ANNOTATION_RESUME
     );
     let cause = Cause { reason: reason::RESTORED_IN_PLACE, message: &message, generation: run.generation };
     conditions::set(conditions, conditions::RESTORED, true, cause, now);
+}
+
+/// Returns the restore whose hold a person can end now: the one that is over and that no other run has followed.
+pub fn held_by(status: &SyncJobStatus) -> Option<&str> {
+    let is_over = holds(status) && status.active_run.is_none();
+    status.last_run.as_ref().filter(|_| is_over).map(|run| run.id.as_str())
+}
+
+/// Returns the status of a job, without the hold if the job's annotation says to go on after that restore.
+pub fn released(job: &SyncJob) -> SyncJobStatus {
+    let mut status = job.status.clone().unwrap_or_default();
+    let asked = job.annotations().get(names::ANNOTATION_RESUME).map(String::as_str);
+    if asked.is_some() && held_by(&status) == asked {
+        resume(&mut status.conditions);
+    }
+    status
 }
 
 /// Ends the hold. While `spec.suspend` is true, that holds back runs.
@@ -82,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::validate;
+    use crate::{api::Run, model::validate};
 
     fn job() -> SyncJob {
         let spec = json!({
@@ -145,5 +164,26 @@ mod tests {
         run.restore = None;
         tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
         assert!(!holds(&status));
+    }
+
+    #[test]
+    fn a_person_releases_a_restore_that_is_over_by_its_name() {
+        let mut job = job();
+        let run = ActiveRun { id: "back".into(), restore: asked().spec.restore, ..ActiveRun::default() };
+        let last_run = Some(Run { id: "back".into(), ..Run::default() });
+        let mut status = SyncJobStatus { last_run, ..SyncJobStatus::default() };
+        tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
+        let under_way = SyncJobStatus { active_run: Some(run), ..status.clone() };
+        for (status, asked, is_held) in [
+            (&status, None, true),
+            (&status, Some("earlier"), true),
+            (&under_way, Some("back"), true),
+            (&status, Some("back"), false),
+        ] {
+            job.status = Some(status.clone());
+            let annotation = asked.map(|asked| (names::ANNOTATION_RESUME.into(), asked.into()));
+            job.metadata.annotations = Some(annotation.into_iter().collect());
+            assert_eq!(holds(&released(&job)), is_held, "{asked:?}");
+        }
     }
 }

@@ -80,7 +80,7 @@ pub(super) enum ClusterCommand {
         /// The SyncJob.
         job: String,
     },
-    /// Start runs of a SyncJob again.
+    /// Start runs of a SyncJob again, after `suspend` or after a restore in place.
     Resume {
         /// The SyncJob.
         job: String,

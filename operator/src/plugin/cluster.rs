@@ -108,11 +108,21 @@ impl Cluster {
         }
     }
 
-    /// Sets `spec.suspend` of a SyncJob that is there.
-    pub(super) async fn set_suspend(&self, name: &str, suspend: bool) -> Result<SyncJob, PluginError> {
-        let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    /// Sets `spec.suspend` of a SyncJob that is there to true.
+    pub(super) async fn suspend(&self, name: &str) -> Result<SyncJob, PluginError> {
+        let patch = Patch::Merge(json!({"spec": {"suspend": true}}));
         let done = self.jobs_api().patch(name, &PatchParams::default(), &patch).await;
-        done.map_err(failed(format!("set spec.suspend of SyncJob {}", self.path(name))))
+        done.map_err(failed(format!("suspend SyncJob {}", self.path(name))))
+    }
+
+    /// Has a SyncJob go on: sets `spec.suspend` to false, and ends the hold of a restore in place that is over.
+    pub(super) async fn resume(&self, name: &str, restore: Option<&str>) -> Result<SyncJob, PluginError> {
+        let mut patch = json!({"spec": {"suspend": false}});
+        if let Some(restore) = restore {
+            patch["metadata"] = json!({"annotations": {names::ANNOTATION_RESUME: restore}});
+        }
+        let done = self.jobs_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        done.map_err(failed(format!("resume SyncJob {}", self.path(name))))
     }
 
     pub(super) async fn log(

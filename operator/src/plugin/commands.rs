@@ -9,7 +9,10 @@ use super::{
     error::PluginError,
     lines, logs, migrate, output,
 };
-use crate::api::{Restore, Run, SyncJob, SyncRun};
+use crate::{
+    api::{Restore, Run, SyncJob, SyncRun},
+    model::restore,
+};
 
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
     match args.command {
@@ -26,8 +29,8 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
         It::Runs { job, form } => runs(cluster, &job, form).await,
         It::Logs { name, end, follow } => print_logs(cluster, name, end, follow).await,
         It::RunNow { job, wait, form } => run_now(cluster, &job, wait, form).await,
-        It::Suspend { job } => suspend(cluster, &job, true).await,
-        It::Resume { job } => suspend(cluster, &job, false).await,
+        It::Suspend { job } => suspend(cluster, &job).await,
+        It::Resume { job } => resume(cluster, &job).await,
         It::Restore { job, snapshot, no_safety, wait, form } => {
             let restore = Restore { snapshot, safety: !no_safety };
             let run = cluster.create_run(&job, Some(restore)).await?;
@@ -143,16 +146,30 @@ fn tell_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> 
     }
 }
 
-async fn suspend(cluster: &Cluster, name: &str, suspend: bool) -> Result<(), PluginError> {
+async fn suspend(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
     let was = cluster.job(name).await?.spec.suspend;
-    let job = cluster.set_suspend(name, suspend).await?;
-    let done = match (suspend, was == suspend) {
-        (true, false) => "suspended",
-        (true, true) => "is suspended already",
-        (false, false) => "resumed",
-        (false, true) => "is not suspended",
-    };
-    output::lines(&[format!("syncjob.volferry.dev/{name} {done} ({})", lines::state(&job))])
+    let job = cluster.suspend(name).await?;
+    tell_state(name, if was { "is suspended already" } else { "suspended" }, &job)
+}
+
+async fn resume(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
+    let before = cluster.job(name).await?;
+    let status = before.status.clone().unwrap_or_default();
+    let restore = restore::held_by(&status);
+    if restore.is_none() && restore::holds(&status) {
+        output::complain("warning: a restore is in progress, after which no run starts until it is resumed");
+        output::complain(&format!(
+            "hint: once it has ended: kubectl volferry resume -n {} {name}",
+            cluster.namespace
+        ));
+    }
+    let job = cluster.resume(name, restore).await?;
+    let has_stood = before.spec.suspend || restore.is_some();
+    tell_state(name, if has_stood { "resumed" } else { "is not suspended" }, &job)
+}
+
+fn tell_state(name: &str, done: &str, job: &SyncJob) -> Result<(), PluginError> {
+    output::lines(&[format!("syncjob.volferry.dev/{name} {done} ({})", lines::state(job))])
 }
 
 async fn snapshots(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {

@@ -11,7 +11,9 @@ use crate::{
         ActiveRun, KnownDestination, Run, RunProgress, SnapshotStatus, SyncJob, SyncJobPhase, SyncJobStatus,
         SyncRun, conditions,
     },
-    human, names,
+    human,
+    model::restore,
+    names,
 };
 
 /// What stands for a value that an object does not have.
@@ -43,7 +45,12 @@ pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> 
 
 /// Returns the conditions beside `Ready` that tell of something else.
 fn others(status: &SyncJobStatus) -> Vec<String> {
-    let kinds = [conditions::INCOMPLETE, conditions::SNAPSHOT_FAILED, conditions::PERFORMANCE_REGRESSED];
+    let kinds = [
+        conditions::INCOMPLETE,
+        conditions::SNAPSHOT_FAILED,
+        conditions::RESTORED,
+        conditions::PERFORMANCE_REGRESSED,
+    ];
     let found = kinds.into_iter().filter_map(|kind| conditions::find(&status.conditions, kind));
     let raised = found.filter(|condition| condition.status == "True");
     raised.map(|condition| format!("{}: {}", condition.type_, condition.message)).collect()
@@ -226,7 +233,7 @@ fn hint(job: &SyncJob) -> Option<String> {
             "kubectl get pods -A -l app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
         return Some(format!("the operator has not seen this spec yet; see whether it runs: {operator}"));
     }
-    if job.spec.suspend {
+    if job.spec.suspend || restore::held_by(&status).is_some() {
         return Some(command("resume"));
     }
     let failed = matches!(
