@@ -68,19 +68,19 @@ fn a_schedule_is_cron_or_interval_and_not_both() {
 }
 
 #[test]
-fn an_end_is_a_claim_or_remote_and_not_both() {
-    let remote = json!({"listen": {}});
+fn an_end_is_a_claim_of_the_same_namespace() {
     for end in ["source", "destination"] {
-        let one_of = format!("{end} needs exactly one of persistentVolumeClaim and remote");
-        assert_refused(json!({end: {"remote": remote}}), &[&one_of]);
-        assert_refused(json!({end: {"persistentVolumeClaim": null}}), &[&one_of]);
-        assert_accepted(json!({end: {"persistentVolumeClaim": null, "remote": remote}}));
+        assert_refused(
+            json!({end: {"persistentVolumeClaim": null}}),
+            &["persistentVolumeClaim", "Required value"],
+        );
+        assert_refused(json!({end: {"remote": {"listen": {}}}}), &["unknown field", "remote"]);
+        assert_refused(
+            json!({end: {"persistentVolumeClaim": {"namespace": "x"}}}),
+            &["unknown field", "namespace"],
+        );
     }
-    let both = json!({
-        "source": {"persistentVolumeClaim": null, "remote": remote},
-        "destination": {"persistentVolumeClaim": null, "remote": {"dial": {"secretName": "s"}}},
-    });
-    assert_refused(both, &["only one of source and destination can be remote"]);
+    assert_refused(json!({"source": {"pointInTime": "Clone"}}), &["unknown field", "pointInTime"]);
 }
 
 #[test]
@@ -174,8 +174,6 @@ fn the_destination_stays_and_the_source_may_change() {
     let refused = [
         json!({"destination": {"persistentVolumeClaim": {"claimName": "other"}}}),
         json!({"destination": {"path": "/elsewhere"}}),
-        json!({"destination": {"persistentVolumeClaim": null, "remote": {"listen": {}}}}),
-        json!({"source": {"persistentVolumeClaim": null, "remote": {"listen": {}}}}),
     ];
     for change in refused {
         let shown = change.to_string();
@@ -194,7 +192,6 @@ async fn defaults_are_written_into_what_is_stored() {
     let spec = &stored.data["spec"];
     let expected = [
         ("/source/path", json!("/")),
-        ("/source/pointInTime", json!("None")),
         ("/suspend", json!(false)),
         ("/files/compare", json!("Metadata")),
         ("/files/deleteLimit/percent", json!(50)),
@@ -228,7 +225,7 @@ fn every_field_is_explained() {
     let kubectl = ApiServer::shared().kubectl("default").unwrap();
     let said = kubectl.run(&["explain", "syncjob", "--recursive=false"]).unwrap();
     assert!(said.contains("Keeps the files of one volume in step"), "{said}");
-    for kind in ["syncjobs.volferry.dev", "syncgrants.volferry.dev"] {
+    for kind in ["syncjobs.volferry.dev", "syncruns.volferry.dev"] {
         let crd = kubectl.run(&["get", "crd", kind, "-o", "json"]).unwrap();
         let crd: Value = serde_json::from_str(&crd).unwrap();
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];

@@ -453,17 +453,9 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
 #[tokio::test]
 async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
     let (stage, _controller) = Stage::with_controller("later").await.unwrap();
-    let remote = json!({"persistentVolumeClaim": null, "remote": {"listen": {}}});
-    let fields: [(&str, Value); 7] = [
-        ("snapshots.engine: CSI", json!({"snapshots": {"engine": "CSI"}})),
+    let fields: [(&str, Value); 3] = [
+        ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
         ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),
-        ("source.remote", json!({"source": remote})),
-        ("destination.remote", json!({"destination": remote})),
-        ("source.pointInTime", json!({"source": {"pointInTime": "Clone"}})),
-        (
-            "source.persistentVolumeClaim.namespace",
-            json!({"source": {"persistentVolumeClaim": {"namespace": "x"}}}),
-        ),
         ("concurrencyPolicy", json!({"concurrencyPolicy": "Replace"})),
     ];
     for (number, (field, others)) in fields.into_iter().enumerate() {

@@ -45,14 +45,3 @@ async fn a_bad_cron_is_refused_at_apply() {
     let message = sandbox.kubectl.apply(&manifest.to_string()).unwrap_err().to_string();
     assert!(message.contains("spec.schedule.cron") && message.contains("0 3 * * *"), "{message}");
 }
-
-#[tokio::test]
-async fn a_field_that_is_still_to_come_is_refused_and_named() {
-    let sandbox = Sandbox::new("later").await;
-    sandbox.volume("from", 0).await.unwrap();
-    sandbox.volume("to", 1).await.unwrap();
-    sandbox.sync("copy", json!({"source": {"pointInTime": "Clone"}})).await.unwrap();
-    let stalled = sandbox.until_is("copy", "Stalled").await.unwrap();
-    let message = syncjob::message(&stalled, "Stalled");
-    assert!(message.contains("not supported yet: source.pointInTime"), "{message}");
-}

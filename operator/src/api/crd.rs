@@ -3,13 +3,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use super::{grant::SyncGrant, run::SyncRun, spec::SyncJob};
+use super::{run::SyncRun, spec::SyncJob};
 
 /// The CustomResourceDefinitions of this API, as they are written to `crds/`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut run = SyncRun::crd();
     bound_name(&mut run);
-    [SyncJob::crd(), run, SyncGrant::crd()].map(adapted).into()
+    [SyncJob::crd(), run].map(adapted).into()
 }
 
 /// Bounds the name of a SyncRun, which is a label of all that is made for it. Only a rule of the whole object sees the

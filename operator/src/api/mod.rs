@@ -1,4 +1,4 @@
-//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`], [`SyncGrant`] and what their statuses say.
+//! The `volferry.dev/v1alpha1` API: [`SyncJob`], [`SyncRun`] and what their statuses say.
 //!
 //! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde
 //! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by.
@@ -9,7 +9,6 @@ pub mod conditions;
 mod crd;
 mod endpoint;
 mod files;
-mod grant;
 mod pods;
 mod restore;
 pub(crate) mod rules;
@@ -19,18 +18,14 @@ mod status;
 mod transfer;
 
 pub use crd::{crd_files, crds};
-pub use endpoint::{
-    AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, Dial, Listen, PointInTime, Remote,
-    ServiceType, SourceEndpoint,
-};
+pub use endpoint::{AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, SourceEndpoint};
 pub use files::{DeleteLimit, Files, Preserve};
-pub use grant::{GrantAccess, GrantSubject, SyncGrant, SyncGrantSpec};
 pub use pods::{PodSecurity, PodSettings};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus};
 pub use spec::{
     ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,
-    Regression, Retain, Schedule, SnapshotEngine, Snapshots, SyncJob, SyncJobSpec,
+    Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
     ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, MAX_PARALLELISM,

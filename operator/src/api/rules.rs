@@ -41,10 +41,6 @@ fn each(valid: &str, is_not: &str) -> [Rule; 1] {
     }]
 }
 
-fn matching(pattern: &str, is_not: &str) -> [Rule; 1] {
-    quoting(format!("self.matches(r'{pattern}')"), is_not)
-}
-
 pub(crate) const IS_NOT_CRON: &str = "is not a cron schedule: write five fields (minute, hour, day of month, month, day of week), such as \"0 3 * * *\" for \
      each day at 03:00 or \"*/15 8-18 * * MON-FRI\", or one of @hourly, @daily, @weekly, @monthly, @yearly; a range goes \
      from the lower to the higher, and one of the months has such a day";
@@ -209,27 +205,6 @@ pub(super) fn object_name() -> [Rule; 1] {
     quoting(format!("self.{OBJECT_NAME}"), IS_NOT_OBJECT_NAME)
 }
 
-/// A list of such names.
-pub(super) fn each_object_name() -> [Rule; 1] {
-    each(&format!("it.{OBJECT_NAME}"), IS_NOT_OBJECT_NAME)
-}
-
-/// The name of a namespace.
-pub(super) fn namespace() -> [Rule; 1] {
-    matching(
-        "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-        "is not the name of a namespace: write lower-case letters, digits and - only",
-    )
-}
-
-/// `host:port`.
-pub(super) fn host_port() -> [Rule; 1] {
-    matching(
-        r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[1-9][0-9]{0,4}$",
-        "is not an address: write host:port, such as sync.example.com:7441 or [2001:db8::1]:7441",
-    )
-}
-
 /// A list of gitignore patterns.
 pub(super) fn each_glob() -> [Rule; 1] {
     each(
@@ -247,46 +222,11 @@ pub(super) fn snapshot() -> [Rule; 1] {
     )
 }
 
-/// Which fields of the source go together.
-pub(super) fn source() -> [Rule; 5] {
-    let one_kind = "source needs exactly one of persistentVolumeClaim and remote";
-    let needs_claim = "source.pointInTime and source.snapshot need source.persistentVolumeClaim: the cluster that \
-                       has the volume decides what is read of it";
-    [
-        rule("has(self.persistentVolumeClaim) != has(self.remote)", one_kind),
-        rule(
-            "has(self.persistentVolumeClaim) || (self.pointInTime == 'None' && !has(self.snapshot))",
-            needs_claim,
-        ),
-        rule(
-            "!has(self.snapshot) || self.pointInTime == 'None'",
-            "source.snapshot is a point in time already: remove source.pointInTime, or set it to None",
-        ),
-        rule(
-            "!has(self.volumeSnapshotClassName) || self.pointInTime == 'Snapshot'",
-            "source.volumeSnapshotClassName goes with pointInTime: Snapshot; remove it, or set that",
-        ),
-        rule(
-            "has(self.persistentVolumeClaim) == has(oldSelf.persistentVolumeClaim)",
-            "source cannot change between persistentVolumeClaim and remote: create another SyncJob in place of this one",
-        ),
-    ]
-}
-
-/// Which fields of the destination go together, and which stay as they are.
-pub(super) fn destination() -> [Rule; 5] {
+/// Which fields of the destination stay as they are.
+pub(super) fn destination() -> [Rule; 3] {
     [
         rule(
-            "has(self.persistentVolumeClaim) != has(self.remote)",
-            "destination needs exactly one of persistentVolumeClaim and remote",
-        ),
-        rule(
-            "has(self.persistentVolumeClaim) || !has(self.create)",
-            "destination.create needs destination.persistentVolumeClaim, which names the claim to make",
-        ),
-        rule(
-            "has(self.persistentVolumeClaim) == has(oldSelf.persistentVolumeClaim) \
-             && (!has(self.persistentVolumeClaim) || self.persistentVolumeClaim == oldSelf.persistentVolumeClaim)",
+            "self.persistentVolumeClaim == oldSelf.persistentVolumeClaim",
             "the destination's claim cannot change, since what was written there would be left behind: create another \
              SyncJob in place of this one",
         ),
@@ -304,28 +244,20 @@ pub(super) fn destination() -> [Rule; 5] {
 }
 
 /// What source and destination may be to each other.
-pub(super) fn spec() -> [Rule; 2] {
-    let claim = |side: &str| format!("self.{side}.persistentVolumeClaim");
-    let (from, to) = (claim("source"), claim("destination"));
-    let namespace = |claim: &str| format!("(has({claim}.__namespace__) ? {claim}.__namespace__ : '')");
+pub(super) fn spec() -> [Rule; 1] {
+    let claim = |side: &str| format!("self.{side}.persistentVolumeClaim.claimName");
     let below = |a: &str, b: &str| format!("({a} == '/' || {b} == {a} || {b}.startsWith({a} + '/'))");
     let (source, destination) = ("self.source.path", "self.destination.path");
-    [
-        rule(
-            "!has(self.source.remote) || !has(self.destination.remote)",
-            "only one of source and destination can be remote: the SyncJob is applied to the cluster of either volume",
+    [rule(
+        format!(
+            "{} != {} || !({} || {})",
+            claim("source"),
+            claim("destination"),
+            below(source, destination),
+            below(destination, source),
         ),
-        rule(
-            format!(
-                "!has({from}) || !has({to}) || {from}.claimName != {to}.claimName || {} != {} || !({} || {})",
-                namespace(&from),
-                namespace(&to),
-                below(source, destination),
-                below(destination, source),
-            ),
-            "source and destination overlap: name another claim, or folders of which neither holds the other",
-        ),
-    ]
+        "source and destination overlap: name another claim, or folders of which neither holds the other",
+    )]
 }
 
 /// The rule of the contacts of a run's ends: a pod cannot put another key or address in the place of one that is there.
@@ -340,21 +272,6 @@ pub(super) fn run() -> [Rule; 1] {
         "has(oldSelf.number) ? self == oldSelf : self.syncJob.name == oldSelf.syncJob.name",
         "the spec of a SyncRun cannot change: create another SyncRun to run again",
     )]
-}
-
-/// Which of the two ways to the far end is taken.
-pub(super) fn remote() -> [Rule; 2] {
-    [
-        rule(
-            "has(self.listen) != has(self.dial)",
-            "remote needs exactly one of listen, where the far end can reach this cluster, and dial, where this cluster \
-             can reach the far end",
-        ),
-        rule(
-            "has(self.listen) == has(oldSelf.listen)",
-            "remote cannot change between listen and dial: create another SyncJob in place of this one",
-        ),
-    ]
 }
 
 /// Which fields of the files go together.
@@ -383,14 +300,6 @@ pub(super) fn transfer() -> [Rule; 2] {
             "transfer.bandwidthLimit limits the network, and placement: Local uses none; remove one of the two",
         ),
     ]
-}
-
-/// A class only where it is used.
-pub(super) fn snapshots() -> [Rule; 1] {
-    [rule(
-        "self.engine != 'Volume' || !has(self.volumeSnapshotClassName)",
-        "snapshots.volumeSnapshotClassName goes with engine: CSI or Auto; remove it, or set one of these",
-    )]
 }
 
 /// Some snapshot is kept.

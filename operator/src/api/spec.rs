@@ -191,32 +191,11 @@ pub enum ConcurrencyPolicy {
 /// Point-in-time snapshots of the destination.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = rules::snapshots()))]
 pub struct Snapshots {
-    /// What makes the snapshots. Volume: the syncer, on the destination volume itself, with any file system. CSI: the
-    /// destination's CSI driver, as VolumeSnapshots; not supported yet. Auto: Volume.
-    #[serde(default)]
-    pub engine: SnapshotEngine,
-    /// The VolumeSnapshotClass to use with `engine: CSI`. Absent: the cluster's default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
-    pub volume_snapshot_class_name: Option<String>,
     /// Which snapshots of this SyncJob are kept; its others are removed after each run that succeeds. Snapshots of
     /// other SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]
     pub retain: Retain,
-}
-
-/// What makes snapshots.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SnapshotEngine {
-    /// `Volume`.
-    #[default]
-    Auto,
-    /// The syncer, on the destination volume itself, with any file system.
-    Volume,
-    /// The destination's CSI driver, as VolumeSnapshots.
-    CSI,
 }
 
 /// How many snapshots are kept; a snapshot kept by any of these counts stays.

@@ -241,10 +241,7 @@ pub async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
         (Side::Source, &job.spec.source.persistent_volume_claim),
         (Side::Sink, &job.spec.destination.persistent_volume_claim),
     ];
-    // Claims of other namespaces are refused by `validate`, and not looked at.
-    let own = named.into_iter().filter_map(|(side, named)| Some((side, named.as_ref()?)));
-    let own = own.filter(|(_, named)| named.namespace.is_none() || named.namespace == job.metadata.namespace);
-    try_join_all(own.map(|(side, named)| claim(client, job, side, named))).await
+    try_join_all(named.map(|(side, named)| claim(client, job, side, named))).await
 }
 
 async fn claim(client: &Client, job: &SyncJob, side: Side, named: &ClaimReference) -> Result<Claim> {

@@ -326,11 +326,8 @@ fn jobs_of_claim(jobs: &Store<Guarded>, claim: &PersistentVolumeClaim) -> Vec<Ob
     let refers = |job: &Guarded| {
         let Ok(job) = &job.0 else { return false };
         let named = [&job.spec.source.persistent_volume_claim, &job.spec.destination.persistent_volume_claim];
-        named.into_iter().flatten().any(|named| {
-            Some(&named.claim_name) == claim.metadata.name.as_ref()
-                && named.namespace.as_ref().or(job.metadata.namespace.as_ref())
-                    == claim.metadata.namespace.as_ref()
-        })
+        job.metadata.namespace == claim.metadata.namespace
+            && named.iter().any(|named| Some(&named.claim_name) == claim.metadata.name.as_ref())
     };
     jobs.state().iter().filter(|job| refers(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
@@ -366,7 +363,7 @@ fn jobs_waiting_for_claims(jobs: &Store<Guarded>, freed: &Guarded) -> Vec<Object
         };
         let mut folders = [&run.source, &run.destination].into_iter().flatten();
         job.name_any() != freed.name_any()
-            && folders.any(|it| claims.into_iter().flatten().any(|claim| claim.claim_name == it.claim_name))
+            && folders.any(|it| claims.iter().any(|claim| claim.claim_name == it.claim_name))
     };
     jobs.state().iter().filter(|job| waits(job)).map(|job| ObjectRef::from_obj(&**job)).collect()
 }
@@ -397,8 +394,7 @@ mod tests {
 
     fn job(claim: &str) -> SyncJob {
         let mut spec = SyncJobSpec::default();
-        spec.source.persistent_volume_claim =
-            Some(ClaimReference { claim_name: claim.into(), ..ClaimReference::default() });
+        spec.source.persistent_volume_claim = ClaimReference { claim_name: claim.into() };
         let mut job = SyncJob::new("web", spec);
         job.metadata.namespace = Some("prod".into());
         job

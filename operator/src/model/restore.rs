@@ -38,7 +38,7 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     let snapshot = Some(restore.snapshot.clone());
     let (persistent_volume_claim, path) =
         (spec.destination.persistent_volume_claim.clone(), spec.destination.path.clone());
-    spec.source = SourceEndpoint { persistent_volume_claim, path, snapshot, ..SourceEndpoint::default() };
+    spec.source = SourceEndpoint { persistent_volume_claim, path, snapshot };
     let Files { compare, preserve, write, mut delete_limit, .. } = spec.files;
     delete_limit.percent = 100;
     spec.files = Files { delete: true, delete_limit, compare, preserve, write, ..Files::default() };

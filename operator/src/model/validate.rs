@@ -12,37 +12,18 @@ use super::{
 use crate::{
     api::{
         ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, DeletionPolicy, Files, HistoryLimit,
-        MAX_PARALLELISM, Placement, PodSettings, PointInTime, Regression, SnapshotEngine, SyncJobSpec,
-        Transfer,
+        MAX_PARALLELISM, Placement, PodSettings, Regression, SyncJobSpec, Transfer,
     },
     schedule::Schedule,
 };
 
-/// A field that the API has and whose behaviour is still to come, and whether a spec in that namespace asks for
-/// it. To enable a feature, remove its entry: what it says is carried into [`ValidatedSyncJob`] already, or has to
-/// be.
-type Unsupported = (&'static str, fn(&SyncJobSpec, &str) -> bool);
+/// A field of the API without behaviour, and whether a spec asks for it.
+type Unsupported = (&'static str, fn(&SyncJobSpec) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 11] = [
-    ("source.remote", |spec, _| spec.source.remote.is_some()),
-    ("source.persistentVolumeClaim.namespace", |spec, own| {
-        is_elsewhere(spec.source.persistent_volume_claim.as_ref(), own)
-    }),
-    ("source.pointInTime", |spec, _| spec.source.point_in_time != PointInTime::None),
-    ("destination.remote", |spec, _| spec.destination.remote.is_some()),
-    ("destination.persistentVolumeClaim.namespace", |spec, own| {
-        is_elsewhere(spec.destination.persistent_volume_claim.as_ref(), own)
-    }),
-    ("concurrencyPolicy: Replace", |spec, _| spec.concurrency_policy == ConcurrencyPolicy::Replace),
-    ("snapshots.engine: CSI", |spec, _| {
-        spec.snapshots.as_ref().is_some_and(|it| it.engine == SnapshotEngine::CSI)
-    }),
-    ("snapshots.volumeSnapshotClassName", |spec, _| {
-        spec.snapshots.as_ref().is_some_and(|it| it.volume_snapshot_class_name.is_some())
-    }),
-    ("hooks", |spec, _| spec.hooks.is_some()),
-    ("deletionPolicy: Delete", |spec, _| spec.deletion_policy == DeletionPolicy::Delete),
-    ("source.volumeSnapshotClassName", |spec, _| spec.source.volume_snapshot_class_name.is_some()),
+const NOT_SUPPORTED_YET: [Unsupported; 3] = [
+    ("concurrencyPolicy: Replace", |spec| spec.concurrency_policy == ConcurrencyPolicy::Replace),
+    ("hooks", |spec| spec.hooks.is_some()),
+    ("deletionPolicy: Delete", |spec| spec.deletion_policy == DeletionPolicy::Delete),
 ];
 
 /// Names the fields whose behaviour is still to come, with the value where a field has other values that work.
@@ -173,7 +154,7 @@ pub fn validate(
     name: &str,
     namespace: &str,
 ) -> Result<ValidatedSyncJob, ValidationError> {
-    refuse_unsupported(spec, namespace)?;
+    refuse_unsupported(spec)?;
     let (source, destination) = volumes(spec, namespace)?;
     Ok(ValidatedSyncJob {
         name: name.into(),
@@ -200,27 +181,21 @@ pub fn validate(
     })
 }
 
-fn refuse_unsupported(spec: &SyncJobSpec, namespace: &str) -> Result<(), ValidationError> {
-    let asked = NOT_SUPPORTED_YET.iter().filter(|(_, is_asked)| is_asked(spec, namespace));
+fn refuse_unsupported(spec: &SyncJobSpec) -> Result<(), ValidationError> {
+    let asked = NOT_SUPPORTED_YET.iter().filter(|(_, is_asked)| is_asked(spec));
     let fields: Vec<_> = asked.map(|(field, _)| *field).collect();
     if fields.is_empty() { Ok(()) } else { Err(ValidationError::NotSupportedYet { fields }) }
 }
 
-fn is_elsewhere(claim: Option<&ClaimReference>, own: &str) -> bool {
-    claim.and_then(|claim| claim.namespace.as_deref()).is_some_and(|namespace| namespace != own)
-}
-
 fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder), ValidationError> {
     let source = Volume {
-        claim: spec.source.persistent_volume_claim.as_ref(),
+        claim: &spec.source.persistent_volume_claim,
         path: &spec.source.path,
-        claim_field: "source.persistentVolumeClaim",
         path_field: "source.path",
     };
     let destination = Volume {
-        claim: spec.destination.persistent_volume_claim.as_ref(),
+        claim: &spec.destination.persistent_volume_claim,
         path: &spec.destination.path,
-        claim_field: "destination.persistentVolumeClaim",
         path_field: "destination.path",
     };
     let (source, destination) = (source.folder(own)?, destination.folder(own)?);
@@ -233,22 +208,19 @@ fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder)
 
 /// One side of the spec, with what its fields are called.
 struct Volume<'a> {
-    claim: Option<&'a ClaimReference>,
+    claim: &'a ClaimReference,
     path: &'a str,
-    claim_field: &'static str,
     path_field: &'static str,
 }
 
 impl Volume<'_> {
     fn folder(&self, own: &str) -> Result<VolumeFolder, ValidationError> {
-        let claim = self.claim.ok_or_else(|| invalid(self.claim_field, "name a claim"))?;
         let folder = Folder::new(self.path).ok_or_else(|| {
             let problem =
                 format!("`{}` is not a folder inside the volume; write / or /data/uploads", self.path);
             invalid(self.path_field, problem)
         })?;
-        let namespace = claim.namespace.clone().unwrap_or_else(|| own.into());
-        let claim = Claim { namespace, name: claim.claim_name.clone() };
+        let claim = Claim { namespace: own.into(), name: self.claim.claim_name.clone() };
         Ok(VolumeFolder { claim, folder, is_block: false })
     }
 }

@@ -26,12 +26,10 @@ const MANY_RESTARTS: i32 = 3;
 
 /// Judges which kinds the API server serves.
 pub(super) fn kinds(served: &[String]) -> Finding {
-    let missing: Vec<_> = ["syncjobs", "syncruns", "syncgrants"]
-        .into_iter()
-        .filter(|kind| !served.iter().any(|it| it == kind))
-        .collect();
+    let missing: Vec<_> =
+        ["syncjobs", "syncruns"].into_iter().filter(|kind| !served.iter().any(|it| it == kind)).collect();
     if missing.is_empty() {
-        return Finding::ok("the API server serves SyncJobs, SyncRuns and SyncGrants");
+        return Finding::ok("the API server serves SyncJobs and SyncRuns");
     }
     Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), INSTALL)
 }

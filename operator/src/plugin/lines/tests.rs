@@ -114,7 +114,10 @@ fn a_table_has_a_line_for_each_job_new_ones_too() {
         "apiVersion": "volferry.dev/v1alpha1",
         "kind": "SyncJob",
         "metadata": {"name": "new", "namespace": "dev"},
-        "spec": {"source": {}, "destination": {}},
+        "spec": {
+            "source": {"persistentVolumeClaim": {"claimName": "a"}},
+            "destination": {"persistentVolumeClaim": {"claimName": "b"}},
+        },
     }));
     let listed = [new, job_in("Succeeded", "Succeeded", false)];
     let words = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>();

@@ -21,6 +21,9 @@ use super::{args::MigrateCommand, error::PluginError, output};
 use draft::Draft;
 use migrate_error::{MAX_BYTES, MigrateError};
 
+const TWO_NAMESPACES: &str = "The claims are in two namespaces, and a SyncJob can use those of its own alone: copy one of the \
+                              volumes into a claim of the other namespace first.";
+
 /// Prints a SyncJob for each pair of VolSync's objects, or for a command line of pv-migrate. `namespace` is that of
 /// SyncJobs that have none otherwise.
 pub(super) fn run(command: MigrateCommand, namespace: Option<&String>) -> Result<(), PluginError> {

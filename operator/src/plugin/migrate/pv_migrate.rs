@@ -125,19 +125,13 @@ impl PvMigrate {
     }
 
     fn add_files(&self, draft: &mut Draft, source: &str, dest: &str) {
-        let claim = |name: &str, namespace: Option<&String>| {
-            Some(ClaimReference { claim_name: name.into(), namespace: namespace.cloned() })
-        };
-        let other = self.dest_namespace.as_ref().filter(|_| self.dest_namespace != self.source_namespace);
-        if other.is_some() {
-            draft.notes.push(
-                "The claims are in two namespaces. That is not supported yet, and the operator refuses it."
-                    .into(),
-            );
+        let claim = |name: &str| ClaimReference { claim_name: name.into() };
+        if self.dest_namespace.is_some() && self.dest_namespace != self.source_namespace {
+            draft.notes.push(super::TWO_NAMESPACES.into());
         }
         let spec = &mut draft.spec;
-        spec.source.persistent_volume_claim = claim(source, None);
-        spec.destination.persistent_volume_claim = claim(dest, other);
+        spec.source.persistent_volume_claim = claim(source);
+        spec.destination.persistent_volume_claim = claim(dest);
         spec.source.path = self.source_path.clone().unwrap_or_else(|| "/".into());
         spec.destination.path = self.dest_path.clone().unwrap_or_else(|| "/".into());
         spec.files.delete = self.dest_delete_extraneous_files;

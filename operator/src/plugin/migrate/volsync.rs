@@ -20,8 +20,6 @@ const BY_RSYNC: [&str; 2] = ["rsyncTLS", "rsync"];
 /// How long after the start of a run the next one starts where VolSync starts it at once.
 const WITHOUT_PAUSE: &str = "5m";
 
-const TWO_NAMESPACES: &str =
-    "The claims are in two namespaces. That is not supported yet, and the operator refuses it.";
 const ONE_HALF: &str = "The other half of the pair is not among the objects: name its claim. It has to be in this namespace, \
                         since claims of other clusters are not supported yet.";
 
@@ -133,15 +131,15 @@ impl Draft {
     /// A draft between two claims that are still to be named.
     fn empty(half: &Half) -> Self {
         let mut spec = SyncJobSpec::default();
-        spec.source.persistent_volume_claim = Some(claim(UNKNOWN_CLAIM));
-        spec.destination.persistent_volume_claim = Some(claim(UNKNOWN_CLAIM));
+        spec.source.persistent_volume_claim = claim(UNKNOWN_CLAIM);
+        spec.destination.persistent_volume_claim = claim(UNKNOWN_CLAIM);
         let (name, namespace) = (half.name.clone(), half.namespace.clone());
         Self { origin: half.title(), name, namespace, spec, notes: Vec::new() }
     }
 }
 
 fn claim(name: &str) -> ClaimReference {
-    ClaimReference { claim_name: name.into(), namespace: None }
+    ClaimReference { claim_name: name.into() }
 }
 
 /// Returns the SyncJob of a pair that rsync moves data between, or of one half of it. It has the name of `first`.
@@ -158,9 +156,7 @@ fn rsync(first: &Half, source: Option<&Half>, destination: Option<&Half>) -> Res
     }
     match (source, destination) {
         (Some(source), Some(destination)) if source.namespace != destination.namespace => {
-            draft.notes.push(TWO_NAMESPACES.into());
-            let written = draft.spec.destination.persistent_volume_claim.as_mut();
-            written.into_iter().for_each(|claim| claim.namespace.clone_from(&destination.namespace));
+            draft.notes.push(super::TWO_NAMESPACES.into());
         }
         (Some(_), Some(_)) => {}
         _ => draft.notes.push(ONE_HALF.into()),
@@ -178,7 +174,7 @@ fn add_source(draft: &mut Draft, half: &Half) -> Result<(), MigrateError> {
     let mut spec = Fields::new(&half.title(), "spec", half.spec.clone());
     let mut mover = spec.take_fields(&half.mover);
     if let Some(name) = spec.take::<String>("sourcePVC")? {
-        draft.spec.source.persistent_volume_claim = Some(claim(&name));
+        draft.spec.source.persistent_volume_claim = claim(&name);
     }
     add_trigger(draft, &mut spec)?;
     add_point_in_time(draft, &mut mover)?;
@@ -217,7 +213,7 @@ fn add_destination(draft: &mut Draft, half: &Half, is_alone: bool) -> Result<(),
 }
 
 fn keeping(retain: Retain) -> Snapshots {
-    Snapshots { retain, ..Snapshots::default() }
+    Snapshots { retain }
 }
 
 /// Takes the claim that a destination writes to: one that it names, or the one that VolSync made for it.
@@ -227,14 +223,14 @@ fn add_target(draft: &mut Draft, mover: &mut Fields, name: &str) -> Result<(), M
     let size = mover.take("capacity")?;
     let access_modes: Vec<AccessMode> = mover.take("accessModes")?.unwrap_or_default();
     if let Some(named) = named {
-        draft.spec.destination.persistent_volume_claim = Some(claim(&named));
+        draft.spec.destination.persistent_volume_claim = claim(&named);
         return Ok(());
     }
     let made = format!("volsync-{name}-dst");
     draft.notes.push(format!(
         "{made} is the claim that VolSync made. It is used if it is there, and created if not."
     ));
-    draft.spec.destination.persistent_volume_claim = Some(claim(&made));
+    draft.spec.destination.persistent_volume_claim = claim(&made);
     let access_modes = if access_modes.is_empty() { vec![AccessMode::ReadWriteOnce] } else { access_modes };
     draft.spec.destination.create = Some(CreateClaim { storage_class_name, access_modes, size });
     Ok(())
@@ -314,8 +310,8 @@ fn backup(half: &Half) -> Result<Draft, MigrateError> {
             .into(),
     );
     if let Some(name) = spec.take::<String>("sourcePVC")? {
-        draft.spec.source.persistent_volume_claim = Some(claim(&name));
-        draft.spec.destination.persistent_volume_claim = Some(claim(&format!("{name}-backup")));
+        draft.spec.source.persistent_volume_claim = claim(&name);
+        draft.spec.destination.persistent_volume_claim = claim(&format!("{name}-backup"));
     }
     let access_modes = vec![AccessMode::ReadWriteOnce];
     draft.spec.destination.create = Some(CreateClaim { access_modes, ..CreateClaim::default() });
