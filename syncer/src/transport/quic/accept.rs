@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use super::{
     handshakes::{Handshakes, TurnedAway},
-    link::{Link, Opened},
+    link::Link,
     listener::Listener,
     port::{End, Port},
+    pump::LinkOrigin,
 };
 use crate::{monitor::Monitor, transport::TransportError};
 
@@ -21,7 +22,7 @@ impl Port {
                 () = monitor.until_cancelled() => Err(TransportError::Canceled),
             }
         });
-        accepted.map(|(connection, began)| Link::start(self, connection, began, end, Opened::Accepted))
+        accepted.map(|(connection, began)| Link::start(self, connection, began, end, LinkOrigin::Accepted))
     }
 }
 

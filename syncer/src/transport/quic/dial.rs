@@ -13,8 +13,9 @@ use quinn::crypto::rustls::QuicClientConfig;
 use super::{
     config::transport_config,
     errors::{connection_error, identity_error},
-    link::{Link, Opened},
+    link::Link,
     port::{End, HANDSHAKE, Port},
+    pump::LinkOrigin,
 };
 use crate::{
     monitor::Monitor,
@@ -47,7 +48,9 @@ pub(crate) fn dial(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match attempt(address, &config, end.side, patience.min(left), monitor) {
-            Ok((port, connection)) => return Ok(Link::start(port, connection, began, end, Opened::Dialled)),
+            Ok((port, connection)) => {
+                return Ok(Link::start(port, connection, began, end, LinkOrigin::Dialled));
+            }
             Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_)))
                 if Instant::now() >= deadline =>
             {

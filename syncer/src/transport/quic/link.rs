@@ -16,20 +16,13 @@ use super::{
     errors::connection_error,
     lanes::{EndsData, EndsRuns, Lanes},
     port::{End, Port},
-    pump::{pump_control, stop_when, watch},
+    pump::{LinkOrigin, pump_control, stop_when, watch},
 };
 use crate::{
     monitor::Monitor,
     pace::{Pace, WIRE_OVERHEAD},
     transport::{Control, Fault, Peer, QUEUE_FRAMES},
 };
-
-/// Which end opened a connection. That end also opens the control stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opened {
-    Dialled,
-    Accepted,
-}
 
 /// The connection to the authenticated peer. Dropping it closes it.
 pub(crate) struct Link {
@@ -51,7 +44,7 @@ impl Link {
         connection: quinn::Connection,
         began: Instant,
         end: End,
-        opened: Opened,
+        opened: LinkOrigin,
     ) -> Self {
         widen(&connection);
         let closed = connection.clone();
@@ -120,7 +113,12 @@ struct Pumps<'a> {
 
 impl Pumps<'_> {
     /// Carries messages. Returns the queue of those to the peer.
-    fn control(&mut self, opened: Opened, side: Side, pace: Option<Arc<Pace>>) -> (Sender<Vec<u8>>, Lanes) {
+    fn control(
+        &mut self,
+        opened: LinkOrigin,
+        side: Side,
+        pace: Option<Arc<Pace>>,
+    ) -> (Sender<Vec<u8>>, Lanes) {
         let (outgoing, queue) = bounded(QUEUE_FRAMES);
         let lanes = Lanes::new(side, outgoing.clone(), self.fault.clone());
         let ends = (queue.clone(), EndsRuns(lanes.clone()));

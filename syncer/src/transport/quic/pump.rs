@@ -10,7 +10,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{
     errors::{connection_error, read_error, write_error},
     lanes::{Lane, Lanes},
-    link::Opened,
 };
 use crate::{
     buffers::{self, Returning},
@@ -24,6 +23,13 @@ use crate::{
 
 /// How long a peer may take to close the connection after it was told that this end stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Which end opened a connection. That end also opens the control stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LinkOrigin {
+    Dialled,
+    Accepted,
+}
 
 /// Ends a run when it is canceled. In the last run of a session, sends on the control stream that this end stops, and
 /// leaves the close to the peer: this end's own close would wait behind its data for the congestion window, which a
@@ -83,14 +89,14 @@ pub(super) async fn watch<T>(
 
 pub(super) async fn pump_control(
     connection: quinn::Connection,
-    opened: Opened,
+    opened: LinkOrigin,
     queue: Receiver<Vec<u8>>,
     lanes: Lanes,
     pace: Option<Arc<Pace>>,
 ) -> Result<(), TransportError> {
     let streams = match opened {
-        Opened::Dialled => connection.open_bi().await,
-        Opened::Accepted => connection.accept_bi().await,
+        LinkOrigin::Dialled => connection.open_bi().await,
+        LinkOrigin::Accepted => connection.accept_bi().await,
     };
     let (send, recv) = streams.map_err(|error| connection_error(&error))?;
     // This stream has priority over all others: a late answer stops the peer.
