@@ -17,7 +17,6 @@ use syncer::internals::delta::chunk::{ChunkSizes, Chunker};
 use syncer::internals::delta::diff::Differ;
 use syncer::internals::delta::granules::{Granules, named};
 use syncer::internals::delta::list::{ChunkList, list};
-use syncer::internals::delta::name::ShortName;
 use syncer::internals::hash::{MIN_GRANULE_BYTES, granule_value};
 
 const MIB: usize = 1 << 20;
@@ -169,7 +168,7 @@ fn basis_and_list(criterion: &mut Bench) {
         bencher.iter_batched_ref(Vec::new, |out| known.encode(out), BatchSize::LargeInput);
     });
     group.bench_function("list decoded", |bencher| {
-        bencher.iter(|| ChunkList::<ShortName>::decode(black_box(&encoded)));
+        bencher.iter(|| ChunkList::decode(black_box(&encoded)));
     });
     group.throughput(Throughput::Elements(hashes.len() as u64));
     group.bench_function("looked up in vain", |bencher| {
@@ -177,8 +176,8 @@ fn basis_and_list(criterion: &mut Bench) {
     });
 }
 
-fn short(bytes: &[u8], sizes: ChunkSizes) -> ChunkList<ShortName> {
-    list(bytes, sizes).0.short()
+fn short(bytes: &[u8], sizes: ChunkSizes) -> ChunkList {
+    list(bytes, sizes).0
 }
 
 /// FastCDC over a Gear hash, two bytes a step, as the 2020 paper has it: what the filter is measured against.

@@ -5,7 +5,7 @@ use std::fs;
 
 use contract::{ExitCode, RunResult};
 use syncer::internals::{
-    delta::name::{Name as _, ShortName},
+    delta::name::ShortName,
     hash::{MIN_BLOCK_BYTES, TransferHash},
     wire::{
         BasisManifest, FileGroup, Message, Prefix, Update,

@@ -5,13 +5,7 @@ use std::fs;
 
 use contract::{ExitCode, Report, RunResult};
 use syncer::internals::{
-    delta::{
-        chunk::ChunkSizes,
-        features::Sampling,
-        granules::Granules,
-        list::list,
-        name::{Name as _, ShortName},
-    },
+    delta::{chunk::ChunkSizes, features::Sampling, granules::Granules, list::list, name::ShortName},
     wire::{BasisManifest, FileGroup, Message, Needs, Prefix, Refusal, SampleRequest, Update},
 };
 
@@ -75,7 +69,7 @@ pub(crate) fn granules(len: u64) -> BasisManifest {
 }
 
 pub(crate) fn chunks(content: &[u8]) -> BasisManifest {
-    BasisManifest::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0.short())
+    BasisManifest::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0)
 }
 
 /// The names of one block, the `nth` of a file of three MiB.

@@ -12,8 +12,7 @@
 //! spread out, not adjacent: in text made from a template (logs, JSON, SQL dumps) a short run of bytes is often
 //! the template's own, the same in every line, and then all lines pass or none does. `doc/delta.md` has figures.
 //!
-//! Everything here is frozen: another constant or distance means other chunks, and an index written before would
-//! match nothing. The tests pin it.
+//! Both ends must cut alike, so another constant or distance needs another protocol. The tests pin all of them.
 
 use fearless_simd::{Level, dispatch, i16x32, prelude::*, u8x64};
 
@@ -280,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Frozen: an index written by an older version must be worth reading.
+    /// Frozen: both ends must cut alike.
     #[test]
     fn the_positions_of_known_bytes_never_change() {
         let found = all(Level::new(), &noise(7, 5_000), WINDOW);

@@ -141,7 +141,7 @@ mod tests {
     const FINE: ChunkSizes = ChunkSizes::FINE;
 
     fn basis(bytes: &[u8]) -> Basis {
-        Basis::new(&list(bytes, FINE).0.short()).unwrap()
+        Basis::new(&list(bytes, FINE).0).unwrap()
     }
 
     /// Returns all chunks of `bytes`, which arrive `step` bytes at a time.

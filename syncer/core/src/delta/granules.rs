@@ -2,10 +2,7 @@
 
 use blake3::hazmat::ChainingValue;
 
-use super::{
-    checked::CheckedBlocks,
-    name::{Name as _, ShortName},
-};
+use super::{checked::CheckedBlocks, name::ShortName};
 use crate::hash::{MAX_BLOCK_BYTES, granule_value};
 
 /// Names of all granules of a file, or of consecutive ones: the first bytes of each granule's part in the file's hash.

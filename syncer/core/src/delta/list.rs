@@ -1,11 +1,10 @@
-//! The chunks of one file, in order: what an index keeps of it, what crosses the wire in place of its bytes, and
-//! what its [`ChunkRoot`] is made from.
+//! The chunks of one file, in order: what crosses the wire in place of its bytes, and what its [`ChunkRoot`] is made
+//! from.
 //!
 //! # Encoding
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 1 | length of a name: 8 or 16 |
 //! | 4, 4, 4 | [`ChunkSizes`]: min, normal, max; little-endian, as are all numbers |
 //! | rest | one record a chunk: its name, then its length in as many bytes as max needs |
 //!
@@ -15,9 +14,9 @@
 use thiserror::Error;
 
 use super::chunk::{ChunkSizes, ChunkSizesError, Chunker};
-use super::name::{ChunkName, Name, ShortName};
+use super::name::ShortName;
 
-const HEADER: usize = 13;
+const HEADER: usize = 12;
 
 /// Separates the root of a list from every other use of BLAKE3, including the hashes of chunks.
 const ROOT_CONTEXT: &str = "volferry 2026-11-20 root of a chunk list v1";
@@ -28,14 +27,6 @@ pub enum ListError {
     /// The header is cut off.
     #[error("a chunk list of {0} bytes has no room for its header")]
     NoHeader(usize),
-    /// The names have another length than the reader requested.
-    #[error("names of {found} bytes in a chunk list that should have names of {expected}")]
-    NameLength {
-        /// Length of a name in bytes by the header.
-        found: u8,
-        /// Length of a name in bytes that the reader requested.
-        expected: usize,
-    },
     /// Sizes that data cannot be cut to.
     #[error(transparent)]
     Sizes(#[from] ChunkSizesError),
@@ -54,18 +45,18 @@ pub enum ListError {
 
 /// One chunk of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk<N = ChunkName> {
+pub struct Chunk {
     /// Its name.
-    pub name: N,
+    pub name: ShortName,
     /// Its length in bytes, never 0.
     pub len: u32,
 }
 
 /// The consecutive chunks of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkList<N = ChunkName> {
+pub struct ChunkList {
     sizes: ChunkSizes,
-    chunks: Vec<Chunk<N>>,
+    chunks: Vec<Chunk>,
     len: u64,
 }
 
@@ -76,7 +67,7 @@ pub struct ChunkList<N = ChunkName> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRoot(pub blake3::Hash);
 
-impl<N: Name> ChunkList<N> {
+impl ChunkList {
     /// Returns the sizes that the file was cut to.
     #[must_use]
     pub fn sizes(&self) -> ChunkSizes {
@@ -85,7 +76,7 @@ impl<N: Name> ChunkList<N> {
 
     /// Returns the chunks, in the file's order.
     #[must_use]
-    pub fn chunks(&self) -> &[Chunk<N>] {
+    pub fn chunks(&self) -> &[Chunk] {
         &self.chunks
     }
 
@@ -98,8 +89,7 @@ impl<N: Name> ChunkList<N> {
     /// Appends the encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let width = len_width(self.sizes);
-        out.reserve(HEADER + self.chunks.len() * (N::LEN + width));
-        out.push(N::LEN as u8);
+        out.reserve(HEADER + self.chunks.len() * (ShortName::LEN + width));
         for size in [self.sizes.min(), self.sizes.normal(), self.sizes.max()] {
             out.extend_from_slice(&size.to_le_bytes());
         }
@@ -117,18 +107,15 @@ impl<N: Name> ChunkList<N> {
         let Some((header, records)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(ListError::NoHeader(bytes.len()));
         };
-        if usize::from(header[0]) != N::LEN {
-            return Err(ListError::NameLength { found: header[0], expected: N::LEN });
-        }
         let size =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let sizes = ChunkSizes::new(size(1), size(5), size(9))?;
+        let sizes = ChunkSizes::new(size(0), size(4), size(8))?;
         Self::decode_records(sizes, records)
     }
 
     fn decode_records(sizes: ChunkSizes, records: &[u8]) -> Result<Self, ListError> {
         let width = len_width(sizes);
-        let records = records.chunks_exact(N::LEN + width);
+        let records = records.chunks_exact(ShortName::LEN + width);
         if !records.remainder().is_empty() {
             return Err(ListError::PartialRecord(records.remainder().len()));
         }
@@ -136,10 +123,10 @@ impl<N: Name> ChunkList<N> {
         let mut list = Self::empty(sizes);
         list.chunks.reserve_exact(count);
         for (ordinal, record) in records.enumerate() {
-            let (name, len) = record.split_at(N::LEN);
+            let (name, len) = record.split_at(ShortName::LEN);
             let len = len.iter().rev().fold(0, |len, &byte| len << 8 | u32::from(byte));
             let least = if ordinal + 1 == count { 1 } else { sizes.min() };
-            let name = N::from_prefix(name).filter(|_| (least..=sizes.max()).contains(&len));
+            let name = ShortName::from_prefix(name).filter(|_| (least..=sizes.max()).contains(&len));
             list.push(Chunk { name: name.ok_or(ListError::ChunkLength { ordinal, len })?, len });
         }
         Ok(list)
@@ -149,18 +136,9 @@ impl<N: Name> ChunkList<N> {
         Self { sizes, chunks: Vec::new(), len: 0 }
     }
 
-    fn push(&mut self, chunk: Chunk<N>) {
+    fn push(&mut self, chunk: Chunk) {
         self.len += u64::from(chunk.len);
         self.chunks.push(chunk);
-    }
-}
-
-impl ChunkList {
-    /// Returns the encoding that crosses the wire.
-    #[must_use]
-    pub fn short(&self) -> ChunkList<ShortName> {
-        let chunks = self.chunks.iter().map(|chunk| Chunk { name: chunk.name.into(), len: chunk.len });
-        ChunkList { sizes: self.sizes, chunks: chunks.collect(), len: self.len }
     }
 }
 
@@ -193,7 +171,7 @@ impl ListBuilder {
         debug_assert!(len > 0, "a chunk is never empty");
         self.root.update(hash.as_bytes()).update(&len.to_le_bytes());
         self.latest = *hash;
-        self.list.push(Chunk { name: ChunkName::of(hash), len });
+        self.list.push(Chunk { name: ShortName::of(hash), len });
     }
 
     /// Returns the list, and the root of the file.
@@ -252,7 +230,7 @@ mod tests {
 
     const SIZES: ChunkSizes = ChunkSizes::FINE;
 
-    fn encoded<N: Name>(list: &ChunkList<N>) -> Vec<u8> {
+    fn encoded(list: &ChunkList) -> Vec<u8> {
         let mut bytes = Vec::new();
         list.encode(&mut bytes);
         bytes
@@ -265,7 +243,7 @@ mod tests {
         let mut rest = &bytes[..];
         for chunk in list.chunks() {
             let (bytes, behind) = rest.split_at(chunk.len as usize);
-            assert_eq!(chunk.name, ChunkName::of(&blake3::hash(bytes)));
+            assert_eq!(chunk.name, ShortName::of(&blake3::hash(bytes)));
             rest = behind;
         }
         assert_eq!((rest.len(), list.file_len()), (0, 300_000));
@@ -305,16 +283,15 @@ mod tests {
         builder.push(&blake3::hash(b""), 3);
         let (list, root) = builder.finish();
         let records = [
-            "08",
             "00060000",
             "000c0000",
-            "00300000", // names of 8 bytes; 1536, 3072, 12288
+            "00300000", // 1536, 3072, 12288
             "6437b3ac38465133",
             "3412", // the first 8 bytes of BLAKE3("abc")
             "af1349b9f5f9a1a6",
             "0300", // and of BLAKE3("")
         ];
-        assert_eq!(hex(&encoded(&list.short())), records.concat());
+        assert_eq!(hex(&encoded(&list)), records.concat());
         assert_eq!(
             root.0.to_hex().as_str(),
             "19eb27206c03b13439b79954139a6f76f5ca896c5c8a68a0452f62ece1e6881e"
@@ -332,14 +309,13 @@ mod tests {
         let decode = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = good.clone();
             change(&mut bytes);
-            ChunkList::<ChunkName>::decode(&bytes).map(drop)
+            ChunkList::decode(&bytes).map(drop)
         };
         assert_eq!(decode(&|_| ()), Ok(()));
-        assert_eq!(decode(&|bytes| bytes.truncate(12)), Err(ListError::NoHeader(12)));
-        assert_eq!(decode(&|bytes| bytes[0] = 8), Err(ListError::NameLength { found: 8, expected: 16 }));
-        assert!(matches!(decode(&|bytes| bytes[12] = 0xff), Err(ListError::Sizes(_))));
-        assert_eq!(decode(&|bytes| bytes.truncate(good.len() - 1)), Err(ListError::PartialRecord(17)));
-        let len = |len: u16| move |bytes: &mut Vec<u8>| bytes[29..31].copy_from_slice(&len.to_le_bytes());
+        assert_eq!(decode(&|bytes| bytes.truncate(11)), Err(ListError::NoHeader(11)));
+        assert!(matches!(decode(&|bytes| bytes[11] = 0xff), Err(ListError::Sizes(_))));
+        assert_eq!(decode(&|bytes| bytes.truncate(good.len() - 1)), Err(ListError::PartialRecord(9)));
+        let len = |len: u16| move |bytes: &mut Vec<u8>| bytes[20..22].copy_from_slice(&len.to_le_bytes());
         assert_eq!(decode(&len(0)), Err(ListError::ChunkLength { ordinal: 0, len: 0 }));
         assert_eq!(decode(&len(1535)), Err(ListError::ChunkLength { ordinal: 0, len: 1535 }));
         assert_eq!(decode(&len(12_289)), Err(ListError::ChunkLength { ordinal: 0, len: 12_289 }));
@@ -352,9 +328,9 @@ mod tests {
         let mut bytes = encoded(&list);
         let last = bytes.len() - 2;
         bytes[last..].copy_from_slice(&1_u16.to_le_bytes());
-        assert!(ChunkList::<ChunkName>::decode(&bytes).is_ok());
-        bytes.extend_from_within(bytes.len() - 18..);
-        assert!(matches!(ChunkList::<ChunkName>::decode(&bytes), Err(ListError::ChunkLength { len: 1, .. })));
+        assert!(ChunkList::decode(&bytes).is_ok());
+        bytes.extend_from_within(bytes.len() - 10..);
+        assert!(matches!(ChunkList::decode(&bytes), Err(ListError::ChunkLength { len: 1, .. })));
     }
 
     proptest! {
@@ -362,8 +338,6 @@ mod tests {
         fn what_is_encoded_is_decoded(len in 0_usize..200_000, seed in 0_u64..50) {
             let (list, _) = list(&noise(seed, len), SIZES);
             prop_assert_eq!(&ChunkList::decode(&encoded(&list)).unwrap(), &list);
-            let short = list.short();
-            prop_assert_eq!(&ChunkList::decode(&encoded(&short)).unwrap(), &short);
         }
 
         #[test]
@@ -371,13 +345,13 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             lens in prop::collection::vec(0_u16..13_000, 0..20),
         ) {
-            let mut forged = encoded(&ListBuilder::new(SIZES).finish().0.short());
+            let mut forged = encoded(&ListBuilder::new(SIZES).finish().0);
             for len in lens {
                 forged.extend_from_slice(&[7; 8]);
                 forged.extend_from_slice(&len.to_le_bytes());
             }
             for bytes in [&bytes, &forged, &[&forged, &bytes[..]].concat()] {
-                if let Ok(list) = ChunkList::<ShortName>::decode(bytes) {
+                if let Ok(list) = ChunkList::decode(bytes) {
                     prop_assert_eq!(&encoded(&list), bytes);
                 }
             }

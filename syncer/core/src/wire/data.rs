@@ -395,11 +395,7 @@ fn read_whole<'a>(reader: &mut Reader<'a>, fresh: Option<Fresh<'a>>) -> Result<W
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        delta::name::{Name as _, ShortName},
-        hash::MIN_BLOCK_BYTES,
-        wire::frame::HEADER_BYTES,
-    };
+    use crate::{delta::name::ShortName, hash::MIN_BLOCK_BYTES, wire::frame::HEADER_BYTES};
 
     fn fill(bytes: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), &'static str> {
         |frame| {

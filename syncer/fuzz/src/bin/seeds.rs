@@ -15,7 +15,7 @@ use syncer::internals::{
         features::Sampling,
         granules::Granules,
         list::list,
-        name::{Name as _, ShortName},
+        name::ShortName,
     },
     entry::{Entry, Kind, Meta, Owner, Time},
     listing::{Listing, ListingBuilder},
@@ -53,11 +53,9 @@ fn main() -> io::Result<()> {
     write("listing", "every-kind", &bytes)?;
     for (name, sizes) in [("fine", ChunkSizes::FINE), ("large", ChunkSizes::for_len(1 << 30))] {
         let (list, _) = list(&noise(60_000), sizes);
-        let (mut long, mut short) = (Vec::new(), Vec::new());
-        list.encode(&mut long);
-        list.short().encode(&mut short);
-        write("chunks", &format!("{name}-long"), &long)?;
-        write("chunks", &format!("{name}-short"), &short)?;
+        let mut bytes = Vec::new();
+        list.encode(&mut bytes);
+        write("chunks", name, &bytes)?;
     }
     for (name, flags, ranges) in
         [("plain", &b"\0"[..], &b"\0"[..]), ("ranges", b"\x02\x08\x09", b"\x02\x01\x0a\x04\x09")]
@@ -160,7 +158,7 @@ fn messages() -> Vec<Message> {
     let checked = CheckedBlocks::new(FileVersion([5; 16]), len, (start, len), vec![(start, [6; 32])]);
     let rest = Granules::new(len, 16 << 10, start, vec![name(); 7]).expect("as many names as granules");
     let rest = rest.with_checked(checked.expect("it is a block of the file"));
-    let chunks = list(&noise(30_000), ChunkSizes::FINE).0.short();
+    let chunks = list(&noise(30_000), ChunkSizes::FINE).0;
     let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![
         Message::Hello(Box::new(Hello {

@@ -9,7 +9,6 @@ use crate::{
         basis::Basis,
         diff::{ChunkMatch, ChunkOrigin, Differ},
         list::{ChunkList, ListBuilder},
-        name::ShortName,
         window::Window,
     },
     hash::TransferHash,
@@ -34,7 +33,7 @@ impl SendWorker<'_> {
         &mut self,
         dir: &RelPath,
         file: &RequestedFile,
-        list: &ChunkList<ShortName>,
+        list: &ChunkList,
     ) -> Result<(), TransportError> {
         match self.try_chunks(dir, file, list)? {
             Ok(end) => {
@@ -52,7 +51,7 @@ impl SendWorker<'_> {
         &mut self,
         dir: &RelPath,
         file: &RequestedFile,
-        list: &ChunkList<ShortName>,
+        list: &ChunkList,
     ) -> Result<io::Result<Vec<u8>>, TransportError> {
         let basis = match Basis::new(list) {
             Ok(basis) => basis,

@@ -15,7 +15,7 @@ use contract::{RunParams, Side};
 
 use crate::{
     attrs::Classes,
-    delta::{list::ChunkList, name::ShortName},
+    delta::list::ChunkList,
     effort::{Activity, EffortPool, OutsideClock, ThreadGroup, during},
     entry::{Entry, Kind},
     monitor::Monitor,
@@ -77,7 +77,7 @@ enum SendJob {
     /// A large file, as far as it can be compared; every worker that takes the job helps.
     Large(Arc<Large>),
     /// A large file of which the sink has chunks.
-    Chunks(RelPath, RequestedFile, Box<ChunkList<ShortName>>),
+    Chunks(RelPath, RequestedFile, Box<ChunkList>),
 }
 
 impl<'scope> Feed<'scope> {

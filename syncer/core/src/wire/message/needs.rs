@@ -7,7 +7,7 @@ use crate::{
         checked::{CheckedBlocks, FileVersion},
         granules::Granules,
         list::ChunkList,
-        name::{Name as _, ShortName},
+        name::ShortName,
     },
     hash::block_bytes,
     tree::dir::DirId,
@@ -64,7 +64,7 @@ pub enum BasisManifest {
     /// Consecutive granules, for data that did not move. They come in parts, from the file's start to its end.
     Granules(Granules),
     /// Chunks cut by content, found wherever they are.
-    Chunks(ChunkList<ShortName>),
+    Chunks(ChunkList),
 }
 
 pub(super) fn put_needs(out: &mut Vec<u8>, needs: &Needs) {

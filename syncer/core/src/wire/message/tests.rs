@@ -8,7 +8,7 @@ use crate::{
         features::Sampling,
         granules::Granules,
         list::list,
-        name::{Name as _, ShortName},
+        name::ShortName,
     },
     hash::{TransferHash, TreeDigest},
     tree::{
@@ -100,7 +100,7 @@ fn samples() -> Vec<Message> {
         Message::Need(Needs { first: 5, dir: 2, indices: vec![3], prefixes: vec![] }),
         Message::Update(update(BasisManifest::Granules(granules()))),
         Message::Update(update(BasisManifest::Granules(checked_granules()))),
-        Message::Update(update(BasisManifest::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0.short()))),
+        Message::Update(update(BasisManifest::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0))),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
         Message::Report(Box::default()),

@@ -18,7 +18,7 @@ use rustix::fs::Stat;
 use crate::{
     apply::{Staged, read_exact_at},
     cores::cores,
-    delta::name::{Name as _, ShortName},
+    delta::name::ShortName,
     effort::{Activity, during},
     hash::block_bytes,
     session::{

@@ -17,7 +17,6 @@ use crate::{
     delta::{
         chunk::ChunkSizes,
         list::{ChunkList, ListBuilder},
-        name::ShortName,
     },
     monitor::Monitor,
     session::sink::receive::{
@@ -56,7 +55,7 @@ impl ChunkBasis {
         leftover: Option<Staged>,
         cost: &BasisCost,
         monitor: &Monitor,
-    ) -> io::Result<(Self, ChunkList<ShortName>)> {
+    ) -> io::Result<(Self, ChunkList)> {
         // Parts of several files do not lie block upon block, unless one of them is this file.
         let may_share = files.len() == 1 || leftover.is_some();
         let clone = |(file, len): &(OwnedFd, u64)| Some((tree.private_clone(file.as_fd())?, *len));
@@ -74,7 +73,7 @@ impl ChunkBasis {
         let mut list = ListBuilder::new(sizes);
         chunks.iter().for_each(|(hash, len)| list.push(hash, *len));
         let clones = clones.map(|files| Clones { files, chunks: with_starts(chunks) });
-        Ok((Self { files, sizes, clones, leftover }, list.finish().0.short()))
+        Ok((Self { files, sizes, clones, leftover }, list.finish().0))
     }
 
     /// What the files were cut to.

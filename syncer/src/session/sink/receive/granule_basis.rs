@@ -20,7 +20,7 @@ use crate::{
     delta::{
         checked::CheckedBlocks,
         granules::{Granules, named},
-        name::{Name as _, ShortName},
+        name::ShortName,
     },
     hash::{MAX_BLOCK_BYTES, block_bytes, granule_bytes, granule_value},
     session::{
