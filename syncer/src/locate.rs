@@ -79,7 +79,8 @@ fn path_in_file_system(root: &Root) -> Option<Vec<Vec<u8>>> {
     let mount = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount.to_string()))?;
+    let mount = format!("{mount} ");
+    let line = mounts.lines().find(|line| line.starts_with(&mount))?;
     let mut fields = line.split(' ').skip(2);
     let (device, top, point) = (fields.next()?, unescape(fields.next()?), unescape(fields.next()?));
     let path = top.join(seen.strip_prefix(point).ok()?);

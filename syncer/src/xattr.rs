@@ -120,21 +120,20 @@ fn list(path: &[u8]) -> Result<Vec<u8>, Errno> {
 /// # Errors
 /// If they cannot be read, or take more than [`MAX_ATTRS_BYTES`].
 pub(crate) fn of_open(file: BorrowedFd<'_>, classes: Classes) -> io::Result<AttrsBuf> {
-    let mut out = Vec::new();
-    if !classes.is_empty() {
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let mut few = [0; FEW_BYTES];
-        match rustix::fs::flistxattr(file, &mut few[..]) {
-            Ok(len) if !any_kept(&few[..len], classes) => {}
-            Err(Errno::OPNOTSUPP) => {}
-            _ => {
-                // Following a link of `/proc` ends at the file itself.
-                let get =
-                    |path: &[u8], attr: &[u8], buffer: &mut [u8]| rustix::fs::getxattr(path, attr, buffer);
-                read_values(path.as_bytes(), &list_held(&path)?, classes, false, get, &mut out)?;
-            }
-        }
+    if classes.is_empty() {
+        return Ok(AttrsBuf::default());
     }
+    let mut few = [0; FEW_BYTES];
+    match rustix::fs::flistxattr(file, &mut few[..]) {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(AttrsBuf::default()),
+        Ok(len) if !any_kept(&few[..len], classes) => return Ok(AttrsBuf::default()),
+        _ => {}
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // Following a link of `/proc` ends at the file itself.
+    let get = |path: &[u8], attr: &[u8], buffer: &mut [u8]| rustix::fs::getxattr(path, attr, buffer);
+    let mut out = Vec::new();
+    read_values(path.as_bytes(), &list_held(&path)?, classes, false, get, &mut out)?;
     Ok(Attrs::trusted(&out).into())
 }
 

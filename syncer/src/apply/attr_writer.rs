@@ -8,9 +8,10 @@ use std::{
 use rustix::{
     fs::{AtFlags, Mode, OFlags, XattrFlags},
     io::Errno,
+    thread::CapabilitySet,
 };
 
-use super::capability::{CAP_SYS_ADMIN_BIT, has_capability};
+use super::capability::has_capability;
 use crate::{
     attrs::{ACCESS_ACL, Attrs, Classes, DEFAULT_ACL},
     xattr::{list_held, named},
@@ -29,7 +30,7 @@ const NO_CAPABILITIES: [u8; 20] = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 
 /// The kinds of attributes that this process can see on its files.
 pub(crate) fn visible_attrs() -> Classes {
-    match has_capability(CAP_SYS_ADMIN_BIT) {
+    match has_capability(CapabilitySet::SYS_ADMIN) {
         true => Classes::ALL,
         false => Classes::ALL.without(Classes::TRUSTED),
     }

@@ -152,8 +152,10 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             let there = visit.sink.map_or(&nothing, |id| &self.sink.dirs[id as usize]);
             visit.follow(&listed.rules, &self.patterns)?;
             let spared = visit.spared(self.policy, self.owner);
-            let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
-            self.made.unlinked.extend(unlinked.map(|entry| path_in(&visit.path, entry.name)));
+            if !self.owner.is_empty() {
+                let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
+                self.made.unlinked.extend(unlinked.map(|entry| path_in(&visit.path, entry.name)));
+            }
             let go_on = || go_on(self.monitor);
             let mut plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
             if self.policy.one_file_system {
@@ -190,10 +192,10 @@ impl<S: SourceTree> CompareWalk<'_, S> {
         there: &Dir,
         plan: &DirPlan,
     ) -> Result<(), SessionError> {
-        let mut pairs = plan.pairs.iter().peekable();
-        for (index, entry) in (0..).zip(&listed.listing) {
+        let mut entries = (0..).zip(&listed.listing);
+        for pair in &plan.pairs {
             go_on(self.monitor)?;
-            let Some(pair) = pairs.next_if(|pair| pair.index == index) else { continue };
+            let Some((index, entry)) = entries.find(|(index, _)| *index == pair.index) else { break };
             let sink = pair.sink.map(|nth| there.first_child + nth);
             let digest = &listed.children[pair.source as usize];
             if sink.is_some_and(|id| self.policy.same(digest, &self.sink.dirs[id as usize].digest)) {
