@@ -14,7 +14,9 @@ mod dirty_mark;
 mod durable;
 mod epoch;
 mod file_io;
+mod files;
 mod first_error;
+mod folders;
 mod in_place;
 mod journal;
 mod meta;
@@ -34,7 +36,6 @@ mod state_files;
 mod volume;
 
 use std::{
-    collections::HashSet,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
@@ -46,15 +47,13 @@ use std::{
 
 use contract::{Shard, VolumeId, plural};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{AtFlags, OFlags},
     io::Errno,
 };
 
 use crate::{
     attrs::{Attrs, Classes},
-    delta::checked::FileVersion,
-    entry::{Entry, Meta, Owner, Time},
-    monitor::Monitor,
+    entry::{Entry, Owner, Time},
     path::{OWN_DIR, RelPath, display},
     root::{Root, RootError, TreeLocation, open_child},
 };
@@ -78,14 +77,8 @@ pub use state_dir::VolumeLock;
 
 use first_error::FirstError;
 use meta::Since;
-use overlay::Overlay;
 use retire::Retire;
 use staged_dir::StagedDirCount;
-use staging_names::{beside, part_key};
-
-/// The mode of new directories where permissions are not kept, less what the process's umask takes away.
-const DEFAULT_DIR_MODE: Mode =
-    Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 /// A directory that may become the destination of a run. Nothing in it is changed yet.
 #[derive(Debug)]
@@ -284,113 +277,6 @@ impl Destination {
         }
     }
 
-    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where
-    /// permissions are not kept, it has at once the mode that new directories get. Returns its inode number.
-    pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
-        self.state.check()?;
-        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
-        rustix::fs::mkdirat(dir, name, mode)?;
-        self.check_known(meta::hold(dir, name)?.as_fd(), None)
-    }
-
-    /// Has the folder at `path` made and filled in staging as long as something else is in its place; beside its place
-    /// where that is on another file system.
-    ///
-    /// # Errors
-    /// [`ApplyError::Own`] when staging cannot be held open.
-    pub fn keep_aside(&self, path: &RelPath) -> Result<(), ApplyError> {
-        let parent = path.split_last().and_then(|(parent, _)| self.root.dir(&parent).ok());
-        if parent.is_some_and(|parent| self.state.is_beyond(parent.as_fd())) {
-            self.root.keep_beside(path, beside(&self.state.folder_name(path)));
-            return Ok(());
-        }
-        let kept = self.root.keep_elsewhere(path, self.state.staging(), self.state.folder_name(path));
-        kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
-    }
-
-    /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode
-    /// number.
-    pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
-        self.state.check()?;
-        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
-        if let Some(name) = self.root.kept_beside(path) {
-            rustix::fs::mkdirat(dir, &name, mode)?;
-            return self.check_known(meta::hold(dir, name.as_bytes())?.as_fd(), None);
-        }
-        staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
-    }
-
-    /// Puts the folder at `path`, which has this `inode` number, to its place, and removes what it replaces.
-    pub fn publish_dir(&self, path: &RelPath, inode: u64, to: EntryAt<'_>) -> io::Result<()> {
-        self.state.check()?;
-        let (place, name) = match self.root.kept_beside(path) {
-            Some(name) => (to.dir, name),
-            None => (self.state.staging(), self.state.folder_name(path)),
-        };
-        self.check_known(meta::hold(place, name.as_bytes())?.as_fd(), Some(inode))?;
-        self.retire.put_folder(EntryAt::staged(place, name.as_bytes()), to)
-    }
-
-    /// Removes the folder at `path`, which does not come to its place, with all that is in it.
-    pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
-        self.state.check()?;
-        if let Some((parent, name)) =
-            path.split_last().map(|(parent, _)| parent).zip(self.root.kept_beside(path))
-        {
-            return state_files::remove_beside(self.root.dir(&parent)?.as_fd(), name.as_bytes());
-        }
-        self.state.remove_folder(&self.state.folder_name(path))
-    }
-
-    /// Takes note that all folders are at their places, or gone.
-    pub fn end_asides(&self) {
-        self.root.keep_at_places();
-    }
-
-    /// Moves the directory at `from`, as it is, to `to`, where nothing is. Returns its inode number.
-    pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<u64> {
-        let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        self.state.check()?;
-        // A directory that changes its parent is written to, as both parents are.
-        let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
-        let parent_mode = meta::unlock_dir(out_of.as_fd())?;
-        let mode = meta::unlock_dir(moved.as_fd())?;
-        let renamed = self
-            .retire
-            .move_folder(EntryAt::staged(out_of.as_fd(), old), EntryAt::staged(into.as_fd(), name));
-        meta::lock_dir(out_of.as_fd(), parent_mode)?;
-        meta::lock_dir(moved.as_fd(), mode)?;
-        renamed?;
-        Ok(rustix::fs::fstat(&moved)?.st_ino)
-    }
-
-    /// Takes the new directory at `path` out of sight, to be filled.
-    pub fn hide_dir(&self, path: &RelPath) -> io::Result<StagedDir> {
-        self.state.check()?;
-        StagedDir::take(&self.state, &self.root, path, &self.hidden)
-    }
-
-    /// Puts a directory that was taken out of sight at its place again.
-    pub fn show_dir(&self, hidden: &StagedDir) -> io::Result<()> {
-        self.state.check()?;
-        hidden.show(&self.state, &self.hidden)
-    }
-
-    /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had.
-    /// Whoever calls this sets the directory's metadata at the end of the run, or gives the mode back.
-    pub fn unlock_dir(&self, dir: BorrowedFd<'_>) -> io::Result<u16> {
-        self.state.check()?;
-        meta::unlock_dir(dir)
-    }
-
-    /// Gives a directory back the mode that it had before [`Destination::unlock_dir`].
-    pub fn lock_dir(&self, dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
-        self.state.check()?;
-        meta::lock_dir(dir, mode)
-    }
-
     /// Makes a symbolic link, a pipe or a device, in place of what is there.
     pub fn make_node(&self, at: EntryAt<'_>, entry: &Entry<'_>) -> io::Result<()> {
         self.state.check()?;
@@ -428,187 +314,8 @@ impl Destination {
         meta::set_entry(self.settings, since, dir, entry, self.sets_attrs(entry.attrs))
     }
 
-    /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without
-    /// `attrs` it keeps the extended attributes that it has. Returns the directory, open for reading, if another user
-    /// than this process's had it and has it no more.
-    pub fn finish_dir(
-        &self,
-        path: &RelPath,
-        inode: Option<u64>,
-        wanted: &Meta,
-        attrs: Option<Attrs<'_>>,
-    ) -> io::Result<Option<OwnedFd>> {
-        self.state.check()?;
-        if !path.is_root() {
-            self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
-        }
-        let attrs = attrs.filter(|attrs| self.sets_attrs(*attrs));
-        let dir = match path.is_root() {
-            true => self.root.dir(path)?,
-            false => self.known_dir(path, inode)?,
-        };
-        let had = rustix::fs::fstat(&dir)?.st_uid;
-        let is_lost = self.settings.owners && ![self.state.user(), wanted.owner.uid].contains(&had);
-        let lost = is_lost.then(|| open_child(&dir, b".", OFlags::RDONLY)).transpose()?;
-        meta::set_dir(self.settings, dir.as_fd(), wanted, attrs)?;
-        Ok(lost)
-    }
-
     fn sets_attrs(&self, wanted: Attrs<'_>) -> bool {
         !self.settings.attrs.is_empty() && (!wanted.is_empty() || self.has_attrs.load(Relaxed))
-    }
-
-    /// Begins a file whose content is written as a whole, for a place in `dir`. `replaces` is whether something is
-    /// there, `mode` what the file shall have in the end.
-    pub fn create_file(&self, dir: BorrowedFd<'_>, replaces: bool, mode: u16) -> io::Result<Staged> {
-        Staged::create(&self.state, dir, replaces, mode)
-    }
-
-    /// Begins the new file `name` in a directory that is out of sight, whose content is written as a whole.
-    pub fn create_inside(&self, dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Staged> {
-        Staged::inside(dir, name, mode)
-    }
-
-    /// Begins an update of the file at `path` that is written in place. `None` where the run does not do that, or the
-    /// file cannot be written so; [`Self::stage_file`] always can.
-    pub fn stage_over(&self, path: &RelPath) -> Option<Staged> {
-        if !self.settings.in_place {
-            return None;
-        }
-        let staged = Staged::overlay(&self.state, &self.root, path);
-        staged.inspect_err(|error| tracing::debug!(%path, %error, "not written in place")).ok().flatten()
-    }
-
-    /// Begins a file whose content arrives in pieces, for this path.
-    pub fn stage_file(&self, path: &RelPath) -> io::Result<Staged> {
-        Staged::part(&self.state, path)
-    }
-
-    /// Whether a run that was cut off left something of the file for this path.
-    pub fn has_leftover(&self, path: &RelPath) -> bool {
-        self.state.has_leftover(&part_key(path))
-    }
-
-    /// Takes what a run that was cut off left of the file for this path: a basis like any other, of which nothing is
-    /// believed. Also returns whether another run has gone on from it already and not got beyond it.
-    pub fn leftover(&self, path: &RelPath, monitor: &Monitor) -> Option<(Staged, bool)> {
-        Staged::leftover(&self.state, path, monitor)
-    }
-
-    /// Returns what was noted of a leftover: blocks that were checked when they arrived.
-    pub(crate) fn arrived(&self, leftover: &Staged) -> Option<(ArrivedBlocks, ArrivalLog)> {
-        ArrivalLog::read(&self.state, leftover)
-    }
-
-    /// Begins to note which blocks of a staged file have arrived, so that the next run need not read them again.
-    pub(crate) fn note_arrivals(
-        &self,
-        staged: &Staged,
-        version: FileVersion,
-        file_len: u64,
-    ) -> io::Result<ArrivalLog> {
-        self.state.check()?;
-        ArrivalLog::begin(&self.state, staged, version, file_len)
-    }
-
-    /// Removes what is noted of a staged file that is complete.
-    pub(crate) fn end_arrivals(&self, staged: &Staged) {
-        let _ = staged.part_name().map(|name| self.state.drop_blocks(name));
-    }
-
-    /// Removes what earlier runs left of large files, but for `needed` ones, so that nobody pays for parts that are of
-    /// no use any more.
-    pub fn drop_leftovers(&self, needed: impl Iterator<Item = RelPath>) {
-        if self.state.has_leftovers() {
-            let keys: HashSet<String> = needed.map(|path| part_key(&path)).collect();
-            self.state.drop_leftovers(|key| keys.contains(key));
-        }
-    }
-
-    /// Opens a file to read from.
-    pub fn open_file(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        self.root.file(path)
-    }
-
-    /// A clone of an open file that stays as it is, whoever writes to that. `None` where the file system does not
-    /// clone.
-    pub fn private_clone(&self, from: BorrowedFd<'_>) -> Option<OwnedFd> {
-        clone::private_clone(&self.state, from)
-    }
-
-    /// Gives a staged file its metadata and makes it visible at its place, instead of what is there.
-    pub fn publish(
-        &self,
-        staged: &Staged,
-        at: EntryAt<'_>,
-        wanted: &Meta,
-        attrs: Attrs<'_>,
-    ) -> io::Result<()> {
-        self.state.check()?;
-        self.count_not_kept(wanted.owner, attrs);
-        let mode = self.mode_of(staged, at, wanted)?;
-        if let Some(overlay) = staged.below() {
-            return self.rewrite(staged, overlay, at, &Meta { mode, ..*wanted }, attrs);
-        }
-        self.set_staged(staged, &Meta { mode, ..*wanted }, attrs)
-            .inspect_err(|_| staged.unlink(&self.state))?;
-        staged.publish(&self.state, &self.retire, at)
-    }
-
-    /// Makes a staged file visible in a directory of a file system that is mounted inside the destination, to which
-    /// nothing can be renamed from staging: copies it there, and gives the copy its name when it is complete. For files
-    /// of which [`Self::publish`] failed with `EXDEV`. Returns the copy's inode number.
-    pub fn publish_copy(
-        &self,
-        staged: &Staged,
-        at: EntryAt<'_>,
-        wanted: &Meta,
-        attrs: Attrs<'_>,
-        monitor: &Monitor,
-    ) -> io::Result<u64> {
-        let wanted = Meta { mode: self.mode_of(staged, at, wanted)?, ..*wanted };
-        let copy = Staged::create(&self.state, at.dir, false, wanted.mode)?;
-        let copied = copy
-            .copy_from(staged.fd(), staged.basis_len()?, true, monitor)
-            .and_then(|()| self.set_staged(&copy, &wanted, attrs));
-        copied.inspect_err(|_| copy.unlink(&self.state))?;
-        copy.publish_beside(&self.state, &self.retire, at)?;
-        copy.inode()
-    }
-
-    /// The mode that a staged file gets.
-    fn mode_of(&self, staged: &Staged, at: EntryAt<'_>, wanted: &Meta) -> io::Result<u16> {
-        match staged.is_inside() {
-            true => Ok(meta::new_file_mode(self.settings, wanted)),
-            false => meta::file_mode(self.settings, at.dir, at.name, wanted),
-        }
-    }
-
-    fn set_staged(&self, staged: &Staged, wanted: &Meta, attrs: Attrs<'_>) -> io::Result<()> {
-        let inherits = self.has_attrs.load(Relaxed);
-        meta::set_open_file(self.settings, staged.fd(), wanted, attrs, inherits)
-    }
-
-    /// Writes a file in place.
-    fn rewrite(
-        &self,
-        staged: &Staged,
-        overlay: &Overlay,
-        at: EntryAt<'_>,
-        wanted: &Meta,
-        attrs: Attrs<'_>,
-    ) -> io::Result<()> {
-        let redo =
-            in_place::redo(overlay, staged, at.dir, at.name).inspect_err(|_| staged.unlink(&self.state))?;
-        let redo = JournalEntry {
-            mode: wanted.mode,
-            owner: self.settings.owners.then_some(wanted.owner),
-            mtime: self.settings.times.then_some(wanted.mtime),
-            attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
-            ..redo
-        };
-        let write = || in_place::publish(overlay, &self.state, staged, &redo);
-        self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))
     }
 
     /// The number of an entry that waits aside.
@@ -632,11 +339,6 @@ impl Destination {
     /// Removes an entry that waits aside and does not come to its place.
     pub fn drop_entry_aside(&self, aside: EntryAt<'_>) {
         let _ = aside.unlink();
-    }
-
-    /// Gives up a staged file.
-    pub fn unstage(&self, staged: &Staged) {
-        staged.unlink(&self.state);
     }
 
     /// What the entries that were made or changed did not keep because this process may not set it, a sentence for each
@@ -675,12 +377,6 @@ impl Destination {
         self.retire.remove_file(at)
     }
 
-    /// Removes an empty directory.
-    pub fn remove_dir(&self, at: EntryAt<'_>) -> io::Result<()> {
-        self.state.check()?;
-        self.retire.remove_dir(at)
-    }
-
     /// Ends a run that got to its end: empties staging and gives the lock back. Without this call, the parts of large
     /// files are kept.
     pub fn close(self) {
@@ -705,7 +401,7 @@ mod tests {
     use contract::Preserve;
 
     use super::*;
-    use crate::entry::Kind;
+    use crate::entry::{Kind, Meta};
 
     fn open(dir: &Path) -> Destination {
         let settings = Settings::resolve(&Preserve::default()).unwrap();

@@ -1,0 +1,164 @@
+//! Makes, moves, replaces and removes the folders of a destination.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{
+    Destination,
+    apply_error::ApplyError,
+    meta,
+    retire::EntryAt,
+    staged_dir::{self, StagedDir},
+    staging_names::beside,
+    state_files,
+};
+use crate::{attrs::Attrs, entry::Meta, path::RelPath, root::open_child};
+
+/// The mode of new directories where permissions are not kept, less what the process's umask takes away.
+const DEFAULT_DIR_MODE: Mode =
+    Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
+
+impl Destination {
+    /// Makes a directory that only this process may use; its own metadata is set when all that is in it is there. Where
+    /// permissions are not kept, it has at once the mode that new directories get. Returns its inode number.
+    pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
+        self.state.check()?;
+        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
+        rustix::fs::mkdirat(dir, name, mode)?;
+        self.check_known(meta::hold(dir, name)?.as_fd(), None)
+    }
+
+    /// Has the folder at `path` made and filled in staging as long as something else is in its place; beside its place
+    /// where that is on another file system.
+    ///
+    /// # Errors
+    /// [`ApplyError::Own`] when staging cannot be held open.
+    pub fn keep_aside(&self, path: &RelPath) -> Result<(), ApplyError> {
+        let parent = path.split_last().and_then(|(parent, _)| self.root.dir(&parent).ok());
+        if parent.is_some_and(|parent| self.state.is_beyond(parent.as_fd())) {
+            self.root.keep_beside(path, beside(&self.state.folder_name(path)));
+            return Ok(());
+        }
+        let kept = self.root.keep_elsewhere(path, self.state.staging(), self.state.folder_name(path));
+        kept.map_err(|source| ApplyError::Own { path: self.path.clone(), source })
+    }
+
+    /// Makes a folder for which [`Self::keep_aside`] was called. It is to replace something in `dir`. Returns its inode
+    /// number.
+    pub fn make_dir_aside(&self, dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<u64> {
+        self.state.check()?;
+        let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
+        if let Some(name) = self.root.kept_beside(path) {
+            rustix::fs::mkdirat(dir, &name, mode)?;
+            return self.check_known(meta::hold(dir, name.as_bytes())?.as_fd(), None);
+        }
+        staged_dir::make_aside(&self.state, dir, &self.state.folder_name(path), mode)
+    }
+
+    /// Puts the folder at `path`, which has this `inode` number, to its place, and removes what it replaces.
+    pub fn publish_dir(&self, path: &RelPath, inode: u64, to: EntryAt<'_>) -> io::Result<()> {
+        self.state.check()?;
+        let (place, name) = match self.root.kept_beside(path) {
+            Some(name) => (to.dir, name),
+            None => (self.state.staging(), self.state.folder_name(path)),
+        };
+        self.check_known(meta::hold(place, name.as_bytes())?.as_fd(), Some(inode))?;
+        self.retire.put_folder(EntryAt::staged(place, name.as_bytes()), to)
+    }
+
+    /// Removes the folder at `path`, which does not come to its place, with all that is in it.
+    pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
+        self.state.check()?;
+        if let Some((parent, name)) =
+            path.split_last().map(|(parent, _)| parent).zip(self.root.kept_beside(path))
+        {
+            return state_files::remove_beside(self.root.dir(&parent)?.as_fd(), name.as_bytes());
+        }
+        self.state.remove_folder(&self.state.folder_name(path))
+    }
+
+    /// Takes note that all folders are at their places, or gone.
+    pub fn end_asides(&self) {
+        self.root.keep_at_places();
+    }
+
+    /// Moves the directory at `from`, as it is, to `to`, where nothing is. Returns its inode number.
+    pub fn move_dir(&self, from: &RelPath, to: &RelPath) -> io::Result<u64> {
+        let (Some((parent, old)), Some((dir, name))) = (from.split_last(), to.split_last()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        self.state.check()?;
+        // A directory that changes its parent is written to, as both parents are.
+        let (out_of, into, moved) = (self.root.dir(&parent)?, self.root.dir(&dir)?, self.root.dir(from)?);
+        let parent_mode = meta::unlock_dir(out_of.as_fd())?;
+        let mode = meta::unlock_dir(moved.as_fd())?;
+        let renamed = self
+            .retire
+            .move_folder(EntryAt::staged(out_of.as_fd(), old), EntryAt::staged(into.as_fd(), name));
+        meta::lock_dir(out_of.as_fd(), parent_mode)?;
+        meta::lock_dir(moved.as_fd(), mode)?;
+        renamed?;
+        Ok(rustix::fs::fstat(&moved)?.st_ino)
+    }
+
+    /// Takes the new directory at `path` out of sight, to be filled.
+    pub fn hide_dir(&self, path: &RelPath) -> io::Result<StagedDir> {
+        self.state.check()?;
+        StagedDir::take(&self.state, &self.root, path, &self.hidden)
+    }
+
+    /// Puts a directory that was taken out of sight at its place again.
+    pub fn show_dir(&self, hidden: &StagedDir) -> io::Result<()> {
+        self.state.check()?;
+        hidden.show(&self.state, &self.hidden)
+    }
+
+    /// Gives an existing directory the bits that its owner needs to work in it, and returns the mode that it had.
+    /// Whoever calls this sets the directory's metadata at the end of the run, or gives the mode back.
+    pub fn unlock_dir(&self, dir: BorrowedFd<'_>) -> io::Result<u16> {
+        self.state.check()?;
+        meta::unlock_dir(dir)
+    }
+
+    /// Gives a directory back the mode that it had before [`Destination::unlock_dir`].
+    pub fn lock_dir(&self, dir: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
+        self.state.check()?;
+        meta::lock_dir(dir, mode)
+    }
+
+    /// Sets the metadata of a directory after its content is complete; `inode` as for [`Self::known_dir`]. Without
+    /// `attrs` it keeps the extended attributes that it has. Returns the directory, open for reading, if another user
+    /// than this process's had it and has it no more.
+    pub fn finish_dir(
+        &self,
+        path: &RelPath,
+        inode: Option<u64>,
+        wanted: &Meta,
+        attrs: Option<Attrs<'_>>,
+    ) -> io::Result<Option<OwnedFd>> {
+        self.state.check()?;
+        if !path.is_root() {
+            self.count_not_kept(wanted.owner, attrs.unwrap_or_default());
+        }
+        let attrs = attrs.filter(|attrs| self.sets_attrs(*attrs));
+        let dir = match path.is_root() {
+            true => self.root.dir(path)?,
+            false => self.known_dir(path, inode)?,
+        };
+        let had = rustix::fs::fstat(&dir)?.st_uid;
+        let is_lost = self.settings.owners && ![self.state.user(), wanted.owner.uid].contains(&had);
+        let lost = is_lost.then(|| open_child(&dir, b".", OFlags::RDONLY)).transpose()?;
+        meta::set_dir(self.settings, dir.as_fd(), wanted, attrs)?;
+        Ok(lost)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, at: EntryAt<'_>) -> io::Result<()> {
+        self.state.check()?;
+        self.retire.remove_dir(at)
+    }
+}
