@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use contract::{Report, RunResult, Timings, Work};
+use contract::{Failure, Report, RunResult, Timings, Work};
 
 use super::human::{bytes, count, counted, measured, printable};
 
@@ -36,10 +36,20 @@ pub(super) fn trouble(report: &Report) -> String {
     if unnamed > 0 && !report.failures.is_empty() {
         text.push_str(&format!("  and {} more\n", count(unnamed)));
     }
-    if let Some(hint) = report.reason.as_deref().and_then(hint) {
+    if let Some(hint) = report.reason.as_deref().and_then(hint).or_else(|| hint_of_failures(report)) {
         add(&mut text, "hint", hint);
     }
     text
+}
+
+/// Names the option that helps where a folder stands in the place of something else.
+fn hint_of_failures(report: &Report) -> Option<&'static str> {
+    let is_in_the_way = |failure: &Failure| failure.operation == "make way";
+    report
+        .failures
+        .iter()
+        .any(is_in_the_way)
+        .then_some("a folder gives way only with --delete, and only if --exclude keeps nothing in it")
 }
 
 /// Names the option that helps after a run that failed for this reason.
@@ -253,6 +263,14 @@ mod tests {
             ]
         );
         assert!(summary.ends_with(&trouble(&report)));
+    }
+
+    #[test]
+    fn a_folder_in_the_way_gets_a_hint_to_the_flag_that_removes_it() {
+        let mut report = Report { result: RunResult::PartiallyFailed, ..report() };
+        let error = "a folder is there".into();
+        report.failures = vec![Failure { path: "x".into(), operation: "make way".into(), error }];
+        assert!(trouble(&report).ends_with("with --delete, and only if --exclude keeps nothing in it\n"));
     }
 
     #[test]

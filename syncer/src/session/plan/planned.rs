@@ -116,6 +116,11 @@ pub(crate) struct Compared {
 /// listing.
 pub(crate) type SparedEntries = HashSet<(DirId, u32)>;
 
+/// Why nothing takes the place of a directory of the sink that is not [emptied](is_emptied).
+#[derive(Debug, thiserror::Error)]
+#[error("a folder is there, and the run may not delete all that is in it")]
+pub(crate) struct NotEmptied;
+
 /// Whether a directory of the sink is empty, or would be when a run that may `delete` has deleted what it may.
 pub(crate) fn is_emptied(sink: &Tree, kept: &SparedEntries, id: DirId, delete: bool) -> bool {
     let mut left = vec![id];

@@ -1,9 +1,6 @@
 //! A dry run: the same scan, comparison and guards as a run has, and then every action is told instead of done.
 
-use std::io;
-
 use contract::{DeleteTiming, PlannedAction, Report, RunParams, Side, VolumeId};
-use rustix::io::Errno;
 
 use crate::{
     apply::{ApplyError, Candidate, Settings, visible_attrs},
@@ -14,7 +11,7 @@ use crate::{
         plan::{
             contents::SourceHashes,
             guard,
-            planned::{Compared, Planned, below_replaced, deletes_in, is_emptied, path_in},
+            planned::{Compared, NotEmptied, Planned, below_replaced, deletes_in, is_emptied, path_in},
             policy::{count_owners, of_same_root},
             room::Room,
             scan_tree::{ScanTimes, scan_tree},
@@ -135,8 +132,7 @@ impl DryRun<'_> {
         for dir in &compared.dirs {
             for (name, id) in dir.replaced_in(sink) {
                 if !is_emptied(sink, &compared.kept, id, self.params.delete) {
-                    let error = io::Error::from(Errno::NOTEMPTY);
-                    self.failures.add(&path_in(&dir.path, name), "make way", &error);
+                    self.failures.add(&path_in(&dir.path, name), "make way", &NotEmptied);
                 }
             }
         }

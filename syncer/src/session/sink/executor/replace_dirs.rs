@@ -6,8 +6,6 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rustix::io::Errno;
-
 use super::{Executor, FolderOver, PutOff};
 use crate::{
     apply::EntryAt,
@@ -16,7 +14,7 @@ use crate::{
     session::{
         plan::{
             need::{Aside, NeededDir},
-            planned::{PlannedDir, entries_below, is_emptied, path_in},
+            planned::{NotEmptied, PlannedDir, entries_below, is_emptied, path_in},
         },
         session_error::SessionError,
     },
@@ -94,8 +92,7 @@ impl Executor<'_> {
     ) -> Option<Arc<Aside>> {
         let folder = self.sink_child(dir, entry.name)?;
         if !is_emptied(self.sink, self.kept, folder, self.params.delete) {
-            let error = io::Error::from(Errno::NOTEMPTY);
-            self.context.failures.add(&path_in(&dir.path, entry.name), "make way", &error);
+            self.context.failures.add(&path_in(&dir.path, entry.name), "make way", &NotEmptied);
             return None;
         }
         let state = self.context.destination.state();
