@@ -19,6 +19,9 @@ use crate::{entry::Time, monitor::Monitor};
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// A run that writes fewer bytes waits for them at its end alone.
+const MIN_BYTES: u64 = 4 << 20;
+
 /// How long a run that was told to stop waits for the disk: the report is written, and the lock released, within two
 /// seconds.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
@@ -84,8 +87,12 @@ impl Destination {
         })?)
     }
 
-    /// Does `work`, and meanwhile sends to the disk what it has written, so that there is less to wait for at the end.
-    pub fn sync_during<T>(&self, monitor: &Monitor, work: impl FnOnce() -> T) -> T {
+    /// Does `work`, which writes about so many `bytes`, and meanwhile sends to the disk what it has written, so that
+    /// there is less to wait for at the end. For few bytes, no thread is started.
+    pub fn sync_during<T>(&self, bytes: u64, monitor: &Monitor, work: impl FnOnce() -> T) -> T {
+        if bytes < MIN_BYTES {
+            return work();
+        }
         let (working, ended) = mpsc::channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {

@@ -16,7 +16,8 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    thread::Scope,
 };
 
 use contract::Side;
@@ -29,7 +30,7 @@ use rustix::{
 use crate::{
     attrs::{Attrs, AttrsBuf},
     cores::cores,
-    effort::{Activity, ThreadGroup},
+    effort::{Activity, EffortPool, ThreadGroup},
     entry::Kind,
     hash::TreeDigest,
     links::{EntryPlace, Shared, group},
@@ -112,17 +113,18 @@ pub(crate) fn scan_changes(
         lookup: Lookup::below(root, &root_stat, options),
         patterns: InUse::default(),
     };
-    let workers = cores();
     let side = if options.is_source { Side::Source } else { Side::Sink };
-    let pool = monitor.pool(side, ThreadGroup::Workers);
-    // Reading attributes may change a thread's working directory, so the scan starts all of its threads.
-    let (parts, root_attrs) = std::thread::scope(|scope| {
-        let root = scope.spawn(|| walk.root_attrs(root));
-        let workers: Vec<_> =
-            (0..workers).map(|_| scope.spawn(|| pool.run(Activity::Reading, || walk.work()))).collect();
-        let parts: Vec<WorkerTree> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
-        (parts, root.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
+    let crew = Crew { walk: &walk, pool: monitor.pool(side, ThreadGroup::Workers), parts: Mutex::default() };
+    // Reading attributes may change a thread's working directory, so the calling thread does not.
+    let root_attrs = std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let attrs = walk.root_attrs(root);
+            crew.work(0, scope);
+            attrs
+        });
+        first.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     });
+    let parts = crew.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = walk.queue.take_error() {
         return Err(error);
     }
@@ -194,13 +196,39 @@ struct Walk<'a> {
     patterns: InUse,
 }
 
+/// The threads of a walk. Each starts the next one when it finds more directories than the one that it reads, so that a
+/// small tree takes one thread.
+struct Crew<'a> {
+    walk: &'a Walk<'a>,
+    pool: EffortPool<'a>,
+    parts: Mutex<Vec<WorkerTree>>,
+}
+
+impl Crew<'_> {
+    fn work<'s>(&'s self, nth: usize, scope: &'s Scope<'s, '_>) {
+        let mut next = Some(nth + 1).filter(|next| *next < cores());
+        let part = self.pool.run(Activity::Reading, || {
+            self.walk.work(&mut || {
+                if let Some(next) = next.take() {
+                    scope.spawn(move || self.work(next, scope));
+                }
+            })
+        });
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+    }
+}
+
 impl Walk<'_> {
-    fn work(&self) -> WorkerTree {
+    /// Reads directories until there are none left. Calls `has_more` while others are waiting to be read.
+    fn work(&self, has_more: &mut dyn FnMut()) -> WorkerTree {
         let mut part = WorkerTree::default();
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
         let mut attrs = AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
-        while let Some(work) = self.queue.pop() {
+        while let Some((work, left)) = self.queue.pop() {
+            if left > 0 {
+                has_more();
+            }
             if self.monitor.cancelled() {
                 self.queue.done(std::iter::empty());
                 continue;

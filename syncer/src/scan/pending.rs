@@ -66,13 +66,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the next directory; `None` when all have been read.
-    pub(super) fn pop(&self) -> Option<PendingDir> {
+    /// Takes the next directory, and says how many are left; `None` when all have been read.
+    pub(super) fn pop(&self) -> Option<(PendingDir, usize)> {
         let mut state = self.lock();
         loop {
             if let Some(work) = state.stack.pop() {
                 state.busy += 1;
-                return Some(work);
+                return Some((work, state.stack.len()));
             }
             if state.busy == 0 {
                 return None;

@@ -4,19 +4,20 @@
 //! remove a line unseen, one has to rewrite all lines after it.
 
 use std::{
-    io::{self, Read as _, Seek as _, SeekFrom},
-    os::fd::BorrowedFd,
+    io::{self, Read as _},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::store_files::{open_file, write_all};
+use crate::slice::Slice;
 
 const AUDIT: &str = "audit";
 
-/// The longest line, in bytes.
-const MAX_LINE_BYTES: usize = 16 << 10;
+/// The bytes at the end of the file that nearly always have the last line.
+const FEW_BYTES: u64 = 1 << 10;
 
 /// The digits of a hash.
 const HASH_DIGITS: usize = 32;
@@ -46,11 +47,20 @@ pub struct Log {
     pub broken: Option<u64>,
 }
 
+/// When a line becomes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durable {
+    /// Before the call returns.
+    Now,
+    /// With all else that the caller makes durable.
+    Later,
+}
+
 /// Appends a line, after removing a torn one that a crash left. The cost does not depend on the log's length.
 ///
 /// # Errors
 /// If the file cannot be written to.
-pub(super) fn append(dir: BorrowedFd<'_>, event: &Event) -> io::Result<()> {
+pub(super) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
     let (whole, last) = last_line(&file)?;
@@ -58,22 +68,35 @@ pub(super) fn append(dir: BorrowedFd<'_>, event: &Event) -> io::Result<()> {
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(whole))?;
     let text = serde_json::to_string(event)?;
     write_all(&file, line(&last, &text).as_bytes())?;
-    Ok(rustix::fs::fdatasync(&file)?)
+    match durable {
+        Durable::Now => Ok(rustix::fs::fdatasync(&file)?),
+        Durable::Later => Ok(()),
+    }
 }
 
-/// Returns the length of all whole lines, and the hash of the last one, from the end of the file only.
-fn last_line(file: &std::os::fd::OwnedFd) -> io::Result<(u64, String)> {
-    let mut file = std::fs::File::from(file.try_clone()?);
-    let len = file.metadata()?.len();
-    let start = len.saturating_sub(2 * MAX_LINE_BYTES as u64);
-    file.seek(SeekFrom::Start(start))?;
-    let mut end = Vec::new();
-    file.take(2 * MAX_LINE_BYTES as u64).read_to_end(&mut end)?;
-    let Some(newline) = end.iter().rposition(|byte| *byte == b'\n') else { return Ok((0, NO_HASH.into())) };
-    let lines = &end[..newline];
-    let first = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
-    let hash = lines[first..].get(..HASH_DIGITS).unwrap_or_default();
-    Ok((start + newline as u64 + 1, String::from_utf8_lossy(hash).into_owned()))
+/// Returns the length of all whole lines, and the hash of the last one. Reads the end of the file only: more of it as
+/// long as that does not have the whole line.
+fn last_line(file: &OwnedFd) -> io::Result<(u64, String)> {
+    let len = rustix::fs::fstat(file)?.st_size as u64;
+    let mut start = len.saturating_sub(FEW_BYTES);
+    loop {
+        let mut end = vec![0; (len - start) as usize];
+        Slice::all_of(file.as_fd()).read_exact_at(&mut end, start)?;
+        let newline = end.iter().rposition(|byte| *byte == b'\n');
+        let lines = &end[..newline.unwrap_or(0)];
+        let before = lines.iter().rposition(|byte| *byte == b'\n');
+        match (newline, before) {
+            (Some(newline), Some(before)) => return Ok(found(start, newline, &lines[before + 1..])),
+            (Some(newline), None) if start == 0 => return Ok(found(start, newline, lines)),
+            (None, _) if start == 0 => return Ok((0, NO_HASH.into())),
+            _ => start = start.saturating_sub(len - start),
+        }
+    }
+}
+
+fn found(start: u64, newline: usize, line: &[u8]) -> (u64, String) {
+    let hash = String::from_utf8_lossy(line.get(..HASH_DIGITS).unwrap_or_default()).into_owned();
+    (start + newline as u64 + 1, hash)
 }
 
 fn line(before: &str, text: &str) -> String {
@@ -141,7 +164,7 @@ pub(super) mod tests {
     fn with_lines(count: usize) -> (tempfile::TempDir, fs::File) {
         let dir = tempfile::tempdir().unwrap();
         let fd = fs::File::open(dir.path()).unwrap();
-        (0..count).for_each(|nth| append(fd.as_fd(), &event(nth)).unwrap());
+        (0..count).for_each(|nth| append(fd.as_fd(), &event(nth), Durable::Now).unwrap());
         (dir, fd)
     }
 
@@ -153,10 +176,21 @@ pub(super) mod tests {
         for torn in [&b"0123"[..], &whole[..whole.len() / 3 - 1]] {
             fs::write(&path, [&whole, torn].concat()).unwrap();
             assert_eq!(read(fd.as_fd()).unwrap().events.len(), 3);
-            append(fd.as_fd(), &event(3)).unwrap();
+            append(fd.as_fd(), &event(3), Durable::Now).unwrap();
             let log = read(fd.as_fd()).unwrap();
             assert_eq!((log.events, log.broken), ((0..4).map(event).collect(), None));
         }
+    }
+
+    #[test]
+    fn lines_of_any_length_continue_the_chain() {
+        let (_dir, fd) = with_lines(1);
+        for count in [1, 100, 3000, 1] {
+            let snapshots = (0..count).map(|nth| format!("{nth:016x}")).collect();
+            append(fd.as_fd(), &Event { snapshots, ..event(0) }, Durable::Now).unwrap();
+        }
+        let log = read(fd.as_fd()).unwrap();
+        assert_eq!((log.events.len(), log.broken), (5, None));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! 3. [`Writer::empty_trash`] removes the trash. It may be cut off anywhere and done again.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     ops::Range,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -18,15 +18,16 @@ use rustix::{
 };
 
 use super::{
-    content::{ContentRef, Home},
+    content::Home,
     id::SnapshotId,
     publish::files_of,
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
     store_files::{CONTENT, PACK_MAGIC, PACKS, READERS, TRASH, names, open_file, readers},
-    walk::walk,
+    walk::gather,
 };
+use crate::entry::Kind;
 
 /// Unused ranges of a pack are freed in blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
@@ -74,48 +75,82 @@ pub fn plan(store: &Store, roots: &Roots, gone: &BTreeSet<SnapshotId>) -> Result
         let path = store.path().join("roots");
         return Err(SnapshotError::DamagedRoots { path, records: roots.damages() });
     }
-    let live = mark(store, roots.snapshots.iter().filter(|snapshot| !gone.contains(&snapshot.id)))?;
+    let stay: Vec<&Snapshot> =
+        roots.snapshots.iter().filter(|snapshot| !gone.contains(&snapshot.id)).collect();
     let snapshots =
         roots.snapshots.iter().map(|snapshot| snapshot.id).filter(|id| gone.contains(id)).collect();
     let mut plan = Plan { snapshots, ..Plan::default() };
-    let failed = || io_error("look for what can go in", store.path());
-    plan.find_packs(store, &live).map_err(failed())?;
-    plan.find_contents(store, &live).map_err(failed())?;
+    let failed = |error| io_error("look for what can go in", store.path())(error);
+    let packs = packs_of_none(store, &stay).map_err(failed)?;
+    let has_contents = has_contents(store).map_err(failed)?;
+    if packs.is_empty() && !has_contents {
+        return Ok(plan);
+    }
+    let live = mark(store, &stay, &packs)?;
+    plan.find_packs(store, &live, packs).map_err(failed)?;
+    plan.find_contents(store, &live).map_err(failed)?;
     Ok(plan)
+}
+
+/// Finds the packs that no snapshot of these has added, with their names. All that a snapshot has added is needed as
+/// long as it stays, so nobody has to look for unused objects in other packs.
+fn packs_of_none(store: &Store, stay: &[&Snapshot]) -> io::Result<Vec<(Option<u64>, String)>> {
+    let added: HashSet<u64> = stay.iter().map(|snapshot| snapshot.id.0).collect();
+    let id = |name: &str| name.parse::<SnapshotId>().ok().map(|id| id.0);
+    let others = names(store.dir(), PACKS)?.into_iter().map(|name| (id(&name), name));
+    Ok(others.filter(|(id, _)| id.is_none_or(|id| !added.contains(&id))).collect())
+}
+
+/// Whether any content is in a file of its own.
+fn has_contents(store: &Store) -> io::Result<bool> {
+    for prefix in names(store.dir(), CONTENT)? {
+        if !names(store.dir(), &format!("{CONTENT}/{prefix}"))?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Objects with references.
 #[derive(Debug, Default)]
 struct Live {
-    /// Ranges of each pack: offset and length.
+    /// Ranges of each pack that may be unused: offset and length.
     packs: HashMap<u64, MarkSet<(u64, u64)>>,
     /// The first half of the ids of contents in files of their own.
     own: MarkSet<[u8; 16]>,
 }
 
-fn mark<'s>(store: &Store, snapshots: impl Iterator<Item = &'s Snapshot>) -> Result<Live, SnapshotError> {
-    let mut live = Live::default();
-    walk(store, snapshots, &mut |visited, folder| {
-        let place = visited.folder.place;
-        live.packs.entry(place.pack).or_default().push((place.offset, u64::from(place.len)));
-        for (entry, content, _) in files_of(folder?) {
-            if let crate::entry::Kind::File { size } = entry.kind {
-                live.mark(&content, size);
+/// Marks what these snapshots refer to in such packs, and in files.
+fn mark(store: &Store, stay: &[&Snapshot], packs: &[(Option<u64>, String)]) -> Result<Live, SnapshotError> {
+    let packs: HashSet<u64> = packs.iter().filter_map(|(id, _)| *id).collect();
+    let parts = gather(store, stay, |live: &mut Live, folder, read| {
+        let place = folder.place;
+        if packs.contains(&place.pack) {
+            live.packs.entry(place.pack).or_default().push((place.offset, u64::from(place.len)));
+        }
+        for (entry, content, _) in files_of(read) {
+            match (content.home, entry.kind) {
+                (Home::Own, _) => live.own.push(half(&content.id.0)),
+                (Home::Pack { pack, offset }, Kind::File { size }) if packs.contains(&pack) => {
+                    live.packs.entry(pack).or_default().push((offset, size));
+                }
+                _ => {}
             }
         }
-        Ok(())
     })?;
+    let mut live = parts.into_iter().reduce(Live::with).unwrap_or_default();
     live.own.settle();
     live.packs.values_mut().for_each(MarkSet::settle);
     Ok(live)
 }
 
 impl Live {
-    fn mark(&mut self, content: &ContentRef, len: u64) {
-        match content.home {
-            Home::Own => self.own.push(half(&content.id.0)),
-            Home::Pack { pack, offset } => self.packs.entry(pack).or_default().push((offset, len)),
+    fn with(mut self, other: Self) -> Self {
+        self.own.marks.extend(other.own.marks);
+        for (pack, marks) in other.packs {
+            self.packs.entry(pack).or_default().marks.extend(marks.marks);
         }
+        self
     }
 }
 
@@ -158,10 +193,14 @@ impl<T: Ord> MarkSet<T> {
 }
 
 impl Plan {
-    fn find_packs(&mut self, store: &Store, live: &Live) -> io::Result<()> {
-        for name in names(store.dir(), PACKS)? {
-            let id = name.parse::<SnapshotId>().ok();
-            let marks = id.and_then(|id| live.packs.get(&id.0));
+    fn find_packs(
+        &mut self,
+        store: &Store,
+        live: &Live,
+        packs: Vec<(Option<u64>, String)>,
+    ) -> io::Result<()> {
+        for (id, name) in packs {
+            let marks = id.and_then(|id| live.packs.get(&id));
             let stat =
                 || rustix::fs::statat(store.dir(), format!("{PACKS}/{name}"), AtFlags::SYMLINK_NOFOLLOW);
             let Some(marks) = marks else {
@@ -170,7 +209,7 @@ impl Plan {
                 continue;
             };
             // Most packs were read for their directories.
-            let len = match id.and_then(|id| store.len_of_open(id.0)) {
+            let len = match id.and_then(|id| store.len_of_open(id)) {
                 Some(len) => len,
                 None => stat()?.st_size as u64,
             };

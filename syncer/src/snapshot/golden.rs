@@ -41,7 +41,7 @@ fn the_log_has_the_bytes_that_it_always_had() {
     let dir = tempfile::tempdir().unwrap();
     let fd = fs::File::open(dir.path()).unwrap();
     let events: Vec<_> = (0..3).map(audit::tests::event).collect();
-    events.iter().for_each(|event| audit::append(fd.as_fd(), event).unwrap());
+    events.iter().for_each(|event| audit::append(fd.as_fd(), event, audit::Durable::Now).unwrap());
     assert_eq!(fs::read(dir.path().join("audit")).unwrap(), AUDIT_1);
     assert_eq!(Log::decode(AUDIT_1), Log { events, broken: None });
 }

@@ -4,7 +4,7 @@
 //!    stamps.
 //! 2. [`read_all`] takes the content of all other files into the store.
 //! 3. [`write_folders`] writes new directories, from the leaves to the root.
-//! 4. [`commit`](Writer::commit) makes the snapshot visible, once everything is durable.
+//! 4. The [`Writer`] makes everything durable, and then the snapshot visible.
 
 use std::{
     collections::BTreeSet,
@@ -155,7 +155,11 @@ pub fn publish(
     roots.snapshots.push(snapshot.clone());
     let by =
         [&snapshot.run, &snapshot.user].into_iter().find(|by| !by.is_empty()).cloned().unwrap_or_default();
-    if let Err(error) = writer.commit_by(roots, "create", &by, &[id]) {
+    let committed = match made.is_new {
+        true => writer.commit_with_objects(roots, &by, id),
+        false => writer.commit_by(roots, "create", &by, &[id]),
+    };
+    if let Err(error) = committed {
         writer.drop_new(id);
         return Err(error);
     }
@@ -189,11 +193,7 @@ fn make(
     }
     let tree = write_folders(planned, source.tree, keeper.packing).map_err(writing())?;
     let packed = keeper.packing.finish().map_err(writing())?;
-    let is_new = keeper.packing.is_used();
-    if is_new {
-        rustix::fs::syncfs(store.dir()).map_err(|error| io_error("sync", store.path())(error.into()))?;
-    }
-    Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new })
+    Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new: keeper.packing.is_used() })
 }
 
 fn record(

@@ -16,7 +16,7 @@ use std::{
 use rustix::fs::{AtFlags, Mode, OFlags, Timestamps};
 
 use super::{
-    audit::{self, Event},
+    audit::{self, Durable, Event},
     content::{ContentRef, Home, VisitData, id_of_visited},
     folder::{self, Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder},
     id::SnapshotId,
@@ -113,11 +113,13 @@ impl Store {
         let path = || self.path.join(ROOTS);
         let file = match open_file(self.dir.as_fd(), ROOTS) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Roots::default()),
-            result => result.map_err(io_error("open", path()))?,
+            result => result.map_err(|error| io_error("open", path())(error))?,
         };
-        let mut bytes = Vec::new();
+        // With room for all of it, the file is read by one call.
+        let len = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size as u64).min(MAX_ROOTS_BYTES);
+        let mut bytes = Vec::with_capacity(len as usize + 1);
         let read = std::fs::File::from(file).take(MAX_ROOTS_BYTES).read_to_end(&mut bytes);
-        read.map_err(io_error("read", path()))?;
+        read.map_err(|error| io_error("read", path())(error))?;
         Roots::decode(&bytes).map_err(|error| match error {
             NotRoots::Version(version) => SnapshotError::Version { path: path(), version, known: VERSION },
             NotRoots::Magic => SnapshotError::Damaged {
@@ -223,13 +225,13 @@ impl Store {
     pub fn content(&self, content: &ContentRef) -> Result<OpenContent, SnapshotError> {
         match content.home {
             Home::Pack { pack, offset } => {
-                let file = self.pack(pack).map_err(io_error("open", self.pack_path(pack)))?;
+                let file = self.pack(pack).map_err(|error| io_error("open", self.pack_path(pack))(error))?;
                 Ok(OpenContent { file, start: offset, is_alone: false })
             }
             Home::Own => {
                 let name = own_name(&content.id);
                 let file = self.at_home_or_new(&name, |_| Some(content.id.to_string()));
-                let file = file.map_err(io_error("open", self.path.join(&name)))?;
+                let file = file.map_err(|error| io_error("open", self.path.join(&name))(error))?;
                 Ok(OpenContent { file: Arc::new(file), start: 0, is_alone: true })
             }
         }
@@ -242,7 +244,9 @@ impl Store {
     pub fn small(&self, content: &ContentRef, len: u64) -> Result<Vec<u8>, SnapshotError> {
         let open = self.content(content)?;
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(MAX_FOLDER_BYTES as usize)];
-        open.slice().read_exact_at(&mut bytes, 0).map_err(io_error("read", self.name_of(content)))?;
+        open.slice()
+            .read_exact_at(&mut bytes, 0)
+            .map_err(|error| io_error("read", self.name_of(content))(error))?;
         match ContentId::of(&bytes) == content.id {
             true => Ok(bytes),
             false => Err(SnapshotError::Hash(self.name_of(content))),
@@ -268,7 +272,7 @@ impl Store {
         visit: &VisitData<'_>,
     ) -> Result<(), SnapshotError> {
         let open = self.content(content)?;
-        let failed = io_error("read", self.name_of(content));
+        let failed = |error| io_error("read", self.name_of(content))(error);
         let end = rustix::fs::fstat(&open.file).map(|stat| stat.st_size as u64);
         let fits = end.is_ok_and(|end| match open.is_alone {
             true => end == len,
@@ -418,18 +422,44 @@ impl<'a> Writer<'a> {
         self.commit(roots)
     }
 
+    /// Publishes a list with a snapshot whose objects were written and are not durable yet: one `syncfs` makes them
+    /// durable, and with them the line of the audit log and the list.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(super) fn commit_with_objects(
+        &mut self,
+        roots: Roots,
+        by: &str,
+        id: SnapshotId,
+    ) -> Result<(), SnapshotError> {
+        self.append_line("create", by, &[id], Durable::Later)?;
+        self.replace_roots(roots, |store, _| rustix::fs::syncfs(&store.dir))
+    }
+
     /// Appends a line to the audit log.
     ///
     /// # Errors
     /// If it cannot be written to.
     pub fn log(&self, action: &str, by: &str, snapshots: &[SnapshotId]) -> Result<(), SnapshotError> {
+        self.append_line(action, by, snapshots, Durable::Now)
+    }
+
+    fn append_line(
+        &self,
+        action: &str,
+        by: &str,
+        snapshots: &[SnapshotId],
+        durable: Durable,
+    ) -> Result<(), SnapshotError> {
         let event = Event {
             time: contract::timestamp(SystemTime::now()),
             action: action.into(),
             by: by.into(),
             snapshots: snapshots.iter().map(ToString::to_string).collect(),
         };
-        audit::append(self.store.dir(), &event).map_err(io_error("write to", self.store.path.join("audit")))
+        audit::append(self.store.dir(), &event, durable)
+            .map_err(|error| io_error("write to", self.store.path.join("audit"))(error))
     }
 
     /// Publishes a changed list: the only commit point. The objects that it refers to must be durable.
@@ -437,17 +467,25 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the list cannot be written; the volume then still has the old one.
     pub fn commit(&mut self, roots: Roots) -> Result<(), SnapshotError> {
+        self.replace_roots(roots, |_, list| rustix::fs::fsync(list))
+    }
+
+    /// Writes the list under another name, has it made durable by `sync`, and renames it.
+    fn replace_roots(
+        &mut self,
+        roots: Roots,
+        sync: impl FnOnce(&Store, &OwnedFd) -> rustix::io::Result<()>,
+    ) -> Result<(), SnapshotError> {
         self.check()?;
-        let failed = io_error("write", self.store.path.join(ROOTS_NEW));
         let write = || -> io::Result<()> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&self.store.dir, ROOTS_NEW, flags, Mode::RUSR | Mode::WUSR)?;
             write_all(&file, &roots.encode())?;
-            rustix::fs::fsync(&file)?;
+            sync(&self.store, &file)?;
             rustix::fs::renameat(&self.store.dir, ROOTS_NEW, &self.store.dir, ROOTS)?;
             Ok(rustix::fs::fsync(&self.store.dir)?)
         };
-        write().map_err(failed)?;
+        write().map_err(|error| io_error("write", self.store.path.join(ROOTS_NEW))(error))?;
         self.roots = roots;
         Ok(())
     }

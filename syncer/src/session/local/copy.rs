@@ -23,27 +23,26 @@ use crate::{
     xattr,
 };
 
-/// Runs `work` with workers that copy what it fetches.
+/// Runs `work` with workers that copy what it fetches. A few small files are copied by the calling thread.
 pub(crate) fn copy_all(
     writing: Writing<'_>,
     origin: Origin<'_>,
     work: impl FnOnce(&mut dyn Fetch) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
-    let workers = cores();
-    let (jobs, queue) = async_channel::bounded(workers * 16);
+    let (jobs, queue) = async_channel::bounded(cores() * 16);
     let pool = writing.monitor.pool(Side::Sink, ThreadGroup::Workers);
+    let copier = || Copier { writing, origin, from: LastDir::default(), to: LastDir::default() };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers)
-            .map(|_| {
-                let queue = queue.clone();
-                let copier = Copier { writing, origin, from: LastDir::default(), to: LastDir::default() };
-                let pool = &pool;
-                scope.spawn(move || pool.run(Activity::Copying, || copier.run(&queue)))
-            })
-            .collect();
-        // With the workers gone after a cancellation, nobody takes from the queue: a send has to fail, not to wait.
-        drop(queue);
-        let result = work(&mut CopyFetch { jobs: &jobs });
+        let start = |queue: Receiver<Vec<Need>>| {
+            let (pool, copier) = (&pool, copier());
+            scope.spawn(move || pool.run(Activity::Copying, || copier.run(&queue)))
+        };
+        let (few, workers) = (Few::default(), Vec::new());
+        let mut fetch = CopyFetch { jobs, queue: Some(queue), start, workers, few };
+        let result = work(&mut fetch);
+        let CopyFetch { jobs, workers, few, .. } = fetch;
+        let mut rest = copier();
+        during(Activity::Copying, || rest.copy_each(&few.needs));
         jobs.close();
         for worker in workers {
             let _ = during(Activity::Idle, || worker.join());
@@ -62,15 +61,55 @@ const LOOKED_AT: usize = 16;
 /// Distributes a directory's files to the workers in parts of this many.
 const FILES_PER_JOB: usize = 64;
 
-struct CopyFetch<'a> {
-    jobs: &'a Sender<Vec<Need>>,
+/// Up to this many files, of this many bytes together, are not worth the start of a thread.
+const FEW_FILES: usize = 8;
+const FEW_BYTES: u64 = 256 << 10;
+
+/// Files that are kept back until there are enough for a worker.
+#[derive(Default)]
+struct Few {
+    needs: Vec<Need>,
+    bytes: u64,
 }
 
-impl Fetch for CopyFetch<'_> {
+/// Hands files to workers, which it starts as there is work for them.
+struct CopyFetch<S, W> {
+    jobs: Sender<Vec<Need>>,
+    /// Copied for each worker. With all started it is dropped, so that a send fails when they are gone.
+    queue: Option<Receiver<Vec<Need>>>,
+    start: S,
+    workers: Vec<W>,
+    few: Few,
+}
+
+impl<W, S: Fn(Receiver<Vec<Need>>) -> W> CopyFetch<S, W> {
+    fn send(&mut self, job: Vec<Need>) {
+        if let Some(queue) = self.queue.take() {
+            self.workers.push((self.start)(queue.clone()));
+            self.queue = Some(queue).filter(|_| self.workers.len() < cores());
+        }
+        let _ = during(Activity::Idle, || self.jobs.send_blocking(job));
+    }
+
+    /// Keeps files back as long as they are few.
+    fn keep_back(&mut self, needs: &mut Vec<Need>) {
+        let few = &mut self.few;
+        few.bytes = needs.iter().fold(few.bytes, |sum, need| sum.saturating_add(need.size));
+        few.needs.append(needs);
+        if few.needs.len() > FEW_FILES || few.bytes > FEW_BYTES {
+            std::mem::swap(&mut few.needs, needs);
+        }
+    }
+}
+
+impl<W, S: Fn(Receiver<Vec<Need>>) -> W> Fetch for CopyFetch<S, W> {
     fn fetch(&mut self, mut needs: Vec<Need>) -> Result<(), SessionError> {
+        if self.workers.is_empty() {
+            self.keep_back(&mut needs);
+        }
         while !needs.is_empty() {
             let rest = needs.split_off(needs.len().min(FILES_PER_JOB));
-            let _ = during(Activity::Idle, || self.jobs.send_blocking(needs));
+            self.send(needs);
             needs = rest;
         }
         Ok(())
@@ -92,19 +131,24 @@ struct Copier<'a> {
 impl Copier<'_> {
     fn run(mut self, queue: &Receiver<Vec<Need>>) {
         while let Ok(needs) = during(Activity::Idle, || queue.recv_blocking()) {
-            for (nth, need) in needs.iter().enumerate() {
-                if self.writing.monitor.cancelled() || self.writing.is_lost() {
-                    return;
-                }
-                let is_looked_at = need.size >= LARGE_BYTES || nth % LOOKED_AT == 0;
-                match copying(is_looked_at, || self.copy(need)) {
-                    // Nobody asks what became of it: the run stops.
-                    Err(_) if self.writing.monitor.cancelled() => return,
-                    Err(error) => self.writing.failures.add(&need.path(), "copy", &error),
-                    Ok(()) => {}
-                }
-                self.writing.has_done(need);
+            self.copy_each(&needs);
+        }
+    }
+
+    /// Copies these files, until the run is told to stop.
+    fn copy_each(&mut self, needs: &[Need]) {
+        for (nth, need) in needs.iter().enumerate() {
+            if self.writing.monitor.cancelled() || self.writing.is_lost() {
+                return;
             }
+            let is_looked_at = need.size >= LARGE_BYTES || nth % LOOKED_AT == 0;
+            match copying(is_looked_at, || self.copy(need)) {
+                // Nobody asks what became of it: the run stops.
+                Err(_) if self.writing.monitor.cancelled() => return,
+                Err(error) => self.writing.failures.add(&need.path(), "copy", &error),
+                Ok(()) => {}
+            }
+            self.writing.has_done(need);
         }
     }
 

@@ -40,6 +40,9 @@ use crate::{
     wire::{Forecast, TreeHead},
 };
 
+/// About how many bytes a new file takes on the disk besides its content.
+const FILE_BYTES: u64 = 4096;
+
 /// The destination of a run.
 pub(crate) struct TreeSink<'a> {
     destination: Destination,
@@ -314,7 +317,9 @@ impl Changes for TreeChanges<'_> {
         context.monitor.set_totals(files, bytes);
         source.announce(Forecast { files, bytes })?;
         let destination = context.destination;
-        let moved = destination.sync_during(context.monitor, || {
+        // A file takes a block, however short it is.
+        let written = bytes.saturating_add(files.saturating_mul(FILE_BYTES));
+        let moved = destination.sync_during(written, context.monitor, || {
             let new = &mut || executor.unlike_any(dirs);
             let similar = source.similar(destination.root(), &plan.sink, new, context.monitor)?;
             executor.make_from(similar);
