@@ -195,7 +195,7 @@ accept-figures: ## Accept what the regression tests count as the new figures
 bench: ## Criterion benches of runs and of the engine's parts (BENCH='local/sync_small_files' runs those of a name)
 	@.ci/tools build
 	cargo build --release --bin volferry
-	cargo bench --workspace --bench delta --bench engine --bench sync -- $(BENCH)
+	cargo bench --workspace --bench delta --bench engine --bench snapshot --bench sync -- $(BENCH)
 
 # Frame pointers let perf follow calls; the flags of .cargo/config.toml have to be named again.
 .PHONY: profile
@@ -220,6 +220,12 @@ tables: ## Write the tables of figures in documents from benches/results
 .PHONY: check-tables
 check-tables: check-tools
 	cargo run --quiet --bin tables -- --check
+
+.PHONY: bench-snapshots
+bench-snapshots: ## What snapshots cost (BENCH='--quick' takes minutes; a million files and 1,000 snapshots an hour)
+	@.ci/tools build
+	cargo build --release --bin volferry --bin snapshots
+	cargo run --release --bin snapshots -- $(BENCH)
 
 .PHONY: bench-scale
 bench-scale: ## Time and memory on trees of a million files and of two (a minute)

@@ -62,15 +62,11 @@ fn open(path: &Path) -> (Store, Roots) {
     (store, roots)
 }
 
-fn bring_back(path: &Path) {
+fn bring_back(path: &Path, which: &str, to: &Path, verify: bool) {
     let (store, roots) = open(path);
-    let restoring = Restore {
-        store: &store,
-        snapshot: roots.last().unwrap(),
-        to: TreeLocation::from(path),
-        path: RelPath::root(),
-    };
-    let params = RunParams { delete: true, force: true, ..RunParams::default() };
+    let snapshot = select::find(&roots, which).unwrap();
+    let restoring = Restore { store: &store, snapshot, to: TreeLocation::from(to), path: RelPath::root() };
+    let params = RunParams { delete: true, force: true, verify, ..RunParams::default() };
     let outcome = restore(&restoring, &params, &Monitor::default());
     assert_eq!(outcome.report.work.files_failed, 0);
 }
@@ -89,10 +85,18 @@ fn snapshots(criterion: &mut Criterion) {
     for (name, files, len) in SHAPES {
         let (_dir, path) = volume(files, len);
         take(&path, "first");
+        // The second snapshot has the stamps that the first, which came within a tick of the writes, could not take.
         std::thread::sleep(std::time::Duration::from_millis(150));
         take(&path, "second");
+        let list = path.join(".volferry/snapshots/roots");
+        let two = fs::read(&list).unwrap();
         group.bench_function(format!("{name}, nothing changed"), |bencher| {
-            bencher.iter(|| take(&path, "again"));
+            // The list would grow by a snapshot with each turn.
+            bencher.iter_batched(
+                || fs::write(&list, &two).unwrap(),
+                |()| take(&path, "again"),
+                BatchSize::PerIteration,
+            );
         });
     }
 }
@@ -111,12 +115,28 @@ fn restores(criterion: &mut Criterion) {
                 }
                 (dir, path)
             };
-            bencher.iter_batched_ref(taken, |(_, path)| bring_back(path), BatchSize::PerIteration);
+            bencher.iter_batched_ref(
+                taken,
+                |(_, path)| bring_back(path, "latest", path, false),
+                BatchSize::PerIteration,
+            );
         });
     }
     let (_dir, path) = volume(1, 29);
-    take(&path, "first");
-    group.bench_function("to latest, nothing to do", |bencher| bencher.iter(|| bring_back(&path)));
+    let detached = take(&path, "first").id.to_string();
+    take(&path, "second");
+    let turns =
+        [("to latest", "latest", false), ("detached", &*detached, false), ("verifying", "latest", true)];
+    for (name, which, verify) in turns {
+        group.bench_function(format!("{name}, nothing to do"), |bencher| {
+            bencher.iter(|| bring_back(&path, which, &path, verify));
+        });
+    }
+    let (_dir, empty) = volume(0, 0);
+    take(&empty, "first");
+    group.bench_function("empty, nothing to do", |bencher| {
+        bencher.iter(|| bring_back(&empty, "latest", &empty, false));
+    });
 }
 
 fn lists(criterion: &mut Criterion) {
@@ -133,6 +153,9 @@ fn lists(criterion: &mut Criterion) {
     let held = roots();
     group.bench_function("by tag, the list at hand", |bencher| {
         bencher.iter(|| select::find(&held, "tag7").unwrap().id);
+    });
+    group.bench_function("by job, the list at hand", |bencher| {
+        bencher.iter(|| held.kept().filter(|snapshot| snapshot.job.is_empty()).last().unwrap().id);
     });
 }
 
@@ -180,6 +203,13 @@ fn checks(criterion: &mut Criterion) {
     let (_dir, path) = volume(10, 1 << 10);
     take(&path, "first");
     let monitor = Monitor::default();
+    criterion.bench_function("verify/checksum only", |bencher| {
+        bencher.iter(|| {
+            let (store, roots) = open(&path);
+            assert_eq!(roots.damages(), 0);
+            store.folder(&roots.last().unwrap().tree).unwrap()
+        });
+    });
     criterion.bench_function("verify/with payload", |bencher| {
         bencher.iter(|| {
             let (store, roots) = open(&path);

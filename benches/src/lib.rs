@@ -2,8 +2,8 @@
 //! comparison that shares no code with the engine, and a UDP relay that behaves like a long, lossy link.
 //!
 //! `bin/peers` runs them, `bin/relay` is the relay alone, `bin/scale` shows what trees of many files take,
-//! `bin/compare` runs two builds in turn, `bin/profile` draws a flamegraph, and `bin/tables` writes figures into
-//! documents.
+//! `bin/snapshots` what snapshots of them cost, `bin/compare` runs two builds in turn, `bin/profile` draws a
+//! flamegraph, and `bin/tables` writes figures into documents.
 
 pub mod compare;
 pub mod document;

@@ -16,7 +16,7 @@ struct Args {
     #[arg(long, default_value = "benches/results")]
     results: PathBuf,
     /// The documents
-    #[arg(default_values = ["README.md"])]
+    #[arg(default_values = ["README.md", "syncer/doc/snapshots.md"])]
     documents: Vec<PathBuf>,
 }
 

@@ -1,0 +1,486 @@
+//! What snapshots of a large volume cost: publishing, restoring, pruning, room, and runs that take them.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::Write as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, anyhow, ensure};
+use benches::{
+    machine::Machine,
+    peers::{Missing, Named, Place, Programs, Volferry},
+    probe::Probe,
+    process::{find_program, run, run_timed},
+    stats::median,
+    suites::Mode,
+    table::{Figures, Line, Results, Table, Verdict},
+    workdir::{FileSystem, WorkDir, enter_namespace},
+};
+use clap::Parser;
+
+const MIB: f64 = 1048576.0;
+const PER_FOLDER: u64 = 100;
+
+/// The bytes of each file.
+const FILE: &[u8] = b"0123456789abcdef0123456789abcdef\n";
+
+/// Of the file system in an image, where one is asked for: three trees, a store, and room.
+const IMAGE_BYTES_PER_FILE: u64 = 24 << 10;
+
+/// Files that are younger when a snapshot is taken are read again by the next one.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Measures snapshots of a volume with many small files, beside restic and borg where they are installed.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Files in the tree; 100000 where memory is short
+    #[arg(long, default_value_t = 1_000_000)]
+    files: u64,
+    /// Snapshots in the chain, of which a tenth is pruned, each with 0.1 % of the files changed
+    #[arg(long, default_value_t = 1000)]
+    snapshots: u64,
+    /// Rounds that each median is of
+    #[arg(long, default_value_t = 3)]
+    rounds: u64,
+    /// 20,000 files and 100 snapshots: some minutes
+    #[arg(long)]
+    quick: bool,
+    /// Folder to work in
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// What the trees are kept on, mounted for the time of the bench
+    #[arg(long, value_enum, default_value = "tmpfs")]
+    fs: FileSystem,
+    /// The volferry to measure; by default the one beside this program
+    #[arg(long, value_name = "PROGRAM")]
+    volferry: Option<PathBuf>,
+    /// A command that takes longer has failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    limit: u64,
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// What a reader of the figures has to know besides
+    #[arg(long, default_value = "")]
+    note: String,
+}
+
+fn main() -> ExitCode {
+    let mut args = Args::parse();
+    if args.quick {
+        (args.files, args.snapshots) = (args.files.min(20_000), args.snapshots.min(100));
+    }
+    benches::exit_code(bench(&args))
+}
+
+fn bench(args: &Args) -> anyhow::Result<bool> {
+    enter_namespace(args.fs)?;
+    let programs = Programs { root: PathBuf::new(), volferry: args.volferry.clone() };
+    let program = programs.volferry().map_err(|missing| anyhow!("{}: {}", missing.name, missing.remedy))?;
+    let work = WorkDir::make(&args.dir, args.fs, args.files * IMAGE_BYTES_PER_FILE)?;
+    let machine = Machine::look(work.trees());
+    eprintln!("{machine}");
+    let mut bench = Bench { args, work: &work, program, lines: Vec::new(), notes: Vec::new() };
+    let (tools, missing) = bench.measure()?;
+    let Bench { lines, mut notes, .. } = bench;
+    notes.extend((!args.note.is_empty()).then(|| args.note.clone()));
+    let results = Results {
+        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+        machine,
+        rounds: args.rounds,
+        durable: true,
+        tables: vec![Table { title: "snapshots".into(), tools, rows: lines }],
+        missing,
+        note: notes.join(" "),
+    };
+    results.tables.iter().for_each(|table| println!("{}", table.to_markdown()));
+    println!("{}", results.note);
+    if let Some(path) = &args.json {
+        fs::write(path, serde_json::to_string_pretty(&results)? + "\n")
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(true)
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    work: &'a WorkDir,
+    program: PathBuf,
+    lines: Vec<Line>,
+    notes: Vec<String>,
+}
+
+impl Bench<'_> {
+    /// Returns the tools that were measured, and those that are not installed.
+    fn measure(&mut self) -> anyhow::Result<(Vec<Named>, Vec<Missing>)> {
+        self.runs_beside(50_000.min(self.args.files))?;
+        let place = self.place("volume")?;
+        fill(&place.source, self.args.files)?;
+        self.publish(&place)?;
+        self.restore(&place)?;
+        let (tools, missing) = self.beside_others(&place)?;
+        self.chain(&place.destination)?;
+        Ok((tools, missing))
+    }
+
+    fn place(&self, name: &str) -> anyhow::Result<Place> {
+        let dir = |part: &str| -> anyhow::Result<PathBuf> {
+            let dir = self.work.trees().join(name).join(part);
+            fs::create_dir_all(&dir)?;
+            Ok(dir)
+        };
+        let (source, destination, scratch) = (dir("source")?, dir("destination")?, dir("scratch")?);
+        Ok(Place { source, destination, scratch, round: 0, limit: Duration::from_secs(self.args.limit) })
+    }
+
+    /// Runs that take a snapshot, beside runs that take none, in turn.
+    fn runs_beside(&mut self, files: u64) -> anyhow::Result<()> {
+        let (off, on) = (self.sync(false), self.sync(true));
+        let [mut first, mut same] = [[vec![], vec![]], [vec![], vec![]]];
+        for round in 0..self.args.rounds {
+            let place = self.place(&format!("runs{round}"))?;
+            fill(&place.source, files)?;
+            let other =
+                Place { destination: place.scratch.join("other"), ..self.place(&format!("runs{round}"))? };
+            for (nth, (sync, place)) in [(&off, &place), (&on, &other)].into_iter().enumerate() {
+                self.work.sync()?;
+                first[nth].push(ms(sync.measure(place, Probe::None)?.0));
+                thread::sleep(TICK);
+                // The snapshot of a second run has the stamps that the first could not take.
+                sync.measure(place, Probe::None)?;
+                same[nth].push(ms(sync.measure(place, Probe::None)?.0));
+            }
+            fs::remove_dir_all(self.work.trees().join(format!("runs{round}")))?;
+        }
+        for (name, [off, on]) in [("no change", same), ("first", first)] {
+            self.line(files, &format!("run, {name}, without snapshots"), &[("volferry", &off)]);
+            self.line(files, &format!("run, {name}, with one"), &[("volferry", &on)]);
+        }
+        Ok(())
+    }
+
+    fn sync(&self, snapshot: bool) -> Volferry {
+        let flags = snapshot.then(|| "--snapshot".to_string()).into_iter().collect();
+        Volferry::in_mode(self.program.clone(), Mode::Local, flags)
+    }
+
+    /// What publishing takes beyond the run, as the run's report has it.
+    fn publish(&mut self, place: &Place) -> anyhow::Result<()> {
+        let sync = self.sync(true);
+        for _ in 0..2 {
+            sync.measure(place, Probe::None)?;
+            thread::sleep(TICK);
+        }
+        for changed in [0, 100, self.args.files / 100] {
+            let mut samples = Vec::new();
+            for round in 0..self.args.rounds {
+                change(&place.source, self.args.files, changed, round)?;
+                thread::sleep(TICK);
+                let report = sync.measure(place, Probe::None)?.1;
+                samples.push(report.timings.snapshot as f64);
+                // Its snapshot has the stamps of what was just written.
+                thread::sleep(TICK);
+                sync.measure(place, Probe::None)?;
+            }
+            let step = format!("publish beyond the run, {changed} changed");
+            self.line(self.args.files, &step, &[("volferry", &samples)]);
+        }
+        Ok(())
+    }
+
+    /// Restores, beside runs that do the same work.
+    fn restore(&mut self, place: &Place) -> anyhow::Result<()> {
+        let (volume, other) = (&place.destination, place.scratch.join("restored"));
+        let [mut some, mut run_some, mut all, mut run_all] = [const { Vec::new() }; 4];
+        for round in 0..self.args.rounds {
+            change(volume, self.args.files, 100, 1000 + round)?;
+            some.push(self.timed(&["snapshot", "restore", "--no-safety"], &[volume, Path::new("latest")])?);
+            change(volume, self.args.files, 100, 2000 + round)?;
+            run_some.push(ms(self.sync(false).measure(place, Probe::None)?.0));
+            all.push(self.timed(
+                &["snapshot", "restore", "--no-safety", "--to"],
+                &[&other, volume, Path::new("latest")],
+            )?);
+            fs::remove_dir_all(&other)?;
+            let fresh = Place { destination: other.clone(), ..self.place("volume")? };
+            run_all.push(ms(self.sync(false).measure(&fresh, Probe::None)?.0));
+            fs::remove_dir_all(&other)?;
+        }
+        for (name, samples) in [
+            ("restore, 100 changed", some),
+            ("run, 100 changed", run_some),
+            ("restore, all", all),
+            ("run, first", run_all),
+        ] {
+            self.line(self.args.files, name, &[("volferry", &samples)]);
+        }
+        Ok(())
+    }
+
+    /// Runs volferry, and returns the milliseconds that it took.
+    fn timed(&self, words: &[&str], paths: &[&Path]) -> anyhow::Result<f64> {
+        let mut command = Command::new(&self.program);
+        command.args(words).args(paths);
+        Ok(ms(run_timed(command, self.work.trees(), Duration::from_secs(self.args.limit))?.elapsed))
+    }
+
+    /// Takes snapshots and restores one with every tool that is here: the same tree, the same changes.
+    fn beside_others(&mut self, place: &Place) -> anyhow::Result<(Vec<Named>, Vec<Missing>)> {
+        let mut tools = vec![Tool::volferry(&self.program)];
+        let mut missing = Vec::new();
+        for (name, start) in [("restic", Tool::restic as fn(PathBuf) -> Tool), ("borg", Tool::borg)] {
+            match find_program(name) {
+                Some(program) => tools.push(start(program)),
+                None => {
+                    missing.push(Missing { name: name.into(), remedy: format!("apt-get install {name}") });
+                }
+            }
+        }
+        let mut times: Vec<[Vec<f64>; 2]> = tools.iter().map(|_| Default::default()).collect();
+        for tool in &tools {
+            self.with(tool, &tool.init, place, 0)?;
+            self.with(tool, &tool.take, place, 0)?;
+        }
+        for round in 1..=self.args.rounds {
+            change(&place.destination, self.args.files, 100, 3000 + round)?;
+            thread::sleep(TICK);
+            for (tool, [take, restore]) in tools.iter().zip(&mut times) {
+                take.push(self.with(tool, &tool.take, place, round)?);
+                restore.push(self.with(tool, &tool.restore, place, round)?);
+                fs::remove_dir_all(place.scratch.join("other-restored"))?;
+            }
+        }
+        for (nth, name) in ["a snapshot, 100 changed", "a restore, all"].into_iter().enumerate() {
+            let samples: Vec<(&str, &[f64])> =
+                tools.iter().zip(&times).map(|(tool, times)| (tool.name, &times[nth][..])).collect();
+            self.line(self.args.files, name, &samples);
+        }
+        let named = tools.iter().map(|tool| Named {
+            name: tool.name.into(),
+            version: tool.version.clone(),
+            leaves_out: tool.leaves_out.into(),
+        });
+        Ok((named.collect(), missing))
+    }
+
+    /// Runs the commands of a tool, each in the volume, and returns what they took together.
+    fn with(&self, tool: &Tool, commands: &[Vec<&str>], place: &Place, round: u64) -> anyhow::Result<f64> {
+        let restored = place.scratch.join("other-restored");
+        let repository = place.scratch.join(tool.name);
+        let mut took = 0.0;
+        for words in commands {
+            fs::create_dir_all(&restored)?;
+            let mut command = Command::new(&tool.program);
+            let within = if words.contains(&"extract") { &restored } else { &place.destination };
+            command.current_dir(within).env("HOME", self.work.trees());
+            command.env("RESTIC_REPOSITORY", &repository).env("RESTIC_PASSWORD", "bench");
+            command.env("BORG_REPO", &repository).env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes");
+            let (target, archive) = (restored.display().to_string(), format!("::{round}"));
+            command.args(words.iter().map(|word| match *word {
+                "TARGET" => &*target,
+                "::NAME" => &*archive,
+                word => word,
+            }));
+            took += ms(run_timed(command, &place.scratch, place.limit)?.elapsed);
+        }
+        Ok(took)
+    }
+
+    /// Takes a chain of snapshots, measures the room of the first hundred, and prunes a tenth.
+    fn chain(&mut self, volume: &Path) -> anyhow::Result<()> {
+        let (files, all) = (self.args.files, self.args.snapshots);
+        let store = volume.join(".volferry/snapshots");
+        fs::remove_dir_all(&store)?;
+        for nth in 0..all {
+            change(volume, files, files / 1000, 10_000 + nth)?;
+            self.timed(&["snapshot", "create"], &[volume])?;
+            if nth == 0 || nth + 1 == all.min(100) {
+                let (tree, kept) = (room(volume, &store)?, room(&store, Path::new(""))?);
+                let share = (tree + kept) as f64 / tree as f64;
+                self.notes
+                    .push(format!("The volume with {} snapshots takes {share:.2} × its tree.", nth + 1));
+            }
+        }
+        let keep = format!("--keep-last={}", all - all / 10);
+        let (took, peak) = self.peak(&["snapshot", "prune", &keep], volume)?;
+        let step = format!("prune {} of {all}, 0.1 % changed each", all / 10);
+        self.line(files, &step, &[("volferry", &[took])]);
+        self.notes.push(format!("The prune took {:.0} MiB of memory.", peak / MIB));
+        Ok(())
+    }
+
+    /// Runs volferry, and returns the milliseconds that it took, and its peak memory in bytes.
+    fn peak(&self, words: &[&str], volume: &Path) -> anyhow::Result<(f64, f64)> {
+        let began = Instant::now();
+        let mut command = Command::new(&self.program);
+        let mut child = command.args(words).arg(volume).stdout(Stdio::null()).spawn()?;
+        let mut peak = 0.0;
+        let status = loop {
+            peak = peak_of(child.id()).unwrap_or(peak);
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        ensure!(status.success(), "{words:?}: {status}");
+        Ok((ms(began.elapsed()), peak))
+    }
+
+    /// Adds a line to the table: a median for each tool.
+    fn line(&mut self, files: u64, step: &str, samples: &[(&str, &[f64])]) {
+        let figures = |samples: &[f64]| Figures {
+            median_ms: median(samples),
+            samples_ms: samples.to_vec(),
+            ..Figures::default()
+        };
+        let tools: BTreeMap<String, Figures> =
+            samples.iter().map(|(tool, samples)| ((*tool).into(), figures(samples))).collect();
+        eprintln!(
+            "{files} files, {step}: {:?} ms",
+            tools.values().map(|it| it.median_ms).collect::<Vec<_>>()
+        );
+        let (tree, phase) = (format!("{files} files"), step.into());
+        self.lines.push(Line {
+            tree,
+            phase,
+            reach_ms: 0.0,
+            tools,
+            ratio: None,
+            verdict: Verdict::None,
+            round_trips: None,
+        });
+    }
+}
+
+/// A program that takes snapshots: the words of its commands.
+struct Tool {
+    name: &'static str,
+    version: String,
+    leaves_out: &'static str,
+    program: PathBuf,
+    init: Vec<Vec<&'static str>>,
+    take: Vec<Vec<&'static str>>,
+    restore: Vec<Vec<&'static str>>,
+}
+
+impl Tool {
+    fn volferry(program: &Path) -> Self {
+        Self {
+            name: "volferry",
+            version: version(program, "--version"),
+            leaves_out: "",
+            program: program.into(),
+            init: vec![],
+            take: vec![vec!["snapshot", "create", "."]],
+            restore: vec![vec!["snapshot", "restore", "--no-safety", "--to", "TARGET", ".", "latest"]],
+        }
+    }
+
+    fn restic(program: PathBuf) -> Self {
+        Self {
+            name: "restic",
+            version: version(&program, "version"),
+            leaves_out: "deletes; encrypts, and keeps its repository apart",
+            program,
+            init: vec![vec!["init", "--quiet"]],
+            take: vec![vec!["backup", "--quiet", "--exclude", ".volferry", "."]],
+            restore: vec![vec!["restore", "latest", "--quiet", "--target", "TARGET"]],
+        }
+    }
+
+    fn borg(program: PathBuf) -> Self {
+        Self {
+            name: "borg",
+            version: version(&program, "--version"),
+            leaves_out: "deletes; compresses, and keeps its repository apart",
+            program,
+            init: vec![vec!["init", "--encryption", "none"]],
+            take: vec![vec!["create", "--exclude", ".volferry", "::NAME", "."]],
+            restore: vec![vec!["extract", "::NAME"]],
+        }
+    }
+}
+
+fn version(program: &Path, word: &str) -> String {
+    let said = run(Command::new(program).arg(word)).unwrap_or_default();
+    said.lines().next().unwrap_or("unknown").to_string()
+}
+
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e5).round() / 100.0
+}
+
+fn fill(root: &Path, files: u64) -> anyhow::Result<()> {
+    for file in 0..files {
+        let path = root.join(path_of(file));
+        if file % PER_FOLDER == 0 {
+            fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+        }
+        File::create_new(path)?.write_all(FILE)?;
+    }
+    Ok(())
+}
+
+fn path_of(file: u64) -> String {
+    format!("{:03}/{:05}/file-{file:08}", file / PER_FOLDER / 100, file / PER_FOLDER)
+}
+
+/// Appends to `changed` of the files, which are spread over the tree; other ones in another round.
+fn change(root: &Path, files: u64, changed: u64, round: u64) -> anyhow::Result<()> {
+    for nth in 0..changed.min(files) {
+        let file = (nth * (files / changed.min(files)) + round * 7) % files;
+        let mut file = OpenOptions::new().append(true).open(root.join(path_of(file)))?;
+        writeln!(file, "round {round}")?;
+    }
+    Ok(())
+}
+
+/// The bytes on the disk of all that is in a folder, without what is in `left_out`.
+fn room(dir: &Path, left_out: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += metadata.blocks() * 512;
+        if metadata.is_dir() && entry.path() != left_out {
+            bytes += room(&entry.path(), left_out)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// The peak memory of a running process in bytes.
+fn peak_of(process: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<f64>().ok()? * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn as_many_files_change_as_were_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        fill(dir.path(), 1000).unwrap();
+        change(dir.path(), 1000, 10, 3).unwrap();
+        let is_longer =
+            |file: &u64| fs::metadata(dir.path().join(path_of(*file))).unwrap().len() > FILE.len() as u64;
+        assert_eq!((0..1000).filter(is_longer).count(), 10);
+        assert!(room(dir.path(), Path::new("")).unwrap() >= 10 * 512);
+    }
+}
