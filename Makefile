@@ -227,6 +227,13 @@ bench-snapshots: ## What snapshots cost (BENCH='--quick' takes minutes; a millio
 	cargo build --release --bin volferry --bin snapshots
 	cargo run --release --bin snapshots -- $(BENCH)
 
+.PHONY: bench-operator
+bench-operator: ## What 1,000 SyncJobs cost the operator, on a real API server with simulated ends (BENCH='200 20' for fewer)
+	@.ci/tools build
+	e2e/cluster/build tools apiserver
+	cargo build --release --bin volferry-operator
+	cargo bench --package volferry-e2e --bench operator -- $(BENCH)
+
 .PHONY: bench-scale
 bench-scale: ## Time and memory on trees of a million files and of two (a minute)
 	@.ci/tools build

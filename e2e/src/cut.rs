@@ -4,10 +4,11 @@
 //! talks through a [`CutLine`] can be killed at exactly any of these points, so that a test walks through all of them.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -50,8 +51,12 @@ struct State {
     cut: Cut,
     requests: AtomicUsize,
     writes: AtomicUsize,
+    tally: Mutex<Tally>,
     reached: Notify,
 }
+
+/// How many requests of each kind there were, by verb and resource, such as `PATCH syncjobs/status` and `LIST pods`.
+pub type Tally = BTreeMap<String, usize>;
 
 impl CutLine {
     /// Passes requests on by `client`, with its rights.
@@ -62,6 +67,7 @@ impl CutLine {
             cut,
             requests: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
+            tally: Mutex::default(),
             reached: Notify::new(),
         });
         let mut serving = JoinSet::new();
@@ -82,6 +88,11 @@ impl CutLine {
     /// How many requests have been begun.
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many requests of each kind have been begun.
+    pub fn tally(&self) -> Tally {
+        self.state.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many writes have been begun.
@@ -109,6 +120,7 @@ async fn pass(
     state: Arc<State>,
 ) -> Result<Response<Body>, Infallible> {
     let number = state.requests.fetch_add(1, Ordering::SeqCst);
+    *state.tally.lock().unwrap_or_else(PoisonError::into_inner).entry(kind_of(&request)).or_default() += 1;
     let write = is_write(&request).then(|| state.writes.fetch_add(1, Ordering::SeqCst));
     let (before, after) = match (state.cut, write) {
         (Cut::Before(limit), Some(number)) => (number >= limit, false),
@@ -138,6 +150,28 @@ fn is_write(request: &Request<Incoming>) -> bool {
     let path = request.uri().path();
     ![Method::GET, Method::HEAD].contains(request.method())
         && !["events.k8s.io", "/events", "coordination.k8s.io"].iter().any(|it| path.contains(it))
+}
+
+/// What a request is called in a tally.
+fn kind_of(request: &Request<Incoming>) -> String {
+    let query = request.uri().query().unwrap_or_default();
+    let is_version =
+        |part: &str| part.starts_with('v') && part[1..].starts_with(|it: char| it.is_ascii_digit());
+    let mut parts = request.uri().path().split('/').skip_while(|part| !is_version(part)).skip(1);
+    let mut resource = parts.next().unwrap_or_default();
+    if resource == "namespaces" {
+        // A namespace itself, or what is in it.
+        parts.next();
+        resource = parts.next().unwrap_or(resource);
+    }
+    let (name, part) = (parts.next(), parts.next());
+    let verb = match request.method() {
+        &Method::GET if query.contains("watch=true") => "WATCH",
+        &Method::GET if name.is_none() => "LIST",
+        method => method.as_str(),
+    };
+    let part = part.map(|part| format!("/{part}")).unwrap_or_default();
+    format!("{verb} {resource}{part}")
 }
 
 async fn forward(request: Request<Incoming>, client: &Client) -> Result<Response<Body>> {

@@ -1,10 +1,15 @@
 //! The part of the kubelet and of the syncer's agent, played by the test: it says what becomes of a pod.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    collections::HashSet,
+    pin::pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 use contract::{Report, Side};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -14,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Config, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
@@ -24,6 +29,8 @@ use crate::{
     syncjob, wait,
 };
 
+/// How many pods of many are played at a time.
+const AT_ONCE: usize = 16;
 /// A pod is made within seconds, or not at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The node that the pods are on; nobody looks for it.
@@ -174,16 +181,7 @@ impl Kubelet {
     /// Writes a value below the SyncRun's status as the agent in that pod would: with the rights of the pod's
     /// ServiceAccount, and no others.
     pub async fn publish(&self, pod: &Pod, path: &str, value: &Value) -> Result<()> {
-        let api = syncjob::runs(&self.client_of(pod).await?, &self.namespace);
-        let operations = json!([
-            {"op": "test", "path": "/metadata/uid", "value": agent_arg(pod, "uid")},
-            {"op": "test", "path": "/status/try", "value": try_of(pod)},
-            {"op": "add", "path": format!("/status{path}"), "value": value},
-        ]);
-        let patch = Patch::Json::<()>(serde_json::from_value(operations)?);
-        let run = agent_arg(pod, "name");
-        api.patch_status(run, &PatchParams::default(), &patch).await.context("publishing as the agent")?;
-        Ok(())
+        write(&syncjob::runs(&self.client_of(pod).await?, &self.namespace), pod, path, value).await
     }
 
     /// A client with the rights of a pod's ServiceAccount.
@@ -242,6 +240,40 @@ impl Kubelet {
         self.end(sink, 5, &message).await
     }
 
+    /// Plays the runs of all SyncJobs at once to a good end, with all rights, and notes in `crowd` how many there are.
+    /// Returns only with an error.
+    pub async fn play_all(&self, crowd: &Crowd) -> Result<()> {
+        let config = watcher::Config::default().labels("volferry.dev/run");
+        let changes = watcher(self.pods.clone(), config).default_backoff().applied_objects();
+        let played = changes
+            .err_into::<anyhow::Error>()
+            .try_for_each_concurrent(AT_ONCE, async |pod| self.play_one(&pod.name_any(), crowd).await);
+        played.await?;
+        bail!("the watch of pods ended")
+    }
+
+    async fn play_one(&self, name: &str, crowd: &Crowd) -> Result<()> {
+        let Some(pod) = self.pods.get_opt(name).await? else { return Ok(()) };
+        if pod.metadata.deletion_timestamp.is_some() {
+            return self.let_go(name).await;
+        }
+        if phase(&pod) == "Pending" {
+            // What one handler has started, another one that was slower must not.
+            return if crowd.comes(&try_of(&pod), name) { self.start(&pod).await } else { Ok(()) };
+        }
+        let Some((source, sink)) = self.running_pair(&pod).await? else { return Ok(()) };
+        let run = try_of(&sink);
+        if crowd.goes(&run) {
+            let report = json!(good_report(&run));
+            let api = syncjob::runs(&self.client, &self.namespace);
+            write(&api, &source, &format!("/ends/{}", Side::Source), &report).await?;
+            write(&api, &sink, &format!("/ends/{}", Side::Sink), &report).await?;
+            self.end(&source, 0, "").await?;
+            self.end(&sink, 0, "").await?;
+        }
+        Ok(())
+    }
+
     /// Lets go of the pods of a SyncJob as they are deleted, and starts or ends none. Returns only with an error.
     pub async fn release(&self, job: &str) -> Result<()> {
         let config = watcher::Config::default().labels(&format!("volferry.dev/syncjob={job}"));
@@ -272,16 +304,19 @@ impl Kubelet {
 
     /// Lets go of every pod that is being deleted, as the kubelet does when the containers have ended.
     pub async fn finish_deletions(&self) -> Result<()> {
-        let now = DeleteParams::default().grace_period(0);
         for pod in self.pods.list(&ListParams::default()).await?.items {
             if pod.metadata.deletion_timestamp.is_some() {
-                match self.pods.delete(&pod.name_any(), &now).await {
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                    done => drop(done?),
-                }
+                self.let_go(&pod.name_any()).await?;
             }
         }
         Ok(())
+    }
+
+    async fn let_go(&self, name: &str) -> Result<()> {
+        match self.pods.delete(name, &DeleteParams::default().grace_period(0)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            done => done.map(drop).context("letting go of a pod"),
+        }
     }
 
     /// A pod as it is now.
@@ -322,6 +357,58 @@ impl Kubelet {
         self.pods.patch_status(&name, &PatchParams::default(), &patch).await.context("a pod's status")?;
         Ok(())
     }
+}
+
+/// The runs that have pods, of many.
+#[derive(Debug, Default)]
+pub struct Crowd(Mutex<Runs>);
+
+#[derive(Debug, Default)]
+struct Runs {
+    there: HashSet<String>,
+    gone: HashSet<String>,
+    pods: HashSet<String>,
+    most: usize,
+}
+
+impl Crowd {
+    /// The most runs that had pods at a time.
+    pub fn most(&self) -> usize {
+        self.runs().most
+    }
+
+    /// Whether a pod of a run comes now, and has not before.
+    fn comes(&self, run: &str, pod: &str) -> bool {
+        let mut runs = self.runs();
+        if !runs.gone.contains(run) && runs.there.insert(run.into()) {
+            runs.most = runs.most.max(runs.there.len());
+        }
+        runs.pods.insert(pod.into())
+    }
+
+    /// Whether a run ends now, and has not before.
+    fn goes(&self, run: &str) -> bool {
+        let mut runs = self.runs();
+        runs.there.remove(run);
+        runs.gone.insert(run.into())
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a value below the status of a pod's SyncRun, while that has the pod's try.
+async fn write(runs: &Api<DynamicObject>, pod: &Pod, path: &str, value: &Value) -> Result<()> {
+    let operations = json!([
+        {"op": "test", "path": "/metadata/uid", "value": agent_arg(pod, "uid")},
+        {"op": "test", "path": "/status/try", "value": try_of(pod)},
+        {"op": "add", "path": format!("/status{path}"), "value": value},
+    ]);
+    let patch = Patch::Json::<()>(serde_json::from_value(operations)?);
+    let run = agent_arg(pod, "name");
+    runs.patch_status(run, &PatchParams::default(), &patch).await.context("publishing as the agent")?;
+    Ok(())
 }
 
 /// The name of the try that a pod is of, as its agent is told.

@@ -13,6 +13,7 @@ pub mod diagnosis;
 pub mod disk;
 pub mod kubectl;
 pub mod kubelet;
+pub mod load;
 pub mod programs;
 pub mod report;
 pub mod scripted;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     apiserver::{ApiServer, User},
-    cut::{Cut, CutLine},
+    cut::{Cut, CutLine, Tally},
     diagnosis,
     kubectl::Kubectl,
     kubelet::Kubelet,
@@ -45,7 +45,7 @@ pub struct Stage {
 /// A running controller that is killed when this is dropped.
 pub struct Controller {
     /// First to be dropped: a killed controller needs no line.
-    _process: Supervised,
+    process: Supervised,
     line: CutLine,
 }
 
@@ -108,7 +108,7 @@ impl Stage {
             .args(more)
             .env("KUBECONFIG", &kubeconfig)
             .env("RUST_LOG", "info,operator=debug");
-        Ok(Controller { _process: Supervised::start(&mut command, &self.log)?, line })
+        Ok(Controller { process: Supervised::start(&mut command, &self.log)?, line })
     }
 
     /// A claim in that phase, for one node.
@@ -217,6 +217,16 @@ impl Controller {
     /// How many writes it has made.
     pub fn writes(&self) -> usize {
         self.line.writes()
+    }
+
+    /// How many requests of each kind it has made.
+    pub fn tally(&self) -> Tally {
+        self.line.tally()
+    }
+
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 }
 

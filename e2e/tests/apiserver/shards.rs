@@ -11,7 +11,10 @@ use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{Container, Pod},
 };
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::json;
 
 const COUNT: u32 = 3;
@@ -136,6 +139,32 @@ async fn a_claim_for_one_pod_is_not_shared_and_the_field_is_named() {
 
     stage.patch("web", json!({"spec": {"parallelism": 1}})).await.unwrap();
     stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_largest_run_fits_into_an_object_of_200_kib_with_what_the_api_server_adds() {
+    const MOST: u32 = 64;
+    let (stage, _controller) = Stage::with_controller("largest").await.unwrap();
+    stage.sync("web", json!({"parallelism": MOST})).await.unwrap();
+    stage.run("web-1", "it has a try", |run| syncjob::text(run, "/try") == "web-1").await.unwrap();
+    // What the agent of a shard writes at most, by its own test.
+    let report = Report { message: "x".repeat(400), ..good_report("web-1") };
+    assert!((1000..=1200).contains(&json!(report).to_string().len()), "{}", json!(report).to_string().len());
+    for shard in 0..MOST {
+        for side in [Side::Source, Side::Sink] {
+            let contact = json!({"fingerprint": format!("{shard:064x}"), "address": "10.100.100.100:8900"});
+            let patch = json!([
+                {"op": "add", "path": format!("/status/contacts/{side}-{shard}"), "value": contact},
+                {"op": "add", "path": format!("/status/ends/shards/{shard}/{side}"), "value": report},
+            ]);
+            let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+            let writer =
+                PatchParams { field_manager: Some(format!("volferry-{side}-{shard}")), ..Default::default() };
+            stage.runs.patch_status("web-1", &writer, &patch).await.unwrap();
+        }
+    }
+    let size = serde_json::to_string(&stage.runs.get("web-1").await.unwrap()).unwrap().len();
+    assert!(size < 200 << 10, "{size} bytes");
 }
 
 async fn end_both(stage: &Stage, (source, sink): &(Pod, Pod), exit: i32, report: &Report) -> Result<()> {

@@ -144,7 +144,7 @@ impl Publisher {
                 vec![(format!("/ends/{side}"), json!(report))]
             }
             Some(Shard { index, .. }) => {
-                vec![(format!("/ends/shards/{index}/{side}"), json!(termination::fitted(report.clone())))]
+                vec![(format!("/ends/shards/{index}/{side}"), json!(termination::of_shard(report.clone())))]
             }
         }
     }
@@ -350,7 +350,7 @@ mod tests {
             }
         }
         let ends = &status["ends"];
-        assert!(ends.to_string().len() < 6 * 4200, "{}", ends.to_string().len());
+        assert!(ends.to_string().len() < 6 * 1280, "{}", ends.to_string().len());
         let reports: Reports = serde_json::from_value(ends.clone()).unwrap();
         for index in 0..3 {
             for side in [Side::Source, Side::Sink] {

@@ -2,52 +2,60 @@
 
 use std::{fs, path::Path};
 
-use contract::{Efforts, Report};
+use contract::{Efforts, Rates, Report};
 
 /// What a kubelet reads of a termination message.
 const MAX_BYTES: usize = 4096;
+/// What a report of one of several shards may take, so that those of 64 shards fit into an object of 200 KiB.
+const MAX_SHARD_BYTES: usize = 1200;
 /// What is left of a message that has to be cut.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Writes the report to the termination log. That fails only where there is none, as outside of a pod.
 pub(super) fn write(log: &Path, report: &Report) {
-    let text = serde_json::to_string(&fitted(report.clone())).unwrap_or_default();
+    let text = serde_json::to_string(&fitted(report.clone(), MAX_BYTES)).unwrap_or_default();
     if let Err(error) = fs::write(log, text) {
         tracing::warn!(%error, log = %log.display(), "no termination message is left");
     }
 }
 
-/// The report cut down so that its JSON has at most [`MAX_BYTES`]. What threads did stays in
+/// The report of one of several shards, cut down so that all fit into one status. The operator works out the speeds of
+/// all shards together.
+pub(super) fn of_shard(report: Report) -> Report {
+    fitted(Report { rates: Rates::default(), ..report }, MAX_SHARD_BYTES)
+}
+
+/// The report cut down so that its JSON has at most `limit` bytes. What threads did stays in
 /// the log. Old snapshots go first, then failures, the last ones before the others; then notes; then the end of the
 /// message.
-pub(super) fn fitted(mut report: Report) -> Report {
+fn fitted(mut report: Report, limit: usize) -> Report {
     report.efforts = Efforts::default();
-    while !fits(&report) {
+    while !fits(&report, limit) {
         let snapshot = report.snapshot.as_mut();
         if snapshot.is_some_and(|it| it.kept.pop().is_some() || it.dropped.pop().is_some()) {
             continue;
         }
         if report.failures.pop().is_none() && report.notes.pop().is_none() {
-            return cut(report);
+            return cut(report, limit);
         }
     }
     report
 }
 
-fn cut(mut report: Report) -> Report {
+fn cut(mut report: Report, limit: usize) -> Report {
     // JSON may spend six bytes on one (`\u0000`), so the message is cut until the whole fits.
     let mut room = MAX_MESSAGE_BYTES.min(report.message.len());
     loop {
         report.message.truncate(report.message.floor_char_boundary(room));
-        if fits(&report) || room == 0 {
+        if fits(&report, limit) || room == 0 {
             return report;
         }
         room /= 2;
     }
 }
 
-fn fits(report: &Report) -> bool {
-    serde_json::to_string(report).is_ok_and(|text| text.len() <= MAX_BYTES)
+fn fits(report: &Report, limit: usize) -> bool {
+    serde_json::to_string(report).is_ok_and(|text| text.len() <= limit)
 }
 
 #[cfg(test)]
@@ -63,7 +71,7 @@ mod tests {
     #[test]
     fn a_small_report_is_whole() {
         let report = Report { failures: vec![failure("a".into())], ..Report::default() };
-        assert_eq!(fitted(report.clone()), report);
+        assert_eq!(fitted(report.clone(), MAX_BYTES), report);
     }
 
     #[test]
@@ -75,8 +83,8 @@ mod tests {
         };
         report.work.files_failed = 10;
         report.failures = (0..10).map(|i| failure(format!("{i}{}", "x".repeat(900)))).collect();
-        let kept = fitted(report);
-        assert!(fits(&kept));
+        let kept = fitted(report, MAX_BYTES);
+        assert!(fits(&kept, MAX_BYTES));
         assert_eq!((kept.failures.len(), kept.work.files_failed), (3, 10));
         assert_eq!(kept.message, "2 files failed");
     }
@@ -92,9 +100,9 @@ mod tests {
             ..Default::default()
         };
         let failures = vec![failure("x".repeat(900)); 2];
-        let kept = fitted(Report { failures, snapshot: Some(snapshot), ..Report::default() });
+        let kept = fitted(Report { failures, snapshot: Some(snapshot), ..Report::default() }, MAX_BYTES);
         let snapshot = kept.snapshot.as_ref().unwrap();
-        assert!(fits(&kept) && snapshot.kept.len() < 20);
+        assert!(fits(&kept, MAX_BYTES) && snapshot.kept.len() < 20);
         assert_eq!((kept.failures.len(), snapshot.made.is_some(), snapshot.count), (2, true, 20));
     }
 
@@ -102,8 +110,8 @@ mod tests {
     fn a_message_of_any_characters_is_cut_to_fit() {
         for unit in ["é", "\u{1}", "x"] {
             let report = Report { message: unit.repeat(9000), ..Report::default() };
-            let kept = fitted(report);
-            assert!(fits(&kept), "{unit:?}");
+            let kept = fitted(report, MAX_BYTES);
+            assert!(fits(&kept, MAX_BYTES), "{unit:?}");
             assert!(kept.message.starts_with(unit));
         }
     }

@@ -129,12 +129,14 @@ pub struct SyncRunStatus {
     pub contacts: Option<BTreeMap<String, Contact>>,
     /// How far the try under way is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub progress: Option<RunProgress>,
     /// What the printer columns show.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
     /// What the ends of the try under way reported.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub ends: Option<Reports>,
     /// The run as it ended, as `lastRun` of the SyncJob had it.
     #[serde(skip_serializing_if = "Option::is_none")]
