@@ -1,6 +1,8 @@
 //! Snapshots of a destination: what the engine is asked for, and what the status keeps of its answer. Pure.
 
-use contract::{Keep, MAX_SNAPSHOTS, RunParams, SnapshotEntry, SnapshotParams, SnapshotReport};
+use std::collections::BTreeSet;
+
+use contract::{MAX_SNAPSHOTS, Retention, RunParams, SnapshotEntry, SnapshotParams, SnapshotReport};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -41,12 +43,12 @@ pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>,
     Ok(Some(SnapshotParams { tags: Vec::new(), job, keep }))
 }
 
-fn keep(retain: &Retain) -> Result<Keep, ValidationError> {
+fn keep(retain: &Retain) -> Result<Retention, ValidationError> {
     let within = retain.within.as_deref().map(|within| duration("snapshots.retain.within", within));
     let max_bytes = retain.max_bytes.as_deref().map(|bytes| {
         contract::parse_bytes(bytes).map_err(|error| invalid("snapshots.retain.maxBytes", error.to_string()))
     });
-    Ok(Keep {
+    Ok(Retention {
         last: number("snapshots.retain.last", retain.last)?,
         hourly: number("snapshots.retain.hourly", retain.hourly)?,
         daily: number("snapshots.retain.daily", retain.daily)?,
@@ -60,10 +62,10 @@ fn keep(retain: &Retain) -> Result<Keep, ValidationError> {
 }
 
 /// Reads tags as the engine's flags take them.
-fn tags(tags: &[String]) -> Result<Vec<String>, ValidationError> {
+fn tags(tags: &[String]) -> Result<BTreeSet<String>, ValidationError> {
     let is_odd = |tag: &&String| tag.is_empty() || tag.chars().any(|c| c.is_whitespace() || c.is_control());
     match tags.iter().find(is_odd) {
-        None => Ok(tags.to_vec()),
+        None => Ok(tags.iter().cloned().collect()),
         Some(odd) => {
             let problem = format!("{odd:?} cannot be a tag; write one word without spaces");
             Err(invalid("snapshots.retain.tags", problem))

@@ -32,5 +32,5 @@ pub use report::{
     Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, PlannedAction, Progress, Rates, Report,
     RunResult, Side, Timings, Usage, Work, plural, timestamp,
 };
-pub use snapshots::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
+pub use snapshots::{MAX_SNAPSHOTS, Retention, SnapshotEntry, SnapshotParams, SnapshotReport};
 pub use volume::VolumeId;

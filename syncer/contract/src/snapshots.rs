@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +14,12 @@ pub struct SnapshotParams {
     /// The job that it belongs to: `NAMESPACE/NAME` of a SyncJob. Policies judge the snapshots of each job separately.
     pub job: String,
     /// The snapshots of this job that are kept. Without a rule, all are.
-    pub keep: Keep,
+    pub keep: Retention,
 }
 
 /// The rules that keep snapshots of a job. A snapshot is kept when one rule keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Keep {
+pub struct Retention {
     /// The newest ones, this many.
     pub last: u32,
     /// The last one of each of this many hours.
@@ -33,16 +35,21 @@ pub struct Keep {
     /// All that were taken at most this many seconds before the newest.
     pub within_seconds: Option<u64>,
     /// All that have one of these tags.
-    pub tags: Vec<String>,
+    pub tags: BTreeSet<String>,
     /// Of the snapshots that the rules keep, or of all without another rule: the newest that take at most this many
     /// bytes together.
     pub max_bytes: Option<u64>,
 }
 
-impl Keep {
+impl Retention {
     /// Whether it has a rule.
     pub fn has_rule(&self) -> bool {
         *self != Self::default()
+    }
+
+    /// Whether the limit of bytes is the only rule, if there is any.
+    pub fn is_only_limit(&self) -> bool {
+        *self == Self { max_bytes: self.max_bytes, ..Self::default() }
     }
 }
 
@@ -55,7 +62,7 @@ impl SnapshotParams {
         if !job.is_empty() {
             args.push(format!("--snapshot-job={job}"));
         }
-        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes } =
+        let Retention { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes } =
             keep;
         let counts = [
             ("last", last),
@@ -148,15 +155,15 @@ mod tests {
 
     #[test]
     fn only_rules_that_keep_something_are_flags() {
-        let keep = Keep {
+        let keep = Retention {
             last: 2,
             weekly: 4,
             within_seconds: Some(172_800),
-            tags: vec!["gold".into()],
+            tags: ["gold".into()].into(),
             max_bytes: Some(1 << 30),
-            ..Keep::default()
+            ..Retention::default()
         };
-        assert!(keep.has_rule() && !Keep::default().has_rule());
+        assert!(keep.has_rule() && !Retention::default().has_rule());
         let params = SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "prod/web".into(), keep };
         let expected = [
             "--snapshot",

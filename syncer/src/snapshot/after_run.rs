@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, time::SystemTime};
 
-use contract::{Keep, MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
+use contract::{MAX_SNAPSHOTS, SnapshotEntry, SnapshotParams, SnapshotReport};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
@@ -11,21 +11,13 @@ use super::{
     id::SnapshotId,
     keep::EngineChoice,
     publish::{Labels, check_tags, time_of},
-    retain::{Reason, Retention, Verdict, judge},
+    retain::{Reason, Verdict, judge},
     retention::JobRules,
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, chain},
     store::Writer,
 };
 use crate::{apply::Destination, monitor::Monitor, report::Failures, scan::EarlierScan};
-
-impl From<Keep> for Retention {
-    fn from(keep: Keep) -> Self {
-        let Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags, max_bytes } = keep;
-        let tags = tags.into_iter().collect();
-        Self { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags, max_bytes }
-    }
-}
 
 /// Takes the snapshot that `asked` describes of the destination at `path`, after the run `run` has committed, and drops
 /// what the rules do not keep. Only what may differ from what the run has `known` is scanned. Errors are in the report.
@@ -78,7 +70,7 @@ fn remember_rules(roots: &mut Roots, asked: &SnapshotParams) -> Result<(), Snaps
     roots.rules.remove(&asked.job);
     if asked.keep.has_rule() {
         let zone = TimeZone::system().iana_name().unwrap_or_default().into();
-        let retention = Retention::from(asked.keep.clone());
+        let retention = asked.keep.clone();
         check_tags(&retention.tags)?;
         roots.rules.insert(asked.job.clone(), JobRules { retention, zone });
     }
@@ -120,7 +112,7 @@ fn apply_rules(
 ) -> Result<(), SnapshotError> {
     let judged: Vec<&Snapshot> = of_job(&writer.roots, &asked.job).collect();
     let now = time_of(SystemTime::now());
-    let verdicts = judge(&judged, &Retention::from(asked.keep.clone()), now, &TimeZone::system())?;
+    let verdicts = judge(&judged, &asked.keep, now, &TimeZone::system())?;
     let gone: BTreeSet<SnapshotId> =
         verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id).collect();
     if !gone.is_empty() {

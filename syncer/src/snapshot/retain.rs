@@ -8,13 +8,14 @@ use std::{
     fmt,
 };
 
+use contract::Retention;
 use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
 use thiserror::Error;
 
-pub use super::retention::{Period, Retention};
+pub use super::retention::Period;
 use super::{
     id::SnapshotId,
-    retention::JobRules,
+    retention::{JobRules, counts},
     roots::{Roots, Snapshot},
 };
 use crate::entry::Time;
@@ -142,7 +143,7 @@ pub fn judge(
     now: Time,
     zone: &TimeZone,
 ) -> Result<Vec<Verdict>, EmptyPolicy> {
-    if policy.is_empty() {
+    if !policy.has_rule() {
         return Err(EmptyPolicy);
     }
     let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
@@ -157,7 +158,7 @@ pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
     let mut jobs: BTreeMap<&str, Vec<&Snapshot>> = BTreeMap::new();
     roots.kept().for_each(|snapshot| jobs.entry(&snapshot.job).or_default().push(snapshot));
     let judged = jobs.into_iter().flat_map(|(job, snapshots)| match roots.rules.get(job) {
-        Some(JobRules { retention, zone: name }) if !retention.is_empty() => {
+        Some(JobRules { retention, zone: name }) if retention.has_rule() => {
             let named = (!name.is_empty()).then(|| TimeZone::get(name).ok()).flatten();
             judge_job(snapshots, retention, now, named.as_ref().unwrap_or(zone))
         }
@@ -200,10 +201,10 @@ fn judge_job(
         reasons.extend(within(snapshot.taken, newest, policy.within_seconds));
     }
     let is_protected: Vec<bool> = reasons.iter().map(|reasons| !reasons.is_empty()).collect();
-    for (period, count) in policy.counts() {
+    for (period, count) in counts(policy) {
         keep_last_of(period, count, &newest_first, now, zone, &mut reasons);
     }
-    if !policy.has_rule() {
+    if policy.is_only_limit() {
         reasons.iter_mut().for_each(|reasons| reasons.push(Reason::new(Rule::Room, Until::Room)));
     }
     if let Some(max) = policy.max_bytes {

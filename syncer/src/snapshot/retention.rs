@@ -2,34 +2,10 @@
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
-use std::collections::BTreeSet;
+use contract::Retention;
 
 use super::text::{MAX_NAME_BYTES, read_tags, read_text};
 use crate::codec::{DecodeError, Reader, put_bytes, put_varint};
-
-/// The rules that keep snapshots.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Retention {
-    /// The newest ones, this many.
-    pub last: u32,
-    /// The last one of each of this many hours.
-    pub hourly: u32,
-    /// The last one of each of this many days.
-    pub daily: u32,
-    /// The last one of each of this many weeks, which begin on Monday.
-    pub weekly: u32,
-    /// The last one of each of this many months.
-    pub monthly: u32,
-    /// The last one of each of this many years.
-    pub yearly: u32,
-    /// All that were taken at most this many seconds before the newest.
-    pub within_seconds: Option<u64>,
-    /// All that have one of these tags.
-    pub tags: BTreeSet<String>,
-    /// Of the snapshots that the rules keep, or of all if there is no other rule: the newest that take at most this
-    /// many bytes together.
-    pub max_bytes: Option<u64>,
-}
 
 /// A natural period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,30 +24,16 @@ pub enum Period {
     Year,
 }
 
-impl Retention {
-    /// Returns how many periods of each kind keep a snapshot.
-    pub(super) fn counts(&self) -> [(Period, u32); 6] {
-        [
-            (Period::Snapshot, self.last),
-            (Period::Hour, self.hourly),
-            (Period::Day, self.daily),
-            (Period::Week, self.weekly),
-            (Period::Month, self.monthly),
-            (Period::Year, self.yearly),
-        ]
-    }
-
-    /// Whether it would keep nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        !self.has_rule() && self.max_bytes.is_none()
-    }
-
-    /// Whether there is a rule other than the limit of bytes.
-    pub(super) fn has_rule(&self) -> bool {
-        self.counts().iter().any(|(_, count)| *count > 0)
-            || self.within_seconds.is_some()
-            || !self.tags.is_empty()
-    }
+/// Returns how many periods of each kind keep a snapshot.
+pub(super) fn counts(rules: &Retention) -> [(Period, u32); 6] {
+    [
+        (Period::Snapshot, rules.last),
+        (Period::Hour, rules.hourly),
+        (Period::Day, rules.daily),
+        (Period::Week, rules.weekly),
+        (Period::Month, rules.monthly),
+        (Period::Year, rules.yearly),
+    ]
 }
 
 /// The rules that a job applied after its last run, by which the list says why its snapshots are kept.
@@ -88,7 +50,7 @@ impl JobRules {
     pub(super) fn encode(&self, job: &str, out: &mut Vec<u8>) {
         let Self { retention, zone } = self;
         put_bytes(out, job.as_bytes());
-        retention.counts().iter().for_each(|(_, count)| put_varint(out, u64::from(*count)));
+        counts(retention).iter().for_each(|(_, count)| put_varint(out, u64::from(*count)));
         put_option(out, retention.within_seconds);
         put_varint(out, retention.tags.len() as u64);
         retention.tags.iter().for_each(|tag| put_bytes(out, tag.as_bytes()));

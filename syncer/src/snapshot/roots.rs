@@ -350,7 +350,9 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::{entry::Owner, snapshot::retention::Retention};
+    use contract::Retention;
+
+    use crate::entry::Owner;
 
     pub(in crate::snapshot) fn sample(id: u64) -> Snapshot {
         let time = |seconds| Time { seconds, nanos: 5 };

@@ -173,7 +173,7 @@ mod tests {
 
     use clap::CommandFactory as _;
     use contract::{
-        Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Keep, Ownership, Preserve,
+        Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve, Retention,
         RunParams, Shard, SnapshotParams, VolumeId, WriteMode,
     };
     use proptest::prelude::*;
@@ -285,11 +285,11 @@ mod tests {
             job in "[a-z/-]{0,5}",
             [last, hourly, daily, weekly, monthly, yearly] in any::<[u32; 6]>(),
             within_seconds in prop::option::of(0..u64::from(u32::MAX)),
-            kept in prop::collection::vec("[a-z=-]{1,5}", 0..3),
+            kept in prop::collection::btree_set("[a-z=-]{1,5}", 0..3),
             max_bytes in any::<Option<u64>>(),
         ) -> SnapshotParams {
             let keep =
-                Keep { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
+                Retention { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
             SnapshotParams { tags, job, keep }
         }
     }

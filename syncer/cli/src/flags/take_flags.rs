@@ -1,7 +1,7 @@
 //! The flags by which a run takes a snapshot of its destination.
 
 use clap::Args;
-use contract::{Keep, SnapshotParams};
+use contract::{Retention, SnapshotParams};
 
 use crate::snapshot::time;
 use syncer::snapshot::publish::check_tag;
@@ -29,31 +29,31 @@ pub(crate) struct TakeFlags {
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_last: Option<u32>,
 
-    /// Keep the last one of each of N hours
+    /// Retention the last one of each of N hours
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_hourly: Option<u32>,
 
-    /// Keep the last one of each of N days
+    /// Retention the last one of each of N days
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_daily: Option<u32>,
 
-    /// Keep the last one of each of N weeks
+    /// Retention the last one of each of N weeks
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_weekly: Option<u32>,
 
-    /// Keep the last one of each of N months
+    /// Retention the last one of each of N months
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_monthly: Option<u32>,
 
-    /// Keep the last one of each of N years
+    /// Retention the last one of each of N years
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_yearly: Option<u32>,
 
-    /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
+    /// Retention all that were taken so long before the newest one, such as 48h or 2d12h
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = time::span_seconds)]
     snapshot_keep_within: Option<u64>,
 
-    /// Keep all with this tag; may be repeated
+    /// Retention all with this tag; may be repeated
     #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
     snapshot_keep_tag: Vec<String>,
 
@@ -64,7 +64,7 @@ pub(crate) struct TakeFlags {
 
 impl From<TakeFlags> for Option<SnapshotParams> {
     fn from(flags: TakeFlags) -> Self {
-        let keep = Keep {
+        let keep = Retention {
             last: flags.snapshot_keep_last.unwrap_or_default(),
             hourly: flags.snapshot_keep_hourly.unwrap_or_default(),
             daily: flags.snapshot_keep_daily.unwrap_or_default(),
@@ -72,7 +72,7 @@ impl From<TakeFlags> for Option<SnapshotParams> {
             monthly: flags.snapshot_keep_monthly.unwrap_or_default(),
             yearly: flags.snapshot_keep_yearly.unwrap_or_default(),
             within_seconds: flags.snapshot_keep_within,
-            tags: flags.snapshot_keep_tag,
+            tags: flags.snapshot_keep_tag.into_iter().collect(),
             max_bytes: flags.snapshot_max_bytes,
         };
         let (tags, job) = (flags.snapshot_tag, flags.snapshot_job);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use contract::ExitCode;
+use contract::{ExitCode, Retention};
 use jiff::tz::TimeZone;
 
 use super::{
@@ -18,7 +18,7 @@ use syncer::{
         collect::{self, Collected},
         create,
         publish::time_of,
-        retain::{Retention, Verdict, judge},
+        retain::{Verdict, judge},
         store::Writer,
     },
 };

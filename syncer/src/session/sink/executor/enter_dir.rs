@@ -25,8 +25,8 @@ use crate::{
     },
 };
 
-/// Files of one directory are asked for by so many, so that memory does not grow with the directory, and the first are
-/// sent while the rest is planned.
+/// Requests at most this many files of a directory at once, so that memory does not grow with the directory, and the
+/// first are sent while the rest is planned.
 const NEEDS_AT_ONCE: usize = 4096;
 
 /// A planned directory that is open.
@@ -51,12 +51,12 @@ impl Executor<'_> {
     pub(super) fn enter(
         &mut self,
         dir: &PlannedDir,
-        part: EntryClass,
+        class: EntryClass,
         fetch: &mut dyn FnMut(Vec<Need>) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         let changes = dir.plan.changes_entries();
         // One that was just made is on the list already.
-        if part != EntryClass::Rest && changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
+        if class != EntryClass::Rest && changes && dir.sink.is_some() && !self.expected.contains(&dir.path) {
             let inode = self.inode_of(dir);
             self.unfinished.push(Unfinished { path: dir.path.clone(), inode, meta: dir.meta, attrs: None });
         }
@@ -73,13 +73,13 @@ impl Executor<'_> {
         let fill = FolderFill::of(dir);
         let target = Arc::new(NeededDir { source: dir.source, path: dir.path.clone(), inode, fill });
         let there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());
-        self.enter_entries(Entered { dir, fd: opened.as_fd(), target, there }, part, fetch)
+        self.enter_entries(Entered { dir, fd: opened.as_fd(), target, there }, class, fetch)
     }
 
     fn enter_entries(
         &mut self,
         mut at: Entered<'_>,
-        part: EntryClass,
+        class: EntryClass,
         fetch: &mut dyn FnMut(Vec<Need>) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         let dir = at.dir;
@@ -87,7 +87,7 @@ impl Executor<'_> {
         let mut steps = dir.plan.steps.iter().peekable();
         for (index, entry) in (0..).zip(&dir.listing) {
             let Some(&(_, step)) = steps.next_if(|(at, _)| *at == index) else { continue };
-            if !part.has(&entry.kind) {
+            if !class.has(&entry.kind) {
                 continue;
             }
             self.check()?;
@@ -119,7 +119,7 @@ impl Executor<'_> {
             }
             _ => match aside {
                 Some(aside) => self.make_aside(at.dir, at.fd, entry, &aside),
-                None => self.apply(at.dir, at.fd, entry, step),
+                None => self.make_entry(at.dir, at.fd, entry, step),
             },
         }
         None
@@ -213,7 +213,7 @@ impl Executor<'_> {
     }
 
     /// Does what takes no other file's content.
-    fn apply(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) {
+    fn make_entry(&mut self, dir: &PlannedDir, fd: BorrowedFd<'_>, entry: &Entry<'_>, step: Step) {
         let path = path_in(&dir.path, entry.name);
         let done = match (step, entry.kind) {
             (Step::Meta, Kind::Dir) => {

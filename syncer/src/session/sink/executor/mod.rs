@@ -37,8 +37,8 @@ use crate::{
     tree::{Tree, dir::DirId},
 };
 
-/// When so many new files were found that are like none, the largest are kept: memory does not grow with how many there
-/// are.
+/// Keeps the largest of the new files that are like none as soon as there are this many, so that memory does not grow
+/// with their number.
 const UNLIKE_AT_ONCE: usize = 16 << 10;
 
 /// An entry that replaces a folder.
@@ -251,11 +251,11 @@ impl<'a> Executor<'a> {
         planned: &[PlannedDir],
         fetch: &mut dyn Fetch,
     ) -> Result<(), SessionError> {
-        let part = if self.share.is_none() { EntryClass::All } else { EntryClass::Rest };
+        let class = if self.share.is_none() { EntryClass::All } else { EntryClass::Rest };
         for dir in self.mine(planned) {
             self.check()?;
             self.context.destination.still_held()?;
-            self.enter(dir, part, &mut |needs| fetch.fetch(needs))?;
+            self.enter(dir, class, &mut |needs| fetch.fetch(needs))?;
         }
         fetch.finish(std::mem::take(&mut self.late))
     }
