@@ -24,6 +24,9 @@ use crate::{
 /// Nothing here takes long, but for a retry's pause of 10 s; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The operator's account.
+const OPERATOR: &str = "system:serviceaccount:volferry-system:volferry-operator";
+
 /// The namespace, and what acts in it.
 pub struct Stage {
     /// A client with all rights.
@@ -174,6 +177,40 @@ impl Stage {
         self.run(syncjob::text(&done, "/lastRun/id"), "it is done", is_done).await.map(drop)
     }
 
+    /// Gives the operator the right to run hooks in this namespace, as the chart's value `hooks.enabled` does in all.
+    pub async fn may_run_hooks(&self) -> Result<()> {
+        let verbs = ["create", "role", "hooks", "--verb=create,get", "--resource=pods/exec"];
+        self.kubectl.run(&verbs)?;
+        let account = "--serviceaccount=volferry-system:volferry-operator";
+        self.kubectl.run(&["create", "rolebinding", "hooks", "--role=hooks", account])?;
+        self.until_may(OPERATOR, "create", "pods/exec").await
+    }
+
+    /// Waits until the API server has heard of a user's right in this namespace, which nothing tells.
+    pub async fn until_may(&self, user: &str, verb: &str, resource: &str) -> Result<()> {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let (user, subresource) = (format!("--as={user}"), format!("--subresource={subresource}"));
+        let question = ["auth", "can-i", verb, resource, &subresource, &user];
+        let asked = async || self.kubectl.run_async(&question).await;
+        poll(&format!("{user} may {verb} {resource}"), async || asked().await.is_ok()).await
+    }
+
+    /// Waits until the API server keeps users from writing hooks who may not run commands in pods, which nothing tells.
+    pub async fn until_hooks_are_guarded(&self) -> Result<()> {
+        let hook = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"]});
+        let job = syncjob::manifest("probe", "from", "to", json!({"hooks": {"before": hook}}));
+        let client = self.server.client(User::Operator).await?;
+        let spec = json!({"syncJob": {"name": "probe"}, "job": job["spec"]});
+        let run = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": "probe"}, "spec": spec});
+        let run: DynamicObject = serde_json::from_value(run)?;
+        let runs = syncjob::runs(&client, &self.namespace);
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        poll("hooks are guarded", async || {
+            runs.create(&dry, &run).await.is_err_and(|error| error.to_string().contains("pods/exec"))
+        })
+        .await
+    }
+
     /// Prints what is in the namespace and what the controllers have logged.
     pub fn print_diagnosis(&self) {
         diagnosis::print(&self.kubectl, &self.namespace);
@@ -189,6 +226,16 @@ impl Stage {
         names.sort();
         Ok(names)
     }
+}
+
+/// Asks again and again, of what cannot be watched.
+async fn poll(what: &str, holds: impl AsyncFn() -> bool) -> Result<()> {
+    let asked = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.with_context(|| format!("waited in vain until {what}"))
 }
 
 impl Drop for Stage {

@@ -36,6 +36,37 @@ fn monitoring_and_the_budget_are_rendered_only_on_request() {
 }
 
 #[test]
+fn hooks_need_a_value_and_who_writes_them_the_same_right() {
+    let may_exec =
+        |objects: &[Value], kind: &str| one(objects, kind)["rules"].to_string().contains("pods/exec");
+    let operators: Vec<Value> = render(&[]).unwrap();
+    let operators: Vec<Value> = operators
+        .into_iter()
+        .filter(|it| {
+            !["-edit", "-admin", "-view"]
+                .iter()
+                .any(|of| it["metadata"]["name"].as_str().unwrap().ends_with(of))
+        })
+        .collect();
+    assert!(!may_exec(&operators, "ClusterRole"));
+    let namespaced = render(&["watchNamespace=prod", "hooks.enabled=true"]).unwrap();
+    assert!(!namespaced.iter().any(|it| it["kind"].as_str().unwrap().starts_with("ValidatingAdmission")));
+    assert!(
+        namespaced.iter().any(|it| it["kind"] == "Role" && it["rules"].to_string().contains("pods/exec"))
+    );
+    let enabled = render(&["hooks.enabled=true", "rbac.aggregate=false"]).unwrap();
+    assert!(may_exec(&enabled, "ClusterRole"));
+
+    let file = programs::repository().join("config/rbac/hooks-policy.yaml");
+    let ours: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let policy = one(&enabled, "ValidatingAdmissionPolicy");
+    assert_eq!(policy["spec"], ours[0]["spec"], "as of kustomize");
+    let binding = one(&enabled, "ValidatingAdmissionPolicyBinding");
+    assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+    assert_eq!(binding["spec"]["validationActions"], ours[1]["spec"]["validationActions"]);
+}
+
+#[test]
 fn a_budget_and_a_strategy_are_about_the_operators_pods() {
     let values = ["podDisruptionBudget.enabled=true", "updateStrategy.type=Recreate", "replicas=2"];
     let objects = render(&values).unwrap();

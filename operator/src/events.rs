@@ -13,6 +13,7 @@ use crate::{
         conditions::{self, PERFORMANCE_REGRESSED, READY, STALLED, reason},
     },
     human,
+    model::hooks::Point,
     names::{FIELD_MANAGER, shorten},
     telemetry::chain,
 };
@@ -85,6 +86,7 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
         reason::QUEUED,
         reason::WAITING_FOR_RUN,
         reason::RUNNING,
+        reason::REPLACED,
         reason::SUCCEEDED,
         reason::SUSPENDED,
         reason::SCHEDULED,
@@ -107,6 +109,18 @@ pub fn of_trend(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     let now = conditions::find(&new.conditions, PERFORMANCE_REGRESSED)?;
     let reason = if warning { PERFORMANCE_REGRESSED } else { "PerformanceRecovered" };
     Some(Note { warning, reason: reason.into(), message: now.message.clone() })
+}
+
+/// What is worth an event of a run's hooks: each that failed, whether the run goes on or not.
+pub fn of_hooks(old: &SyncJobStatus, new: &SyncJobStatus) -> Vec<Note> {
+    let failures = |status: &SyncJobStatus| -> Vec<String> {
+        let run = status.active_run.as_ref();
+        let states = [Point::Before, Point::After].map(|point| run.and_then(|run| point.state(run)));
+        states.into_iter().flatten().filter_map(|state| state.failure.clone()).collect()
+    };
+    let known = failures(old);
+    let new = failures(new).into_iter().filter(|failure| !known.contains(failure));
+    new.map(|message| Note { warning: true, reason: reason::HOOK_FAILED.into(), message }).collect()
 }
 
 fn conditions_agree(

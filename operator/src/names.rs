@@ -10,6 +10,8 @@ use contract::Side;
 
 /// The field manager of all that the operator applies.
 pub const FIELD_MANAGER: &str = "volferry-operator";
+/// Keeps a SyncRun until its hook `after` has run, which owner references cannot see to.
+pub const FINALIZER_HOOKS: &str = "volferry.dev/hook-after";
 /// Label of every child: the job's name, shortened to a label's length.
 pub const LABEL_SYNCJOB: &str = "volferry.dev/syncjob";
 /// Label of every child of a run: the run's name.

@@ -93,6 +93,16 @@ fn kustomize_grants_the_operator_what_the_chart_does() {
     assert_eq!(rights(&rules_of(&role)), rights(&chart));
 }
 
+/// The right is a file of its own in both, so that an operator does without where nobody wants hooks.
+#[test]
+fn kustomize_grants_the_right_to_run_hooks_as_the_chart_does_and_only_on_request() {
+    let role = documents("config/hooks/rights.yaml").remove(0);
+    let (hooks, always) = (rights(&chart_rules("hooks")), rights(&chart_rules("operator")));
+    assert_eq!(rights(&rules_of(&role)), hooks);
+    assert!(hooks.contains(&["", "pods/exec", "create"].map(String::from)));
+    assert!(hooks.is_disjoint(&always) && !always.iter().any(|[_, resource, _]| resource == "pods/exec"));
+}
+
 #[test]
 fn the_operator_holds_no_wildcard_and_nothing_of_secrets_and_services() {
     let chart: Vec<Value> = chart_rules("operator").into_iter().chain(chart_rules("cluster")).collect();

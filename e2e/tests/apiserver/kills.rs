@@ -29,6 +29,8 @@ const OF_A_RUN: [&str; 3] = ["job.batch/", "service/", "secret/"];
 struct Plot {
     shards: u64,
     ending: Play,
+    /// There are hooks, which fail, since no pod is there to run them in, and do not matter.
+    hooked: bool,
 }
 
 impl Plot {
@@ -37,10 +39,11 @@ impl Plot {
     }
 }
 
-const PLAIN: Plot = Plot { shards: 1, ending: Play::Succeeds };
-const SHARED: Plot = Plot { shards: 2, ending: Play::Succeeds };
-const RETRIED: Plot = Plot { shards: 1, ending: Play::FirstFails };
-const REPORTED: Plot = Plot { shards: 1, ending: Play::Lingers };
+const PLAIN: Plot = Plot { shards: 1, ending: Play::Succeeds, hooked: false };
+const SHARED: Plot = Plot { shards: 2, ..PLAIN };
+const RETRIED: Plot = Plot { ending: Play::FirstFails, ..PLAIN };
+const REPORTED: Plot = Plot { ending: Play::Lingers, ..PLAIN };
+const HOOKED: Plot = Plot { hooked: true, ..PLAIN };
 
 #[tokio::test]
 async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
@@ -69,6 +72,17 @@ async fn a_run_is_the_same_run_wherever_the_controller_is_killed_after_its_ends_
     let writes = run(REPORTED, Cut::Never).await.unwrap().writes;
     // The reports, the end of the pods, the sweep and the rights; what comes before is as in any run.
     each(REPORTED, (writes.saturating_sub(12)..writes).map(Cut::Before), AT_ONCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_has_both_its_hooks_and_is_let_go_wherever_the_controller_is_killed() {
+    let plain = run(PLAIN, Cut::Never).await.unwrap().writes;
+    let writes = run(HOOKED, Cut::Never).await.unwrap().writes;
+    assert!(
+        writes > plain + 4,
+        "the beginning and the end of each hook, and the hold: more than {writes} writes"
+    );
+    each(HOOKED, (0..writes).map(Cut::Before), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -109,8 +123,15 @@ async fn run(plot: Plot, cut: Cut) -> Result<Asked> {
 
 async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
     let witness = Witness::new(stage);
+    let mut spec = json!({"trigger": "one", "parallelism": plot.shards});
+    if plot.hooked {
+        stage.may_run_hooks().await?;
+        let hook =
+            json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"], "onFailure": "Continue"});
+        syncjob::merge(&mut spec, json!({"hooks": {"before": hook, "after": hook}}));
+    }
     let first = stage.controller(cut).await?;
-    stage.sync("web", json!({"trigger": "one", "parallelism": plot.shards})).await?;
+    stage.sync("web", spec).await?;
     let played = async {
         first.until_cut_or(stage.until_swept("web")).await?;
         let asked = Asked { writes: first.writes(), requests: first.requests() };
@@ -143,6 +164,11 @@ async fn check(stage: &Stage, plot: Plot) -> Result<()> {
     ensure!(runs.len() == 1 && runs[0].name_any() == "web-1", "other runs than one: {runs:#?}");
     let report = syncjob::status(&runs[0], "/report/work/filesCreated");
     ensure!(*report == 2 * plot.shards, "the run's own record lacks its report: {runs:#?}");
+    for point in ["before", "after"].iter().filter(|_| plot.hooked) {
+        let ended = of_run(&format!("hooks/{point}/completionTime"));
+        ensure!(ended.is_string(), "{point} did not run: {done:#?}");
+    }
+    ensure!(runs[0].finalizers().is_empty(), "nobody lets go of it: {runs:#?}");
     let left: Vec<_> = stage.children("web")?.into_iter().filter(|child| is_of_a_run(child)).collect();
     ensure!(left.is_empty(), "there is something left: {left:?}");
     Ok(())

@@ -6,6 +6,7 @@ mod claims;
 mod crds;
 mod deletion;
 mod devices;
+mod hooks;
 mod kills;
 mod lease;
 mod local;

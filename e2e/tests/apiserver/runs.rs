@@ -453,11 +453,7 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
 #[tokio::test]
 async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
     let (stage, _controller) = Stage::with_controller("later").await.unwrap();
-    let fields: [(&str, Value); 3] = [
-        ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
-        ("hooks", json!({"hooks": {"before": {"target": {"matchLabels": {"a": "b"}}, "command": ["sync"]}}})),
-        ("concurrencyPolicy", json!({"concurrencyPolicy": "Replace"})),
-    ];
+    let fields: [(&str, Value); 1] = [("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"}))];
     for (number, (field, others)) in fields.into_iter().enumerate() {
         let name = format!("job{number}");
         stage.sync(&name, others).await.unwrap();
@@ -555,4 +551,25 @@ async fn the_partner_of_a_pod_that_cannot_start_leaves_its_node_and_comes_back()
     stage.kubelet.succeed(&again, &sink, &good_report("web-1")).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
+}
+
+/// The pods of the run that gives way are told to stop, and the next run waits until they are gone.
+#[tokio::test]
+async fn with_replace_a_new_trigger_stops_the_run_in_progress() {
+    let (stage, _controller) = Stage::with_controller("replace").await.unwrap();
+    stage.sync("web", json!({"trigger": "one", "concurrencyPolicy": "Replace"})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
+    for side in [Side::Source, Side::Sink] {
+        stage.kubelet.deleted_pod("web", side).await.unwrap();
+    }
+    stage.kubelet.finish_deletions().await.unwrap();
+    let known = [&source, &sink];
+    let (source, sink) = stage.kubelet.start_both("web", &known).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    assert_eq!(syncjob::text(&done, "/lastRun/id"), "web-2");
+    let first = syncjob::status(&done, "/history/1");
+    assert_eq!((&first["result"], &first["reason"]), (&"Canceled".into(), &"Replaced".into()), "{done:#?}");
 }

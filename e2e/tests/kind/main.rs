@@ -10,6 +10,7 @@ mod devices;
 mod drained;
 mod fsgroup;
 mod guard;
+mod hooks;
 mod image;
 mod local;
 mod operator_killed;

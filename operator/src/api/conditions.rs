@@ -37,6 +37,7 @@ pub mod reason {
     pub const RUNNING: &str = "Running";
     pub const QUEUED: &str = "Queued";
     pub const WAITING_FOR_RUN: &str = "WaitingForRun";
+    pub const REPLACED: &str = "Replaced";
     pub const RETRYING: &str = "Retrying";
     pub const INVALID_SPEC: &str = "InvalidSpec";
     pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
@@ -54,6 +55,7 @@ pub mod reason {
     pub const RESTORED_IN_PLACE: &str = "RestoredInPlace";
     pub const SLOWER: &str = "Slower";
     pub const AS_USUAL: &str = "AsUsual";
+    pub const HOOK_FAILED: &str = "HookFailed";
     pub const TIMED_OUT: &str = "TimedOut";
 }
 

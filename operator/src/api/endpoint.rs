@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules;
+use super::{pods::EndPodSettings, rules};
 
 /// Where the files are.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -21,6 +21,9 @@ pub struct SourceEndpoint {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::snapshot()))]
     pub snapshot: Option<String>,
+    /// Settings of the syncer pods of this end, over those in `spec.pods`.
+    #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
+    pub pods: EndPodSettings,
 }
 
 /// Where the files are to be.
@@ -39,6 +42,9 @@ pub struct DestinationEndpoint {
     #[serde(default = "root")]
     #[schemars(length(min = 1, max = 4096), extend("x-kubernetes-validations" = rules::folder()))]
     pub path: String,
+    /// Settings of the syncer pods of this end, over those in `spec.pods`.
+    #[serde(default, skip_serializing_if = "EndPodSettings::is_empty")]
+    pub pods: EndPodSettings,
 }
 
 /// A PersistentVolumeClaim.

@@ -20,7 +20,7 @@ mod transfer;
 pub use crd::{crd_files, crds};
 pub use endpoint::{AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, SourceEndpoint};
 pub use files::{DeleteLimit, Files, Preserve};
-pub use pods::{PodSecurity, PodSettings};
+pub use pods::{EndPodSettings, PodSecurity, PodSettings};
 pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus};
 pub use spec::{
@@ -28,9 +28,9 @@ pub use spec::{
     Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec,
 };
 pub use status::{
-    ActiveRun, Baseline, EarlierTries, HistoryEntry, KeptSnapshot, KnownDestination, MAX_PARALLELISM,
-    Reports, Run, RunCause, RunFolder, RunProgress, ShardProgress, ShardReports, SnapshotStatus, Stage,
-    Summary, Superseded, SyncJobPhase, SyncJobStatus,
+    ActiveRun, Baseline, EarlierTries, HistoryEntry, HookRun, KeptSnapshot, KnownDestination,
+    MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunHooks, RunProgress, ShardProgress, ShardReports,
+    SnapshotStatus, Stage, StoppedRun, Summary, Superseded, SyncJobPhase, SyncJobStatus,
 };
 pub use transfer::{CompressionMode, Placement, Transfer};
 

@@ -56,6 +56,69 @@ impl PodSettings {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Returns these settings with those of one end over them.
+    #[must_use]
+    pub fn with(mut self, end: &EndPodSettings) -> Self {
+        let EndPodSettings {
+            resources,
+            node_selector,
+            tolerations,
+            affinity,
+            priority_class_name,
+            labels,
+            annotations,
+        } = end.clone();
+        self.resources = resources.or(self.resources);
+        self.affinity = affinity.or(self.affinity);
+        self.priority_class_name = priority_class_name.or(self.priority_class_name);
+        self.node_selector.extend(node_selector);
+        self.labels.extend(labels);
+        self.annotations.extend(annotations);
+        self.tolerations.extend(tolerations);
+        self
+    }
+}
+
+/// Settings of the syncer pods of one end, over those in `spec.pods`. If one pod has both volumes, it has the settings
+/// of both ends, and those of the destination count where they differ.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct EndPodSettings {
+    /// CPU and memory of the syncer container, in place of those in `spec.pods`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = rules::quantities)]
+    pub resources: Option<ResourceRequirements>,
+    /// Labels that a node must have, beside those in `spec.pods`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate, beside those in `spec.pods`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Vec<Toleration>,
+    /// Scheduling constraints, in place of those in `spec.pods`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// The pods' PriorityClass, in place of that in `spec.pods`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
+    pub priority_class_name: Option<String>,
+    /// Labels added to the pods, beside those in `spec.pods`; those of Volferry cannot be replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = rules::labels()))]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations added to the pods, beside those in `spec.pods`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = rules::annotations()))]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl EndPodSettings {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// User and groups that the pods run as. All else is fixed by the restricted PodSecurity standard.

@@ -11,7 +11,7 @@ use super::{
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
-    status::{MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunProgress, Stage, Summary},
+    status::{MAX_PARALLELISM, Reports, Run, RunCause, RunFolder, RunHooks, RunProgress, Stage, Summary},
 };
 
 /// One run of a SyncJob: what was asked for at its start. Nothing in here changes afterwards.
@@ -134,6 +134,9 @@ pub struct SyncRunStatus {
     /// What the printer columns show.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
+    /// What has become of the run's hooks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<RunHooks>,
     /// What the ends of the try under way reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]

@@ -112,8 +112,9 @@ pub struct SyncJobSpec {
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// What a run that falls due does while another is under way. Forbid: it waits for the other to end. Replace:
-    /// the other is stopped first.
+    /// What a run that falls due by `trigger`, a change of the spec or the schedule does while another is under way.
+    /// Forbid: it waits for the other to end. Replace: the other is stopped first, and what it has transferred stays
+    /// for the next. A restore in place is never stopped.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
     /// Which files are synced, and what makes them equal.
@@ -137,7 +138,8 @@ pub struct SyncJobSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = MAX_PARALLELISM))]
     pub parallelism: i32,
-    /// Commands run in a workload's pod around each run, to quiesce and resume it. Absent: none.
+    /// Commands run in a workload's pods around each run, to quiesce and resume it. A command may run twice, if the
+    /// operator is restarted meanwhile. The operator needs a right for it: `hooks.enabled` of the chart. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
     /// What becomes of snapshots and of a claim that this job created when the SyncJob is deleted. Retain: they stay.
@@ -147,7 +149,7 @@ pub struct SyncJobSpec {
     /// How many runs that ended `status.history` keeps.
     #[serde(default)]
     pub history_limit: HistoryLimit,
-    /// Settings of the syncer pods of both ends.
+    /// Settings of the syncer pods of both ends; `source.pods` and `destination.pods` go over them.
     #[serde(default, skip_serializing_if = "PodSettings::is_empty")]
     pub pods: PodSettings,
 }
@@ -295,34 +297,34 @@ impl Default for HistoryLimit {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::hooks()))]
 pub struct Hooks {
-    /// Before the source is read.
+    /// Before the pods of the run's first try start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Hook>,
-    /// After the run, however it ended.
+    /// After the last try, however the run ended, and also if `before` failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Hook>,
 }
 
-/// One command in one pod of a workload.
+/// One command in the pods of a workload.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// Where the command runs.
+    /// Where the command runs: in one pod after another, in the order of their names.
     pub target: HookTarget,
     /// The command and its arguments; no shell reads them.
     #[schemars(length(min = 1, max = 64), inner(length(max = 4096)))]
     pub command: Vec<String>,
-    /// How long the command may take.
+    /// How long the command may take, in all pods together.
     #[serde(default = "one_minute")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = rules::duration()))]
     pub timeout: String,
-    /// What a command that fails means for the run. Fail: the run fails. Continue: the run goes on, and an event names
-    /// the failure.
+    /// What a command that fails means for the run. Fail: the run fails; if that is `before`, no pods are started, and
+    /// `after` runs. Continue: the run goes on, and an event names the failure.
     #[serde(default)]
     pub on_failure: OnHookFailure,
 }
 
-/// The pods that a hook may run in; the first that is ready is taken.
+/// The pods that a hook runs in: `before` in all that are ready, `after` in all that run; at most 64.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct HookTarget {

@@ -250,6 +250,9 @@ pub struct ActiveRun {
     /// its place until its pods have ended. If one of them fails after all, `lastRun` is taken back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<Superseded>,
+    /// The hooks that were begun. As long as this is there, `hooks.after` of the spec is still to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<RunHooks>,
 }
 
 /// What a success replaced in the status, to be put back if the success is taken back.
@@ -262,6 +265,59 @@ pub struct Superseded {
     /// `destination` before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<KnownDestination>,
+}
+
+/// What has become of the hooks of a run. Each is recorded before its command starts.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RunHooks {
+    /// `hooks.before`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<HookRun>,
+    /// `hooks.after`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<HookRun>,
+    /// How a run ends whose pods were stopped before `hooks.after` ran; absent if they ended by themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<StoppedRun>,
+}
+
+/// How a run ends that the operator stopped.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StoppedRun {
+    /// `Failed` or `Canceled`.
+    pub result: RunResult,
+    /// A word for programs.
+    pub reason: String,
+    /// Why the run was stopped.
+    pub message: String,
+}
+
+/// What has become of one hook.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct HookRun {
+    /// When the command was first started, or a moment later.
+    pub start_time: MicroTime,
+    /// When the command had ended in all pods; absent while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<MicroTime>,
+    /// Why the hook failed, with the end of what the command printed; absent if it did not fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl HookRun {
+    /// A hook that begins at that time.
+    pub fn begun(at: jiff::Timestamp) -> Self {
+        Self { start_time: MicroTime(at), completion_time: None, failure: None }
+    }
+
+    /// Whether the command has ended, well or not.
+    pub fn is_over(&self) -> bool {
+        self.completion_time.is_some()
+    }
 }
 
 /// What the tries of a run that failed did together.
@@ -461,6 +517,9 @@ pub struct Run {
     /// The snapshot of the destination, with `spec.snapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotReport>,
+    /// What became of the run's hooks, if it got as far as them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<RunHooks>,
 }
 
 /// One line on a run that ended.

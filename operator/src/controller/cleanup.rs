@@ -57,6 +57,17 @@ pub async fn sweep(
     Ok(())
 }
 
+/// Removes all Jobs that a SyncRun owns, with their pods.
+pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
+    for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
+        delete_this(client, &owner.namespace, job).await?;
+        for pod in children.pods.iter().filter(|pod| record::is_of_job(pod, job)) {
+            delete_this(client, &owner.namespace, pod).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Whose children are removed: those of the SyncRuns of a SyncJob.
 #[derive(Debug, Clone)]
 pub struct Owner {

@@ -9,6 +9,8 @@ pub mod apply;
 pub mod build;
 pub mod cleanup;
 pub mod dereference;
+pub mod exec;
+pub mod hooks;
 pub mod read;
 pub mod record;
 pub mod serve;
@@ -34,6 +36,7 @@ use self::{
     apply::{ApplyError, Refusal},
     cleanup::CleanupError,
     dereference::{Found, Known},
+    hooks::HookTasks,
     read::{DereferenceError, Guarded},
     record::RecordError,
     view::View,
@@ -85,12 +88,15 @@ pub struct Context {
     pub known: Known,
     /// How many runs may be under way at a time.
     pub limits: Limits,
+    /// The hooks that run.
+    pub hooks: HookTasks,
 }
 
 impl Context {
     /// Ends the metrics of a SyncJob that is deleted.
     pub(crate) fn forget(&self, namespace: &str, name: &str) {
         self.health.metrics.forget(&JobLabels { namespace: namespace.into(), name: name.into() });
+        self.hooks.forget(namespace, name);
     }
 }
 
@@ -136,7 +142,9 @@ async fn reconcile_fresh(job: &Guarded, context: &Context) -> Result<Action, Err
     let found = dereference::fresh(&context.client, job).await?;
     // Owner references see to all that was made for a SyncJob that is deleted.
     let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
-        context.forget(&job.namespace().unwrap_or_default(), &job.name_any());
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        context.forget(&namespace, &name);
+        hooks::end_orphans(context, &namespace, &name, None);
         return Ok(Action::await_change());
     };
     match job.0 {
@@ -182,7 +190,9 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Dereference.
     context.known.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
-    strays::take_back(context, &job.namespace().unwrap_or_default(), &job.name_any()).await?;
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    strays::take_back(context, &namespace, &name).await?;
+    hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
     let mut found = dereference::dereference(&context.client, &context.known, context.limits, job).await?;
     // 2. Validate.
     let wished = restore::wished(job, found.asked.as_ref());
@@ -208,6 +218,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         _ => None,
     };
     let step = refused.map_or(step, Refusal::step);
+    let step = hooks::carry_out(context, job, &view, step).await?;
     // 5. Status.
     let mut new = old.clone();
     new.next_run_time = next_run.map(Time);
@@ -215,6 +226,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     note_run(&mut new, &step, &found);
     write_status(context, job, &known, &new).await?;
     tell(context, job, &old, &new).await;
+    hooks::release(context, &view, &new).await?;
     let is_settled = settle_runs(context, &view, &new, now).await?;
     // No watch tells when the last Role is empty.
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
@@ -393,7 +405,12 @@ fn turn(
         Step::Dismiss(_, fault) => status::preparing(status, Some(fault), now),
         Step::Halt(why) => status::halt(status, why, now),
         Step::Run => status::running(status, now),
-        Step::Await | Step::Linger | Step::Withdraw => {}
+        Step::OpenHooks => model::hooks::open(status),
+        Step::BeginHook { point, stopped, .. } => {
+            model::hooks::begin(status, *point, stopped.as_deref(), now);
+        }
+        Step::EndHook(point, failure) => model::hooks::end(status, *point, failure.clone(), now),
+        Step::Await | Step::Linger | Step::Withdraw | Step::AwaitHook(_) => {}
         Step::Retry(outcome, at) => status::retry(status, outcome, *at, now),
         Step::Postpone(outcome, at) => {
             let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
@@ -404,6 +421,7 @@ fn turn(
             let is_confirmed = matches!(step, Step::Finish(_));
             let end = if is_confirmed { status::finish } else { status::report };
             end(status, outcome, limit, now);
+            status::give_way(status, now);
             conclude(status, outcome, valid, found, (generation, now));
         }
         Step::Confirm => status.active_run = None,
@@ -460,7 +478,8 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
         metrics.run_ended(&labels, run);
     }
     metrics.stands(&labels, standing(job, new));
-    for note in events::of_change(old, new).into_iter().chain(events::of_trend(old, new)) {
+    let notes = events::of_change(old, new).into_iter().chain(events::of_trend(old, new));
+    for note in notes.chain(events::of_hooks(old, new)) {
         let Note { reason, message, .. } = &note;
         tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
         context.events.publish(job, &note).await;

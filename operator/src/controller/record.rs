@@ -16,7 +16,7 @@ use crate::{
         record::{self, Record},
         status,
     },
-    names::FIELD_MANAGER,
+    names::{FIELD_MANAGER, FINALIZER_HOOKS},
 };
 
 /// The most of the API server's words that get into a status.
@@ -118,6 +118,38 @@ pub async fn revoke_rights(client: &Client, run: &SyncRun, role: &str) -> Result
         Ok(_) => Ok(()),
         Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
         Err(source) => Err(failed("end the rights of the pods of", &run.name_any())(source)),
+    }
+}
+
+/// Keeps a SyncRun from being removed before its run's hook `after` has run.
+pub async fn hold(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
+    set_held(client, run, true).await
+}
+
+/// Ends that.
+pub async fn release(client: &Client, run: &SyncRun) -> Result<(), RecordError> {
+    set_held(client, run, false).await
+}
+
+/// Reads the SyncRun anew, since others may have set finalizers of theirs.
+async fn set_held(client: &Client, run: &SyncRun, held: bool) -> Result<(), RecordError> {
+    let (name, api) = (run.name_any(), namespaced(client, run));
+    let now = api.get_opt(&name).await.map_err(failed("read", &name))?.filter(|now| now.uid() == run.uid());
+    let Some(now) = now else { return Ok(()) };
+    let mut finalizers = now.finalizers().to_vec();
+    finalizers.retain(|it| it != FINALIZER_HOOKS);
+    if held {
+        finalizers.push(FINALIZER_HOOKS.into());
+    }
+    if finalizers.len() == now.finalizers().len() {
+        return Ok(());
+    }
+    let version = now.resource_version();
+    let patch = json!({"metadata": {"uid": now.uid(), "resourceVersion": version, "finalizers": finalizers}});
+    match api.patch_metadata(&name, &params(), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
+        Err(source) => Err(failed("hold", &name)(source)),
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{fmt::Debug, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use clap::Args;
-use futures::{Stream, StreamExt as _, TryStreamExt as _, channel::mpsc::UnboundedSender};
+use futures::{
+    Stream, StreamExt as _, TryStreamExt as _,
+    channel::mpsc::{UnboundedReceiver, UnboundedSender},
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -25,7 +28,13 @@ use kube::{
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::{Context, dereference::Known, read::Guarded, strays};
+use super::{
+    Context,
+    dereference::Known,
+    hooks::{self, HookTasks},
+    read::Guarded,
+    strays,
+};
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
     events::Events,
@@ -148,6 +157,7 @@ fn context(
 ) -> (Arc<Context>, Writers) {
     let ((jobs, job_writer), (runs, run_writer)) = (reflector::store(), reflector::store());
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
+    let (hook_ended, hooks_ended) = futures::channel::mpsc::unbounded();
     let context = Context {
         settings: Settings { image, log_format },
         events: Events::new(client.clone(), identity),
@@ -155,14 +165,16 @@ fn context(
         health,
         known: Known { jobs, runs, namespace: args.watch_namespace.clone() },
         limits: Limits { all: args.max_runs, namespace: args.max_runs_per_namespace },
+        hooks: HookTasks::new(hook_ended),
     };
-    (Arc::new(context), Writers { jobs: job_writer, runs: run_writer })
+    (Arc::new(context), Writers { jobs: job_writer, runs: run_writer, hooks_ended })
 }
 
-/// What keeps [`Known`] up to date.
+/// What keeps [`Known`] up to date, and tells which SyncJob's hook has ended.
 struct Writers {
     jobs: Writer<Guarded>,
     runs: Writer<SyncRun>,
+    hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
 }
 
 /// Waits until the API server answers and knows SyncJobs and SyncRuns.
@@ -203,6 +215,7 @@ async fn work(
             if let Err(controller::Error::ObjectNotFound(job)) = done {
                 let namespace = job.namespace.unwrap_or_default();
                 context.forget(&namespace, &job.name);
+                hooks::end_orphans(&context, &namespace, &job.name, None);
                 strays::tell(&context, &namespace, &job.name).await;
             }
         })
@@ -237,6 +250,7 @@ fn controller(
         .watches_stream(syncruns(client, namespace, writers.runs), |run| job_of_run(&run))
         .watches(claims, watcher::Config::default(), move |claim| jobs_of_claim(&referring, &claim))
         .watches_stream(freed.map(Ok), move |job| jobs_waiting_for(&waiting, &job, limits))
+        .reconcile_on(writers.hooks_ended)
         .graceful_shutdown_on(stop)
 }
 
@@ -290,6 +304,7 @@ fn interest_in_run(run: &SyncRun) -> Option<u64> {
     run.metadata.uid.hash(&mut hasher);
     run.metadata.generation.hash(&mut hasher);
     run.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    run.metadata.finalizers.hash(&mut hasher);
     let mut status = run.status.clone().unwrap_or_default();
     status.progress = None;
     status.summary = None;

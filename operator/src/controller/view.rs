@@ -9,7 +9,7 @@ use super::{
     dereference::Found,
 };
 use crate::{
-    api::{ActiveRun, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hooks, SyncJob, SyncJobStatus, SyncRunStatus},
     fault::Fault,
     model::{
         children::Seen,
@@ -36,12 +36,13 @@ pub(super) struct View<'a> {
     pub(super) status: &'a SyncJobStatus,
     pub(super) found: &'a Found,
     image: &'a str,
+    own_hooks: Option<&'a Hooks>,
     active_names: Option<TryNames>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(
-        job: &SyncJob,
+        job: &'a SyncJob,
         status: &'a SyncJobStatus,
         found: &'a Found,
         settings: &'a Settings,
@@ -58,6 +59,7 @@ impl<'a> View<'a> {
             status,
             found,
             image: &settings.image.name,
+            own_hooks: job.spec.hooks.as_ref(),
         }
     }
 
@@ -85,6 +87,16 @@ impl<'a> View<'a> {
         (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
     }
 
+    /// The hooks of the run under way, as its SyncRun has them from its start. A restore in place has none.
+    pub(super) fn hooks(&self) -> Option<&Hooks> {
+        let run = self.status.active_run.as_ref().filter(|run| run.restore.is_none());
+        match (run, self.found.run.as_ref().and_then(|run| run.spec.job.as_ref())) {
+            (None, _) => None,
+            (Some(_), Some(spec)) => spec.hooks.as_ref(),
+            (Some(_), None) => self.own_hooks,
+        }
+    }
+
     /// What the SyncRun of the run under way says.
     fn run_status(&self) -> Option<&SyncRunStatus> {
         self.found.run.as_ref()?.status.as_ref()
@@ -109,7 +121,7 @@ impl<'a> View<'a> {
     /// Removes children of tries that are over, and of the one that a step withdraws.
     pub(super) async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
         let mut tries = self.leftovers();
-        if matches!(step, Step::Withdraw | Step::Halt(_)) {
+        if matches!(step, Step::Withdraw | Step::Halt(_) | Step::BeginHook { stops: true, .. }) {
             tries.extend(self.active_names.clone());
         }
         if let (Step::Dismiss(side, _), Some(names)) = (step, &self.active_names) {
@@ -148,6 +160,7 @@ impl<'a> View<'a> {
             round: self.found.round,
             record: self.found.record.clone(),
             asked: self.found.asked.as_ref(),
+            hooks: self.hooks(),
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
             leftovers: self.farewell(now),

@@ -5,6 +5,7 @@ pub mod claims;
 pub mod creation;
 pub mod destination;
 pub mod fields;
+pub mod hooks;
 pub mod kinds;
 pub mod locality;
 pub mod observe;

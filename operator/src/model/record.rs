@@ -118,6 +118,7 @@ pub fn under_way(
     new.stage = Some(stage);
     new.report = None;
     new.retries = run.retries;
+    new.hooks.clone_from(&run.hooks);
     let message = status::stage_message(run, stage);
     let (reason, message) =
         why.map_or((stage.word(), message.as_str()), |why| (why.reason.as_str(), why.message.as_str()));

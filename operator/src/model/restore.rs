@@ -38,7 +38,7 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     let snapshot = Some(restore.snapshot.clone());
     let (persistent_volume_claim, path) =
         (spec.destination.persistent_volume_claim.clone(), spec.destination.path.clone());
-    spec.source = SourceEndpoint { persistent_volume_claim, path, snapshot };
+    spec.source = SourceEndpoint { persistent_volume_claim, path, snapshot, ..SourceEndpoint::default() };
     let Files { compare, preserve, write, mut delete_limit, .. } = spec.files;
     delete_limit.percent = 100;
     spec.files = Files { delete: true, delete_limit, compare, preserve, write, ..Files::default() };
@@ -46,6 +46,7 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     spec.transfer = Transfer { placement, bandwidth_limit: None, ..spec.transfer };
     (spec.schedule, spec.suspend, spec.snapshots, spec.parallelism) = (None, false, None, 1);
     spec.destination.create = None;
+    spec.hooks = None;
     spec
 }
 

@@ -17,6 +17,10 @@ pub fn of(spec: &SyncJobSpec) -> String {
     spec.regression = None;
     spec.deletion_policy = Default::default();
     spec.history_limit = Default::default();
+    for end in [&mut spec.source.pods, &mut spec.destination.pods] {
+        end.labels.clear();
+        end.annotations.clear();
+    }
     spec.pods.labels.clear();
     spec.pods.annotations.clear();
     // The keys of an object are in one order: those of structs in their own, those of maps sorted.
@@ -53,6 +57,7 @@ mod tests {
             json!({"deletionPolicy": "Delete"}),
             json!({"regression": {}}),
             json!({"pods": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}),
+            json!({"destination": {"persistentVolumeClaim": {"claimName": "b"}, "pods": {"labels": {"a": "b"}}}}),
         ] {
             assert_eq!(hash_with(&change), plain, "{change}");
         }
@@ -69,6 +74,7 @@ mod tests {
             json!({"parallelism": 2}),
             json!({"transfer": {"placement": "Local"}}),
             json!({"pods": {"nodeSelector": {"disk": "fast"}}}),
+            json!({"source": {"persistentVolumeClaim": {"claimName": "a"}, "pods": {"nodeSelector": {"a": "b"}}}}),
         ];
         let hashes: std::collections::BTreeSet<String> = changes.iter().map(hash_with).collect();
         assert_eq!(hashes.len(), changes.len());

@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{claims::Blocked, outcome::Outcome, restore, snapshots, validate::KeptRuns};
+use super::{claims::Blocked, hooks, outcome::Outcome, restore, snapshots, validate::KeptRuns};
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HistoryEntry, Run, RunCause, Stage, Summary, Superseded, SyncJobPhase,
-        SyncJobStatus,
+        ActiveRun, EarlierTries, HistoryEntry, Run, RunCause, RunHooks, Stage, Summary, Superseded,
+        SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
@@ -57,6 +57,7 @@ pub fn new_run(
         pods_ready_time: None,
         earlier: None,
         reported: None,
+        hooks: None,
     }
 }
 
@@ -82,7 +83,7 @@ pub fn queue(status: &mut SyncJobStatus, round: i64, now: Timestamp) {
 /// The run waits for others, and counts as not started.
 pub fn wait(status: &mut SyncJobStatus, fault: &Fault, now: Timestamp) {
     if let Some(run) = &mut status.active_run {
-        (run.start_time, run.try_time) = (None, None);
+        (run.start_time, run.try_time, run.hooks) = (None, None, None);
     }
     preparing(status, Some(fault), now);
 }
@@ -191,6 +192,7 @@ pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
 /// What is made for the next try has names of its own.
 fn another_try(run: &mut ActiveRun, at: Option<Timestamp>) {
     run.postponed = run.postponed.saturating_add(1);
+    run.hooks = None;
     run.try_time = at.map(MicroTime);
     run.pods_ready_time = None;
 }
@@ -198,7 +200,7 @@ fn another_try(run: &mut ActiveRun, at: Option<Timestamp>) {
 /// A run that cannot use its place keeps no other run waiting.
 fn leave_queue(status: &mut SyncJobStatus) {
     if let Some(run) = &mut status.active_run {
-        (run.queue_time, run.start_time, run.try_time) = (None, None, None);
+        (run.queue_time, run.start_time, run.try_time, run.hooks) = (None, None, None, None);
     }
 }
 
@@ -259,6 +261,18 @@ pub fn finish(
     }
     status.last_run = Some(run);
     rest(status, active.generation, now);
+}
+
+/// Says of a job whose run was stopped for the next one that it goes on, so that it is not stalled for a moment.
+pub fn give_way(status: &mut SyncJobStatus, now: Timestamp) {
+    let Some(run) = &status.last_run else { return };
+    if run.reason.as_deref() != Some(reason::REPLACED) {
+        return;
+    }
+    let message = run.message.clone().unwrap_or_default();
+    let cause = Cause { reason: reason::REPLACED, message: &message, generation: run.generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Preparing);
 }
 
 fn shorten(history: &mut Vec<HistoryEntry>, limit: KeptRuns) {
@@ -402,6 +416,9 @@ pub fn difference<T: Serialize>(old: &T, new: &T) -> serde_json::Result<Option<V
 
 /// What is said of a run in that stage, where nothing is in its way.
 pub fn stage_message(run: &ActiveRun, stage: Stage) -> String {
+    if let Some(point) = hooks::in_progress(run) {
+        return hooks::message(run, point);
+    }
     let id = &run.id;
     match stage {
         Stage::Queued => format!("Run {id} waits for its turn."),
@@ -457,6 +474,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         failures: report.failures.iter().take(contract::MAX_FAILURES).cloned().collect(),
         notes,
         snapshot: report.snapshot.as_ref().map(snapshots::bounded),
+        hooks: active.hooks.clone().filter(|hooks| *hooks != RunHooks::default()),
     }
 }
 

@@ -7,12 +7,12 @@ use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::R
 
 use super::{
     fields::{ValidationError, duration, invalid, number},
-    snapshots,
+    hooks, snapshots,
 };
 use crate::{
     api::{
-        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, DeletionPolicy, Files, HistoryLimit,
-        MAX_PARALLELISM, Placement, PodSettings, Regression, SyncJobSpec, Transfer,
+        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, DeletionPolicy, EndPodSettings,
+        Files, HistoryLimit, MAX_PARALLELISM, Placement, PodSettings, Regression, SyncJobSpec, Transfer,
     },
     schedule::Schedule,
 };
@@ -20,11 +20,8 @@ use crate::{
 /// A field of the API without behaviour, and whether a spec asks for it.
 type Unsupported = (&'static str, fn(&SyncJobSpec) -> bool);
 
-const NOT_SUPPORTED_YET: [Unsupported; 3] = [
-    ("concurrencyPolicy: Replace", |spec| spec.concurrency_policy == ConcurrencyPolicy::Replace),
-    ("hooks", |spec| spec.hooks.is_some()),
-    ("deletionPolicy: Delete", |spec| spec.deletion_policy == DeletionPolicy::Delete),
-];
+const NOT_SUPPORTED_YET: [Unsupported; 1] =
+    [("deletionPolicy: Delete", |spec| spec.deletion_policy == DeletionPolicy::Delete)];
 
 /// Names the fields whose behaviour is still to come, with the value where a field has other values that work.
 pub fn not_supported_yet() -> impl Iterator<Item = &'static str> {
@@ -53,6 +50,8 @@ pub struct ValidatedSyncJob {
     pub trigger: Option<String>,
     /// No run is to be started.
     pub suspend: bool,
+    /// A run that falls due stops the one under way.
+    pub replaces: bool,
     /// Which place a run takes among those that wait; the highest comes first.
     pub priority: i32,
     /// What the engine is told, but for the run's name and the shard, which are still to be given. The limit on
@@ -72,8 +71,12 @@ pub struct ValidatedSyncJob {
     pub history_limit: KeptRuns,
     /// When runs count as slower than those before; `None` where they are not compared.
     pub regression: Option<Rule>,
-    /// Settings of the syncer pods.
+    /// Settings of the syncer pods of both ends.
     pub pods: PodSettings,
+    /// What goes over them at the source.
+    pub source_pods: EndPodSettings,
+    /// What goes over them at the destination.
+    pub destination_pods: EndPodSettings,
 }
 
 impl ValidatedSyncJob {
@@ -155,6 +158,7 @@ pub fn validate(
     namespace: &str,
 ) -> Result<ValidatedSyncJob, ValidationError> {
     refuse_unsupported(spec)?;
+    hooks::check(spec.hooks.as_ref())?;
     let (source, destination) = volumes(spec, namespace)?;
     Ok(ValidatedSyncJob {
         name: name.into(),
@@ -165,6 +169,7 @@ pub fn validate(
         schedule: spec.schedule.as_ref().map(Schedule::new).transpose()?,
         trigger: spec.trigger.clone(),
         suspend: spec.suspend,
+        replaces: spec.concurrency_policy == ConcurrencyPolicy::Replace,
         priority: spec.priority,
         params: RunParams { demands: demands(spec, name, namespace)?, ..params(spec)? },
         parallelism: parallelism(spec)?,
@@ -178,6 +183,8 @@ pub fn validate(
         },
         regression: spec.regression.as_ref().map(|it| rule(it, &spec.history_limit)).transpose()?,
         pods: spec.pods.clone(),
+        source_pods: spec.source.pods.clone(),
+        destination_pods: spec.destination.pods.clone(),
     })
 }
 

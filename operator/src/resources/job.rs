@@ -17,6 +17,7 @@ use k8s_openapi::{
 
 use super::{Try, access};
 use crate::{
+    api::PodSettings,
     launch::{self, End, Folder},
     model::{
         placement::{self, Placement},
@@ -87,6 +88,14 @@ fn placed<'a>(of: &Try<'a>, side: Side) -> Vec<&'a Placement> {
     sides(of, side).into_iter().filter_map(|side| of.placements.of(side)).collect()
 }
 
+/// Returns the settings of the pod of that end. One that has both volumes has those of both ends.
+fn pods(of: &Try<'_>, side: Side) -> PodSettings {
+    sides(of, side).into_iter().fold(of.job.pods.clone(), |pods, side| match side {
+        Side::Source => pods.with(&of.job.source_pods),
+        Side::Sink => pods.with(&of.job.destination_pods),
+    })
+}
+
 fn params(of: &Try<'_>) -> contract::RunParams {
     contract::RunParams {
         run: names::try_id(&of.run.id, of.run.past_tries()),
@@ -100,7 +109,7 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
     let mut metadata = of.metadata(of.names.job(side));
     metadata.labels.get_or_insert_default().insert(names::LABEL_SIDE.into(), side.to_string());
     let annotations = metadata.annotations.get_or_insert_default();
-    let pod_annotations = pod_annotations(of, annotations);
+    let pod_annotations = pod_annotations(of, side, annotations);
     annotations.insert(names::ANNOTATION_GENERATION.into(), of.run.generation.to_string());
     if let Some(placement) = placed(of, side).last() {
         annotations.insert(names::ANNOTATION_NODE.into(), placement.node.clone());
@@ -145,7 +154,7 @@ fn pods_of_a_try(shards: u32) -> JobSpec {
 /// The user's labels, under those of Volferry, which cannot be replaced.
 fn pod_labels(of: &Try<'_>, side: Side, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let claims = claim_labels(of, side).map(|label| (label, names::CLAIM_USED.to_string()));
-    of.job.pods.labels.clone().into_iter().chain(claims).chain(own).collect()
+    pods(of, side).labels.into_iter().chain(claims).chain(own).collect()
 }
 
 /// The labels for the claims that the pod of that end uses and that bind all their users to one node; the destination's
@@ -155,14 +164,14 @@ fn claim_labels(of: &Try<'_>, side: Side) -> impl Iterator<Item = String> {
     tied.map(|side| names::claim_label(&of.job.volume(side).claim.name))
 }
 
-fn pod_annotations(of: &Try<'_>, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn pod_annotations(of: &Try<'_>, side: Side, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let default = ("cluster-autoscaler.kubernetes.io/safe-to-evict".to_string(), "false".to_string());
-    [default].into_iter().chain(of.job.pods.annotations.clone()).chain(own.clone()).collect()
+    [default].into_iter().chain(pods(of, side).annotations).chain(own.clone()).collect()
 }
 
 fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<String>) -> PodSpec {
     let args = agent_args(of, side, more_agent_args, syncer_args);
-    let pods = &of.job.pods;
+    let pods = pods(of, side);
     let root = security::is_root(of.privileged, &pods.security_context);
     PodSpec {
         restart_policy: Some("Never".into()),
@@ -197,7 +206,7 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
 }
 
 fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
-    let wanted = of.job.pods.affinity.clone();
+    let wanted = pods(of, side).affinity;
     let placed = placed(of, side);
     if !placed.is_empty() {
         return placed.iter().fold(wanted, |wanted, it| Some(placement::pinned(wanted, &it.node)));
@@ -214,7 +223,7 @@ fn affinity(of: &Try<'_>, side: Side) -> Option<Affinity> {
 fn tolerations(of: &Try<'_>, side: Side) -> Vec<Toleration> {
     let placed = placed(of, side);
     let there = placed.iter().flat_map(|placement| &placement.tolerations);
-    of.job.pods.tolerations.iter().chain(there).cloned().collect()
+    pods(of, side).tolerations.into_iter().chain(there.cloned()).collect()
 }
 
 fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<String>) -> Vec<String> {

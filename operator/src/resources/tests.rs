@@ -411,3 +411,38 @@ fn a_pod_with_both_volumes_goes_where_either_is_tied_to() {
         assert_eq!(annotations[names::ANNOTATION_NODE], wanted);
     }
 }
+
+/// What each end asks for is over what both do, and one pod that is both ends asks for all of it.
+#[test]
+fn the_pods_of_an_end_have_its_settings_over_those_of_both() {
+    let both = json!({"nodeSelector": {"os": "linux"}, "labels": {"team": "web", "end": "any"},
+        "priorityClassName": "low", "tolerations": [{"key": "a"}], "resources": {"limits": {"memory": "1Gi"}}});
+    let source = json!({"persistentVolumeClaim": {"claimName": "web-data"}, "pods": {"labels": {"end": "source"},
+        "annotations": {"note": "s"}, "nodeSelector": {"disk": "slow"}}});
+    let destination = json!({"persistentVolumeClaim": {"claimName": "web-copy"}, "pods": {"labels": {"end": "sink"},
+        "priorityClassName": "high", "tolerations": [{"key": "b"}], "nodeSelector": {"disk": "fast"},
+        "resources": {"limits": {"memory": "2Gi"}}}});
+    let job = job(json!({"source": source, "destination": destination, "pods": both}));
+    let ends = ends(&job, false);
+    let seen = |job: &k8s_openapi::api::batch::v1::Job| {
+        let template = value(&job.spec.as_ref().unwrap().template);
+        let spec = &template["spec"];
+        json!([
+            template["metadata"]["labels"]["end"],
+            template["metadata"]["labels"]["team"],
+            template["metadata"]["annotations"]["note"],
+            spec["nodeSelector"],
+            spec["priorityClassName"],
+            spec["tolerations"],
+            spec["containers"][0]["resources"]["limits"]["memory"],
+        ])
+    };
+    let slow = json!({"os": "linux", "disk": "slow"});
+    let fast = json!({"os": "linux", "disk": "fast"});
+    assert_eq!(seen(&ends.source), json!(["source", "web", "s", slow, "low", [{"key": "a"}], "1Gi"]));
+    let two = json!([{"key": "a"}, {"key": "b"}]);
+    assert_eq!(seen(&ends.sink), json!(["sink", "web", null, fast, "high", two, "2Gi"]));
+    let run = ActiveRun { local: true, ..run() };
+    let alone = with_try(&job, false, |of| build::both_ends(&Try { run: &run, ..*of }));
+    assert_eq!(seen(&alone), json!(["sink", "web", "s", fast, "high", two, "2Gi"]));
+}

@@ -45,6 +45,26 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     (Step::Begin(queued::demanded(situation, demand, run)), None)
 }
 
+/// Whether a run that is under way is to be stopped for one that falls due, and if not, when that may be so.
+pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<RunCause>, Option<Timestamp>) {
+    let demand = situation.demand.as_ref().ok();
+    let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && run.restore.is_none())
+    else {
+        return (None, None);
+    };
+    if demand.trigger.is_some() && demand.trigger != run.trigger {
+        return (Some(RunCause::Trigger), None);
+    }
+    if demand.schedule.is_some() {
+        let due = due_time(situation, demand);
+        let is_due = due.is_some_and(|due| due <= situation.now);
+        return (is_due.then_some(RunCause::Schedule), due);
+    }
+    let is_new =
+        run.generation != situation.generation && run.spec_hash.as_deref() != Some(situation.spec_hash);
+    (is_new.then_some(RunCause::Spec), None)
+}
+
 fn cause_of(asked: &SyncRun) -> RunCause {
     if asked.spec.restore.is_some() { RunCause::Restore } else { RunCause::Manual }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::situation::{Situation, Step, deadline};
 use crate::{
-    api::ActiveRun,
+    api::{ActiveRun, RunCause, conditions::reason},
     fault::Fault,
     model::{
         outcome::{self, Outcome},
@@ -52,6 +52,20 @@ pub(super) fn confirm(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Opti
             (Step::Finish(Outcome::stopped(fault)), None)
         }
     }
+}
+
+/// Ends a run for one that falls due, if the spec says so.
+pub(super) fn replaced(run: &ActiveRun, cause: RunCause) -> Fault {
+    let why = match cause {
+        RunCause::Trigger => "spec.trigger changed",
+        RunCause::Schedule => "the next one fell due by the schedule",
+        _ => "the spec changed",
+    };
+    let message = format!(
+        "Run {} was stopped, because {why} and spec.concurrencyPolicy is Replace. The next run follows.",
+        run.id
+    );
+    Fault::new(reason::REPLACED, message)
 }
 
 pub(super) fn deleted(run: &ActiveRun) -> Fault {

@@ -2,6 +2,7 @@
 
 pub mod done;
 pub mod finishing;
+pub mod hooks;
 pub mod plan;
 pub mod preparing;
 pub mod queued;

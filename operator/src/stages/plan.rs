@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 pub use super::done::next_run;
 use super::{
-    done, finishing, preparing, queued, running,
+    done, finishing, hooks, preparing, queued, running,
     situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, deadline, is_behind},
     starting,
 };
@@ -34,19 +34,40 @@ pub fn next(situation: &Situation<'_>) -> (Step, Option<Timestamp>) {
 }
 
 fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp>) {
+    if let Some(waiting) = hooks::under_way(situation, run) {
+        return waiting;
+    }
+    let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
+    let stand = pairs::stand(&pairs, situation.now);
+    let is_over = matches!(stand, Stand::Over(_) | Stand::Reported(_));
+    hooks::around(situation, run, is_over, of_run(situation, run, &pairs, stand))
+}
+
+/// What to do next with a run, but for its hooks.
+fn of_run(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    pairs: &[Pair],
+    stand: Stand,
+) -> (Step, Option<Timestamp>) {
     if run.reported.is_some() {
         return finishing::confirm(situation, run);
     }
     if situation.record == Record::Deleted {
         return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
     }
+    if let Some(over) = hooks::settled(situation, run) {
+        return over;
+    }
     if !run.is_started() {
         return queued::next(situation, run);
     }
+    let (replacing, due) = done::replacing(situation, run);
+    if let Some(cause) = replacing.filter(|_| !matches!(stand, Stand::Over(_) | Stand::Reported(_))) {
+        return (Step::Finish(Outcome::canceled(finishing::replaced(run, cause))), None);
+    }
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
-    let pairs: Vec<Pair> = situation.pairs.iter().map(|pair| pair.settled(run)).collect();
-    let stand = pairs::stand(&pairs, situation.now);
     let (step, again) = match stand {
         Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
         Stand::Reported(outcome) => return (Step::Report(*outcome), None),
@@ -67,10 +88,10 @@ fn active(situation: &Situation<'_>, run: &ActiveRun) -> (Step, Option<Timestamp
         Stand::Running => (Step::Run, None),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {
-            (starting::next(&pairs, fault, try_time, situation.now), after(situation, WARNINGS_PERIOD))
+            (starting::next(pairs, fault, try_time, situation.now), after(situation, WARNINGS_PERIOD))
         }
     };
-    (step, Some(again.map_or(deadline, |again| again.min(deadline))))
+    (step, [again, due, Some(deadline)].into_iter().flatten().min())
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ pub(super) fn demanded(situation: &Situation<'_>, demand: &Demand, run: ActiveRu
         queue_round: situation.round,
         start_time: None,
         try_time: None,
+        hooks: None,
         ..run
     }
 }

@@ -6,10 +6,11 @@ use contract::Side;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    api::{ActiveRun, RunFolder, RunProgress, Stage, SyncJobStatus, SyncRun},
+    api::{ActiveRun, Hooks, RunFolder, RunProgress, Stage, StoppedRun, SyncJobStatus, SyncRun},
     fault::Fault,
     model::{
         claims::Blocked,
+        hooks::Point,
         outcome::Outcome,
         pairs::Pair,
         queue::Queued,
@@ -30,6 +31,8 @@ pub(super) const SLOW_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 pub struct Demand {
     /// Start no run.
     pub suspend: bool,
+    /// A run that falls due stops the one under way.
+    pub replaces: bool,
     /// Which place a run takes among those that wait; the highest comes first.
     pub priority: i32,
     /// When runs fall due.
@@ -54,6 +57,7 @@ impl From<&ValidatedSyncJob> for Demand {
     fn from(job: &ValidatedSyncJob) -> Self {
         Self {
             suspend: job.suspend,
+            replaces: job.replaces,
             priority: job.priority,
             schedule: job.schedule.clone(),
             trigger: job.trigger.clone(),
@@ -104,6 +108,8 @@ pub struct Situation<'a> {
     pub record: Record,
     /// The SyncRun by which a person asks for a run now.
     pub asked: Option<&'a SyncRun>,
+    /// The hooks of the run under way, as its spec has them.
+    pub hooks: Option<&'a Hooks>,
     /// How far the try under way is, as far as its pods have said.
     pub progress: Option<&'a RunProgress>,
     /// There are children that do not belong to the try under way; with what is said of them.
@@ -150,6 +156,21 @@ pub enum Step {
     Wait(Fault),
     /// It is the run's turn: record that before anything is made for it.
     Admit,
+    /// Record that the run owes its hook `after`, since its pods are about to start and it has no hook `before`.
+    OpenHooks,
+    /// Record that a hook begins, before its command is started.
+    BeginHook {
+        /// Which one.
+        point: Point,
+        /// Whether pods of the run may still run, and are to be stopped.
+        stops: bool,
+        /// How the run ends after the hook, if nothing of it can say that any more.
+        stopped: Option<Box<StoppedRun>>,
+    },
+    /// Run the command of a hook, or wait for it to end.
+    AwaitHook(Point),
+    /// A hook has ended; with why it failed, if it did.
+    EndHook(Point, Option<String>),
     /// Make the children of the run under way that are not there.
     Launch,
     /// Remove the children of the run under way, none of which has done anything yet, to make them anew.
@@ -184,7 +205,11 @@ impl Step {
         match self {
             Self::Rest | Self::Suspend | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => Stage::Queued,
             Self::Create | Self::Begin(_) | Self::Queue | Self::Wait(_) => Stage::Queued,
-            Self::Admit | Self::Retry(..) | Self::Postpone(..) => Stage::Preparing,
+            Self::Admit | Self::Retry(..) | Self::Postpone(..) | Self::OpenHooks => Stage::Preparing,
+            Self::BeginHook { point: Point::Before, .. }
+            | Self::AwaitHook(Point::Before)
+            | Self::EndHook(Point::Before, _) => Stage::Preparing,
+            Self::BeginHook { .. } | Self::AwaitHook(_) | Self::EndHook(..) => Stage::Finishing,
             Self::Launch | Self::Start(_) | Self::Dismiss(..) | Self::Withdraw => Stage::Starting,
             Self::Run => Stage::Running,
             Self::Report(_) | Self::Confirm | Self::Finish(_) => Stage::Finishing,

@@ -114,8 +114,12 @@ fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>
     })?;
     let Admitted::SyncJob(job) = admitted else { return Ok(None) };
     let namespace = job.namespace().unwrap_or_else(|| "default".into());
-    let valid = validate::validate(&job.spec, &job.name_any(), &namespace)
-        .map_err(|source| ManifestError::Refused { file: file.into(), document, source })?;
+    let refused = |source| ManifestError::Refused { file: file.into(), document, source };
+    if job.spec.hooks.is_some() {
+        let problem = "runs commands in pods, and here are none; remove it from the manifest".into();
+        return Err(refused(ValidationError::Invalid { field: "hooks", problem }));
+    }
+    let valid = validate::validate(&job.spec, &job.name_any(), &namespace).map_err(refused)?;
     Ok(Some(Manifest { job: valid, known }))
 }
 
@@ -198,7 +202,7 @@ spec:
             (format!("{JOB}  schedule: {{cron: \"61 * * * *\"}}\n"), "spec.schedule.cron"),
             (
                 format!("{JOB}  hooks: {{after: {{target: {{matchLabels: {{a: b}}}}, command: [sync]}}}}\n"),
-                "not supported yet: hooks",
+                "spec.hooks: runs commands in pods",
             ),
         ];
         for (job, named) in cases {

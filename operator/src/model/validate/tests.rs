@@ -96,11 +96,7 @@ fn shards_share_the_runs_bandwidth() {
 
 #[test]
 fn every_field_without_behaviour_is_refused_by_its_own_name() {
-    let specs = [
-        ("concurrencyPolicy: Replace", json!({"concurrencyPolicy": "Replace"})),
-        ("hooks", json!({"hooks": {}})),
-        ("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"})),
-    ];
+    let specs = [("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"}))];
     for (field, more) in &specs {
         assert_eq!(judged(more), Err(ValidationError::NotSupportedYet { fields: vec![field] }), "{more}");
     }
@@ -117,11 +113,11 @@ fn a_snapshot_is_restored_by_one_pod() {
 
 #[test]
 fn the_message_names_all_that_is_refused() {
-    let error = judged(&json!({"hooks": {}, "deletionPolicy": "Delete"})).unwrap_err();
+    let error = judged(&json!({"deletionPolicy": "Delete"})).unwrap_err();
     assert_eq!(error.reason(), "NotSupportedYet");
     assert_eq!(
         error.to_string(),
-        "not supported yet: hooks, deletionPolicy: Delete; remove what is named, or set it back to its default"
+        "not supported yet: deletionPolicy: Delete; remove what is named, or set it back to its default"
     );
 }
 

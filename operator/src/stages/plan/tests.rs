@@ -1,3 +1,6 @@
+mod hooks;
+mod replace;
+
 use std::time::Duration;
 
 use contract::{ExitCode, Phase, Progress, Report, RunResult, Side};
@@ -31,6 +34,7 @@ fn at(second: i64) -> Timestamp {
 fn demand() -> Demand {
     Demand {
         suspend: false,
+        replaces: false,
         priority: 0,
         schedule: None,
         trigger: None,
@@ -63,6 +67,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         round: 0,
         record: Record::Kept,
         asked: None,
+        hooks: None,
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
         leftovers: None,

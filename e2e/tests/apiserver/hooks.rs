@@ -1,0 +1,136 @@
+//! Hooks, as far as an API server without a kubelet gets: their record, their failures, who may write them, and what
+//! becomes of `after` when its SyncJob is deleted. No command runs here.
+
+use anyhow::Result;
+use e2e::{
+    cut::Cut,
+    report::good_report,
+    scripted::{PATIENCE, Stage},
+    syncjob, wait,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, PostParams},
+};
+use serde_json::{Value, json};
+
+fn hook(on_failure: &str) -> Value {
+    json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"], "onFailure": on_failure})
+}
+
+fn both(on_failure: &str) -> Value {
+    json!({"hooks": {"before": hook(on_failure), "after": hook(on_failure)}})
+}
+
+fn failure(run: &DynamicObject, point: &str) -> String {
+    syncjob::text(run, &format!("/lastRun/hooks/{point}/failure")).into()
+}
+
+/// The application's pod, ready on a node that nobody answers for.
+async fn application(stage: &Stage) -> Result<()> {
+    let pod = json!({"metadata": {"name": "db-0", "labels": {"app": "db"}},
+        "spec": {"containers": [{"name": "db", "image": "db"}], "automountServiceAccountToken": false}});
+    let pods = Api::<Pod>::namespaced(stage.client.clone(), &stage.namespace);
+    let pod = pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    stage.kubelet.start(&pod).await
+}
+
+#[tokio::test]
+async fn a_failed_before_starts_no_pods_and_after_runs_all_the_same() {
+    let (stage, _controller) = Stage::with_controller("hooks").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    stage.sync("web", both("Fail")).await.unwrap();
+    let failed = stage.until_is("web", "Stalled").await.unwrap();
+    assert!(syncjob::has_reason(&failed, "Ready", "HookFailed"), "{failed:#?}");
+    for point in ["before", "after"] {
+        let words = format!("The hook {point} found no pod to run in: 0 have the labels app=db");
+        assert!(failure(&failed, point).starts_with(&words), "{failed:#?}");
+    }
+    assert_eq!(stage.children("web").unwrap(), [""; 0]);
+    let run = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done").await.unwrap();
+    assert_eq!(run.finalizers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn hooks_that_fail_and_do_not_matter_are_notes_of_a_good_run() {
+    let (stage, _controller) = Stage::with_controller("hooks").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    application(&stage).await.unwrap();
+    stage.sync("web", both("Continue")).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let held = stage.runs.get("web-1").await.unwrap();
+    assert_eq!(held.finalizers(), ["volferry.dev/hook-after"]);
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let done = stage.until_is("web", "Ready").await.unwrap();
+    for point in ["before", "after"] {
+        let words = format!("The hook {point} failed in 1 of 1 pods. db-0: ");
+        assert!(failure(&done, point).starts_with(&words), "{done:#?}");
+        assert!(syncjob::status(&done, "/notes").to_string().contains(&words), "{done:#?}");
+    }
+    stage.run("web-1", "it is let go", |run| run.finalizers().is_empty()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_is_deleted_during_its_run_runs_after_and_leaves_nothing() {
+    for killed in [false, true] {
+        let stage = Stage::new("hooks").await.unwrap();
+        stage.may_run_hooks().await.unwrap();
+        let controller = stage.controller(Cut::Never).await.unwrap();
+        stage.sync("web", both("Continue")).await.unwrap();
+        stage.kubelet.start_both("web", &[]).await.unwrap();
+        let controller = (!killed).then_some(controller);
+        stage.jobs.delete("web", &DeleteParams::default()).await.unwrap();
+        let again = if killed { Some(stage.controller(Cut::Never).await.unwrap()) } else { None };
+        tokio::select! {
+            gone = wait::until_gone(&stage.runs, "web-1", PATIENCE) => gone.unwrap(),
+            error = stage.kubelet.release("web") => panic!("{error:?}"),
+        }
+        drop((controller, again));
+    }
+}
+
+#[tokio::test]
+async fn an_operator_without_the_right_says_so_and_goes_on_once_it_has_it() {
+    let (stage, _controller) = Stage::with_controller("hooks").await.unwrap();
+    stage.until_hooks_are_guarded().await.unwrap();
+    stage.sync("web", both("Continue")).await.unwrap();
+    let waits = |job: &DynamicObject| syncjob::message(job, "Ready").contains("hooks.enabled");
+    let waiting = stage.until("web", "it lacks the right", waits).await.unwrap();
+    assert!(syncjob::has_reason(&waiting, "Ready", "ChildRefused"), "{waiting:#?}");
+    stage.may_run_hooks().await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_run_commands_in_pods_may_not_write_hooks() {
+    let stage = Stage::new("hooks").await.unwrap();
+    stage.until_hooks_are_guarded().await.unwrap();
+    let allow = |name: &str, verbs: &str, resource: &str| {
+        let (verbs, resource) = (format!("--verb={verbs}"), format!("--resource={resource}"));
+        stage.kubectl.run(&["create", "role", name, &verbs, &resource]).unwrap();
+        let role = format!("--role={name}");
+        stage.kubectl.run(&["create", "rolebinding", name, &role, "--user=alice"]).unwrap();
+    };
+    allow("writes", "create,patch,get", "syncjobs.volferry.dev");
+    stage.until_may("alice", "create", "syncjobs.volferry.dev").await.unwrap();
+    let manifest = |others: Value| syncjob::manifest("web", "from", "to", others).to_string();
+    let apply = |others: Value| stage.kubectl.pipe(&["--as=alice", "apply", "-f", "-"], &manifest(others));
+    let refused = apply(both("Fail")).unwrap_err().to_string();
+    assert!(refused.contains("alice needs the right to create pods/exec"), "{refused}");
+    apply(json!({})).unwrap();
+    let refused = apply(both("Fail")).unwrap_err().to_string();
+    assert!(refused.contains("alice needs the right to create pods/exec"), "{refused}");
+
+    stage.patch("web", json!({"spec": both("Fail")})).await.unwrap();
+    let later = |others: Value| {
+        let patch = json!({"spec": others}).to_string();
+        stage.kubectl.run(&["--as=alice", "patch", "syncjob", "web", "--type=merge", "-p", &patch])
+    };
+    later(json!({"trigger": "again"})).unwrap();
+    later(json!({"hooks": {"after": {"command": ["other"]}}})).unwrap_err();
+    later(json!({"hooks": null})).unwrap();
+    allow("runs", "create", "pods/exec");
+    stage.until_may("alice", "create", "pods/exec").await.unwrap();
+    later(both("Fail")).unwrap();
+}

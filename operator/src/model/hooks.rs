@@ -1,0 +1,199 @@
+//! Hooks: where a run stands with its own, and what the failure of one means for it. Pure.
+
+use std::{fmt, time::Duration};
+
+use contract::{ExitCode, RunResult};
+use jiff::Timestamp;
+
+use super::{
+    fields::{ValidationError, duration, invalid},
+    outcome::Outcome,
+};
+use crate::{
+    api::{
+        ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, StoppedRun, SyncJobPhase, SyncJobStatus,
+        conditions::{self, Cause, reason},
+    },
+    fault::Fault,
+    human,
+};
+
+/// One of the two hooks of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// `hooks.before`.
+    Before,
+    /// `hooks.after`.
+    After,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Before { "before" } else { "after" })
+    }
+}
+
+impl Point {
+    /// Returns what the spec says of this hook.
+    pub fn of(self, hooks: &Hooks) -> Option<&Hook> {
+        match self {
+            Self::Before => hooks.before.as_ref(),
+            Self::After => hooks.after.as_ref(),
+        }
+    }
+
+    /// Returns what has become of this hook of a run.
+    pub fn state(self, run: &ActiveRun) -> Option<&HookRun> {
+        let hooks = run.hooks.as_ref()?;
+        match self {
+            Self::Before => hooks.before.as_ref(),
+            Self::After => hooks.after.as_ref(),
+        }
+    }
+
+    fn timeout_field(self) -> &'static str {
+        match self {
+            Self::Before => "hooks.before.timeout",
+            Self::After => "hooks.after.timeout",
+        }
+    }
+}
+
+/// Judges the hooks of a spec.
+pub fn check(hooks: Option<&Hooks>) -> Result<(), ValidationError> {
+    let Some(hooks) = hooks else { return Ok(()) };
+    for point in [Point::Before, Point::After] {
+        let Some(hook) = point.of(hooks) else { continue };
+        timeout(hook, point)?;
+        if hook.command.is_empty() || hook.target.match_labels.is_empty() {
+            let field = if point == Point::Before { "hooks.before" } else { "hooks.after" };
+            return Err(invalid(field, "needs a command, and labels in target.matchLabels"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns how long a hook may take.
+pub fn timeout(hook: &Hook, point: Point) -> Result<Duration, ValidationError> {
+    duration(point.timeout_field(), &hook.timeout)
+}
+
+/// Returns the hook of a run that was begun and has not ended.
+pub fn in_progress(run: &ActiveRun) -> Option<Point> {
+    let is_under_way = |point: &Point| point.state(run).is_some_and(|state| !state.is_over());
+    [Point::Before, Point::After].into_iter().find(is_under_way)
+}
+
+/// Whether `before` is behind a run, so that its pods may start.
+pub fn is_opened(run: &ActiveRun) -> bool {
+    run.hooks.as_ref().is_some_and(|hooks| hooks.after.is_none())
+}
+
+/// Whether a run still has to run `after`.
+pub fn owes_after(run: &ActiveRun, hooks: &Hooks) -> bool {
+    hooks.after.is_some() && is_opened(run)
+}
+
+/// Returns why a run fails before its pods start: its hook `before` failed, and the spec says that this matters.
+pub fn refusal(run: &ActiveRun, hooks: &Hooks) -> Option<Fault> {
+    let failure = failure(run, Point::Before)?;
+    let before = hooks.before.as_ref()?;
+    (before.on_failure == OnHookFailure::Fail).then(|| Fault::new(reason::HOOK_FAILED, failure))
+}
+
+fn failure(run: &ActiveRun, point: Point) -> Option<&str> {
+    point.state(run)?.failure.as_deref()
+}
+
+/// Returns the outcome of a run with what the failures of its hooks make of it.
+#[must_use]
+pub fn judged(mut outcome: Outcome, run: &ActiveRun, hooks: &Hooks) -> Outcome {
+    let goes_on =
+        |hook: &Option<Hook>| hook.as_ref().is_none_or(|it| it.on_failure == OnHookFailure::Continue);
+    if let Some(failure) = failure(run, Point::Before).filter(|_| goes_on(&hooks.before)) {
+        outcome.report.notes.push(failure.into());
+    }
+    let Some(failure) = failure(run, Point::After) else { return outcome };
+    if goes_on(&hooks.after) {
+        outcome.report.notes.push(failure.into());
+    } else if outcome.report.result == RunResult::Succeeded {
+        outcome.report.result = RunResult::PartiallyFailed;
+        outcome.report.reason = Some(reason::HOOK_FAILED.into());
+        outcome.report.message = format!("The files are in step, and {}", lower_first(failure));
+        (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
+    } else {
+        let message = human::sentence(&outcome.report.message);
+        outcome.report.message = format!("{message} {failure}").trim_start().into();
+    }
+    outcome
+}
+
+fn lower_first(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Notes that a run's pods are about to start although it has no hook `before`: from now on it owes `after`.
+pub fn open(status: &mut SyncJobStatus) {
+    if let Some(run) = &mut status.active_run {
+        run.hooks = Some(RunHooks::default());
+    }
+}
+
+/// Notes that a hook begins, before its command is started.
+pub fn begin(status: &mut SyncJobStatus, point: Point, stopped: Option<&StoppedRun>, now: Timestamp) {
+    let Some(run) = &mut status.active_run else { return };
+    match point {
+        Point::Before => {
+            run.hooks = Some(RunHooks { before: Some(HookRun::begun(now)), ..RunHooks::default() });
+        }
+        Point::After => {
+            let hooks = run.hooks.get_or_insert_default();
+            (hooks.after, hooks.stopped) = (Some(HookRun::begun(now)), stopped.cloned());
+        }
+    }
+    let message = message(run, point);
+    let reason = if point == Point::Before { reason::PREPARING } else { reason::RUNNING };
+    let cause = Cause { reason, message: &message, generation: run.generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(if point == Point::Before { SyncJobPhase::Preparing } else { SyncJobPhase::Running });
+}
+
+/// Notes that a hook has ended, with why it failed if it did. The time of a try begins after `before`.
+pub fn end(status: &mut SyncJobStatus, point: Point, failure: Option<String>, now: Timestamp) {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    let Some(run) = &mut status.active_run else { return };
+    let hooks = run.hooks.get_or_insert_default();
+    let state = if point == Point::Before { &mut hooks.before } else { &mut hooks.after };
+    let state = state.get_or_insert_with(|| HookRun::begun(now));
+    (state.completion_time, state.failure) = (Some(MicroTime(now)), failure);
+    if point == Point::Before {
+        run.try_time = Some(MicroTime(now));
+    }
+}
+
+/// Says which hook a run is in.
+pub fn message(run: &ActiveRun, point: Point) -> String {
+    format!("The hook {point} of run {} runs.", run.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_timeout_that_cannot_be_read_and_an_empty_command_are_refused_by_name() {
+        let judged = |hook: serde_json::Value| {
+            let hooks = serde_json::from_value(json!({"after": hook})).unwrap();
+            check(Some(&hooks)).map_err(|error| error.to_string())
+        };
+        let target = json!({"matchLabels": {"app": "db"}});
+        assert_eq!(judged(json!({"target": target, "command": ["sync"]})), Ok(()));
+        let error = judged(json!({"target": target, "command": ["sync"], "timeout": "soon"})).unwrap_err();
+        assert!(error.starts_with("spec.hooks.after.timeout: `soon` is not a duration"), "{error}");
+        let error = judged(json!({"target": target, "command": []})).unwrap_err();
+        assert!(error.starts_with("spec.hooks.after: needs a command"), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Hooks: `before` comes between a run's turn and its pods, `after` before the run ends or loses its turn. Pure.
+
+use contract::Report;
+use jiff::Timestamp;
+
+use super::situation::{Situation, Step, WARNINGS_PERIOD, after};
+use crate::{
+    api::{ActiveRun, StoppedRun},
+    fault::Fault,
+    model::{
+        hooks::{self, Point},
+        outcome::Outcome,
+    },
+};
+
+type Decision = (Step, Option<Timestamp>);
+
+/// Waits for the hook that was begun, whatever else has happened: the other one may only run after it.
+pub(super) fn under_way(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
+    let point = hooks::in_progress(run)?;
+    Some((Step::AwaitHook(point), after(situation, WARNINGS_PERIOD)))
+}
+
+/// Ends a run that was stopped before its hook `after`, and one whose hook `before` failed.
+pub(super) fn settled(situation: &Situation<'_>, run: &ActiveRun) -> Option<Decision> {
+    let stopped = run.hooks.as_ref().and_then(|hooks| hooks.stopped.clone());
+    if let Some(StoppedRun { result, reason, message }) = stopped {
+        let mut outcome = Outcome::stopped(Fault::new(reason, message));
+        outcome.report.result = result;
+        return Some((Step::Finish(outcome), None));
+    }
+    let fault = hooks::refusal(run, situation.hooks?)?;
+    Some((Step::Finish(Outcome::stopped(fault)), None))
+}
+
+/// Puts the hooks of a run before what was decided without them. Unless the try is over, its pods are stopped before
+/// `after` begins, and how the run ends is recorded.
+pub(super) fn around(
+    situation: &Situation<'_>,
+    run: &ActiveRun,
+    is_over: bool,
+    (step, again): Decision,
+) -> Decision {
+    let Some(hooks) = situation.hooks else { return (step, again) };
+    match step {
+        Step::Launch if !hooks::is_opened(run) && hooks.before.is_some() => {
+            (Step::BeginHook { point: Point::Before, stops: false, stopped: None }, None)
+        }
+        Step::Launch if !hooks::is_opened(run) => (Step::OpenHooks, None),
+        step if ends_turn(&step) && hooks::owes_after(run, hooks) => {
+            let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
+            (Step::BeginHook { point: Point::After, stops: !is_over, stopped }, None)
+        }
+        Step::Report(outcome) => (Step::Report(hooks::judged(outcome, run, hooks)), again),
+        Step::Finish(outcome) => (Step::Finish(hooks::judged(outcome, run, hooks)), again),
+        step => (step, again),
+    }
+}
+
+fn verdict(step: &Step) -> Option<StoppedRun> {
+    let Step::Finish(outcome) = step else { return None };
+    let Report { result, reason, message, .. } = outcome.report.clone();
+    Some(StoppedRun { result, reason: reason.unwrap_or_default(), message })
+}
+
+/// Whether a run ends with this step, or waits without an end in sight.
+fn ends_turn(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Finish(_)
+            | Step::Report(_)
+            | Step::Postpone(..)
+            | Step::Halt(_)
+            | Step::Block(_)
+            | Step::Wait(_)
+            | Step::Create
+            | Step::Begin(_)
+            | Step::Suspend
+    )
+}
