@@ -16,7 +16,7 @@ use kube::{
     ResourceExt,
     api::{Api, ListParams, Patch, PatchParams, WatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[tokio::test]
 async fn a_run_goes_from_its_record_to_its_report() {
@@ -448,20 +448,6 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
     assert_eq!(controller.writes(), 1, "the status of the second job, and nothing of the first");
     let after = stage.jobs.get("web").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
-}
-
-#[tokio::test]
-async fn what_is_still_to_come_is_refused_by_name_and_never_ignored() {
-    let (stage, _controller) = Stage::with_controller("later").await.unwrap();
-    let fields: [(&str, Value); 1] = [("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"}))];
-    for (number, (field, others)) in fields.into_iter().enumerate() {
-        let name = format!("job{number}");
-        stage.sync(&name, others).await.unwrap();
-        let refused = stage.until_is(&name, "Stalled").await.unwrap();
-        let message = syncjob::message(&refused, "Stalled");
-        assert!(message.contains("not supported yet") && message.contains(field), "{field}: {message}");
-        assert_eq!(stage.children(&name).unwrap(), [""; 0], "{field}");
-    }
 }
 
 async fn end_both(

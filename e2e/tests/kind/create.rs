@@ -26,4 +26,10 @@ async fn a_claim_is_created_filled_and_kept_when_the_job_goes() {
     e2e::wait::until_gone(&sandbox.jobs, "copy", e2e::cluster::PATIENCE).await.unwrap();
     assert_eq!(claims.get("to").await.unwrap().metadata.deletion_timestamp, None);
     assert_eq!(to.shell("cat file").unwrap(), b"content\n", "the copy outlives the SyncJob");
+
+    let own = json!({"destination": {"persistentVolumeClaim": {"claimName": "own"}, "create": {}}, "deletionPolicy": "Delete"});
+    sandbox.sync("owner", own).await.unwrap();
+    sandbox.until_is("owner", "Ready").await.unwrap();
+    sandbox.jobs.delete("owner", &DeleteParams::default()).await.unwrap();
+    e2e::wait::until_gone(&claims, "own", e2e::cluster::PATIENCE).await.unwrap();
 }

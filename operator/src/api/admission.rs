@@ -422,6 +422,7 @@ spec:
             ("/spec/destination/create/accessModes", json!(["ReadOnlyMany"]), "\"ReadWriteOnce\""),
             ("/spec/destination", claim("a"), "overlap"),
             ("/spec/files/deleteLimit/percent", json!(101), "greater than the maximum"),
+            ("/spec/deletionPolicy", json!("Delete"), "destination.create"),
             ("/spec/files", json!({"deleteAnyway": true}), "goes with delete: true"),
             ("/spec/files", json!({"deleteTiming": "Before"}), "goes with delete: true"),
             ("/spec/files/exclude", json!(["ok", "two\nlines"]), "one pattern an entry"),
@@ -478,6 +479,10 @@ spec:
         let refused = [
             (changed(&[], &[(CLAIM, json!({"claimName": "c"}))]), "the destination's claim cannot change"),
             (changed(&[], &[("/spec/destination/path", json!("/x"))]), "destination.path cannot change"),
+            (
+                changed(&size("1Gi"), &[size("1Gi")[0].clone(), ("/spec/deletionPolicy", json!("Delete"))]),
+                "deletionPolicy cannot change",
+            ),
             (changed(&size("1Gi"), &size("2Gi")), "destination.create cannot change"),
         ];
         for (problems, advice) in refused {

@@ -40,7 +40,6 @@ pub mod reason {
     pub const REPLACED: &str = "Replaced";
     pub const RETRYING: &str = "Retrying";
     pub const INVALID_SPEC: &str = "InvalidSpec";
-    pub const NOT_SUPPORTED_YET: &str = "NotSupportedYet";
     pub const JOB_NOT_FOUND: &str = "JobNotFound";
     pub const CLAIM_NOT_FOUND: &str = "ClaimNotFound";
     pub const CLAIM_TERMINATING: &str = "ClaimTerminating";

@@ -2,7 +2,6 @@
 //!
 //! These types are the only source of the CRDs in `crds/`: doc comments become field documentation, serde
 //! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by.
-//! Fields whose behaviour is still to come are here too; `model::validate` refuses them by name.
 
 pub mod admission;
 pub mod conditions;

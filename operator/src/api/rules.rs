@@ -243,21 +243,32 @@ pub(super) fn destination() -> [Rule; 3] {
     ]
 }
 
-/// What source and destination may be to each other.
-pub(super) fn spec() -> [Rule; 1] {
+/// What source, destination and deletion policy may be to each other.
+pub(super) fn spec() -> [Rule; 3] {
     let claim = |side: &str| format!("self.{side}.persistentVolumeClaim.claimName");
     let below = |a: &str, b: &str| format!("({a} == '/' || {b} == {a} || {b}.startsWith({a} + '/'))");
     let (source, destination) = ("self.source.path", "self.destination.path");
-    [rule(
-        format!(
-            "{} != {} || !({} || {})",
-            claim("source"),
-            claim("destination"),
-            below(source, destination),
-            below(destination, source),
+    [
+        rule(
+            format!(
+                "{} != {} || !({} || {})",
+                claim("source"),
+                claim("destination"),
+                below(source, destination),
+                below(destination, source),
+            ),
+            "source and destination overlap: name another claim, or folders of which neither holds the other",
         ),
-        "source and destination overlap: name another claim, or folders of which neither holds the other",
-    )]
+        rule(
+            "self.deletionPolicy == 'Retain' || has(self.destination.create)",
+            "deletionPolicy: Delete is of the claim that destination.create makes: set that, or remove deletionPolicy",
+        ),
+        rule(
+            "self.deletionPolicy == oldSelf.deletionPolicy",
+            "deletionPolicy cannot change, since it is read only when the claim is made: create another SyncJob in place \
+             of this one",
+        ),
+    ]
 }
 
 /// The rule of the contacts of a run's ends: a pod cannot put another key or address in the place of one that is there.

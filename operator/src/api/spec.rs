@@ -142,8 +142,8 @@ pub struct SyncJobSpec {
     /// operator is restarted meanwhile. The operator needs a right for it: `hooks.enabled` of the chart. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
-    /// What becomes of snapshots and of a claim that this job created when the SyncJob is deleted. Retain: they stay.
-    /// Delete: they are deleted too.
+    /// What becomes of the claim that `destination.create` made when the SyncJob is deleted. Retain: it stays. Delete:
+    /// it is deleted too, with all that is on it, snapshots included. A claim that was there before always stays.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
     /// How many runs that ended `status.history` keeps.
@@ -347,13 +347,13 @@ pub enum OnHookFailure {
     Continue,
 }
 
-/// What becomes of what a SyncJob made when it is deleted.
+/// What becomes of the claim that a SyncJob made when it is deleted.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeletionPolicy {
-    /// Snapshots and a created claim stay.
+    /// It stays.
     #[default]
     Retain,
-    /// Snapshots and a created claim are deleted too.
+    /// It is deleted too.
     Delete,
 }
 

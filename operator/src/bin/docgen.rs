@@ -11,7 +11,7 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use operator::{api, model::validate};
+use operator::api;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -82,10 +82,6 @@ fn crd_page(crd: &CustomResourceDefinition) -> String {
             let _ = write!(page, "\n## {part}\n\n| field | type | default | |\n|---|---|---|---|\n");
             add_fields(&mut page, fields, part, part.len() + 1);
         }
-    }
-    if kind == "SyncJob" {
-        page.push_str("\n## Not supported yet\n\nA SyncJob that sets one of these fields stalls (`NotSupportedYet`):\n\n");
-        validate::not_supported_yet().for_each(|field| page.push_str(&format!("- `{field}`\n")));
     }
     page
 }
@@ -198,8 +194,6 @@ mod tests {
         assert!(page.contains("| `files.deleteLimit.percent` | integer | `50` |"), "{page}");
         assert!(page.contains("| `pods.tolerations` | list of object |"), "{page}");
         assert!(!page.contains("`pods.tolerations[].key`"), "Kubernetes describes it");
-        validate::not_supported_yet()
-            .for_each(|field| assert!(page.contains(&format!("- `{field}`\n")), "{field}"));
     }
 
     #[test]

@@ -214,7 +214,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     view.sweep(&context.client, &step).await?;
     let refused = match (&step, &valid) {
         (Step::Launch, Ok(valid)) => launch(job, context, &view, valid).await?,
-        (Step::Create, Ok(valid)) => create(context, valid, &found).await?,
+        (Step::Create, Ok(valid)) => create(context, (job, valid), &found).await?,
         _ => None,
     };
     let step = refused.map_or(step, Refusal::step);
@@ -342,11 +342,11 @@ async fn launch(
 /// Creates the destination's claim. Returns what the API server has against it, if it refuses it.
 async fn create(
     context: &Context,
-    valid: &ValidatedSyncJob,
+    (job, valid): (&SyncJob, &ValidatedSyncJob),
     found: &Found,
 ) -> Result<Option<Refusal>, Error> {
     let Some(claim) = creation::due(valid, &found.claims) else { return Ok(None) };
-    match apply::create_claim(&context.client, &claim).await {
+    match apply::create_claim(&context.client, &creation::given_to(claim, job)).await {
         Ok(()) => Ok(None),
         Err(error) => error.refusal().map(Some).ok_or_else(|| error.into()),
     }

@@ -5,20 +5,20 @@ use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
-use kube::api::ObjectMeta;
+use kube::{Resource as _, api::ObjectMeta};
 
 use super::{
     claims::{self, Claim},
     validate::ValidatedSyncJob,
 };
 use crate::{
-    api::{AccessMode, CreateClaim, conditions::reason},
+    api::{AccessMode, CreateClaim, DeletionPolicy, SyncJob, conditions::reason},
     fault::Fault,
     names,
 };
 
 /// Makes the claim that is to be created now: the spec asks for it, it is not there, and what is to be copied is. It
-/// has no owner, so that the copy outlives the SyncJob.
+/// has no owner yet, so that the copy outlives the SyncJob: see [`given_to`].
 pub fn due(job: &ValidatedSyncJob, claims: &[Claim]) -> Option<PersistentVolumeClaim> {
     let wanted = job.create.as_ref()?;
     let of = |side| claims.iter().find(|claim| claim.side == side);
@@ -52,6 +52,15 @@ pub fn due(job: &ValidatedSyncJob, claims: &[Claim]) -> Option<PersistentVolumeC
         }),
         status: None,
     })
+}
+
+/// Gives the claim to a SyncJob that wants it deleted with itself. The garbage collector does so, also when the
+/// operator is gone.
+pub fn given_to(mut claim: PersistentVolumeClaim, job: &SyncJob) -> PersistentVolumeClaim {
+    if job.spec.deletion_policy == DeletionPolicy::Delete {
+        claim.metadata.owner_references = job.owner_ref(&()).map(|owner| vec![owner]);
+    }
+    claim
 }
 
 /// What is said while that claim is made.
@@ -107,6 +116,26 @@ mod tests {
     fn made(create: Value) -> Option<Value> {
         let claim = due(&job(create), &[source(), claim(Side::Sink, None)])?;
         Some(serde_json::to_value(claim).unwrap())
+    }
+
+    #[test]
+    fn a_claim_belongs_to_its_syncjob_only_where_that_is_wanted() {
+        let owners = |policy: &str| {
+            let job: SyncJob = serde_json::from_value(json!({
+                "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob",
+                "metadata": {"name": "web", "namespace": "prod", "uid": "u-1"},
+                "spec": {
+                    "source": {"persistentVolumeClaim": {"claimName": "a"}},
+                    "destination": {"persistentVolumeClaim": {"claimName": "b"}, "create": {}},
+                    "deletionPolicy": policy,
+                },
+            }))
+            .unwrap();
+            given_to(PersistentVolumeClaim::default(), &job).metadata.owner_references
+        };
+        assert_eq!(owners("Retain"), None);
+        let [owner] = owners("Delete").unwrap().try_into().unwrap();
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("SyncJob", "u-1", None));
     }
 
     #[test]

@@ -9,12 +9,6 @@ use crate::{api::conditions::reason, fault::Fault, schedule::ScheduleError};
 /// Why no run can be made from a spec. Only a change of the spec can help.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ValidationError {
-    /// Fields whose behaviour is still to come.
-    #[error("not supported yet: {}; remove what is named, or set it back to its default", fields.join(", "))]
-    NotSupportedYet {
-        /// Their paths below `spec`, with the value where only that one is refused.
-        fields: Vec<&'static str>,
-    },
     /// A field that the CRD's rules would have refused. It gets here where the installed CRD is older than the
     /// operator, or where a rule would have to know the SyncJob's namespace.
     #[error("spec.{field}: {problem}")]
@@ -32,10 +26,7 @@ pub enum ValidationError {
 impl ValidationError {
     /// The reason for the condition `Stalled`.
     pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotSupportedYet { .. } => reason::NOT_SUPPORTED_YET,
-            Self::Invalid { .. } | Self::Schedule(_) => reason::INVALID_SPEC,
-        }
+        reason::INVALID_SPEC
     }
 }
 

@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{
-        ActiveRun, Files, Placement, Restore, SourceEndpoint, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun,
-        Transfer,
+        ActiveRun, DeletionPolicy, Files, Placement, Restore, SourceEndpoint, SyncJob, SyncJobSpec,
+        SyncJobStatus, SyncRun, Transfer,
         conditions::{self, Cause, reason},
     },
     human, names,
@@ -45,7 +45,7 @@ fn in_place(spec: &SyncJobSpec, restore: &Restore) -> SyncJobSpec {
     let placement = Placement::Auto;
     spec.transfer = Transfer { placement, bandwidth_limit: None, ..spec.transfer };
     (spec.schedule, spec.suspend, spec.snapshots, spec.parallelism) = (None, false, None, 1);
-    spec.destination.create = None;
+    (spec.destination.create, spec.deletion_policy) = (None, DeletionPolicy::Retain);
     spec.hooks = None;
     spec
 }

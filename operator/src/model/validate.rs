@@ -11,22 +11,11 @@ use super::{
 };
 use crate::{
     api::{
-        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, DeletionPolicy, EndPodSettings,
-        Files, HistoryLimit, MAX_PARALLELISM, Placement, PodSettings, Regression, SyncJobSpec, Transfer,
+        ClaimReference, CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
+        MAX_PARALLELISM, Placement, PodSettings, Regression, SyncJobSpec, Transfer,
     },
     schedule::Schedule,
 };
-
-/// A field of the API without behaviour, and whether a spec asks for it.
-type Unsupported = (&'static str, fn(&SyncJobSpec) -> bool);
-
-const NOT_SUPPORTED_YET: [Unsupported; 1] =
-    [("deletionPolicy: Delete", |spec| spec.deletion_policy == DeletionPolicy::Delete)];
-
-/// Names the fields whose behaviour is still to come, with the value where a field has other values that work.
-pub fn not_supported_yet() -> impl Iterator<Item = &'static str> {
-    NOT_SUPPORTED_YET.iter().map(|(field, _)| *field)
-}
 
 /// The zstd level where `compression: Zstd` names none; zstd's own default.
 const DEFAULT_ZSTD_LEVEL: i32 = 3;
@@ -157,7 +146,6 @@ pub fn validate(
     name: &str,
     namespace: &str,
 ) -> Result<ValidatedSyncJob, ValidationError> {
-    refuse_unsupported(spec)?;
     hooks::check(spec.hooks.as_ref())?;
     let (source, destination) = volumes(spec, namespace)?;
     Ok(ValidatedSyncJob {
@@ -186,12 +174,6 @@ pub fn validate(
         source_pods: spec.source.pods.clone(),
         destination_pods: spec.destination.pods.clone(),
     })
-}
-
-fn refuse_unsupported(spec: &SyncJobSpec) -> Result<(), ValidationError> {
-    let asked = NOT_SUPPORTED_YET.iter().filter(|(_, is_asked)| is_asked(spec));
-    let fields: Vec<_> = asked.map(|(field, _)| *field).collect();
-    if fields.is_empty() { Ok(()) } else { Err(ValidationError::NotSupportedYet { fields }) }
 }
 
 fn volumes(spec: &SyncJobSpec, own: &str) -> Result<(VolumeFolder, VolumeFolder), ValidationError> {

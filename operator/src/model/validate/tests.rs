@@ -95,30 +95,10 @@ fn shards_share_the_runs_bandwidth() {
 }
 
 #[test]
-fn every_field_without_behaviour_is_refused_by_its_own_name() {
-    let specs = [("deletionPolicy: Delete", json!({"deletionPolicy": "Delete"}))];
-    for (field, more) in &specs {
-        assert_eq!(judged(more), Err(ValidationError::NotSupportedYet { fields: vec![field] }), "{more}");
-    }
-    let tried: std::collections::BTreeSet<_> = specs.iter().map(|(field, _)| field).collect();
-    assert_eq!(tried, NOT_SUPPORTED_YET.iter().map(|(field, _)| field).collect());
-}
-
-#[test]
 fn a_snapshot_is_restored_by_one_pod() {
     let job = judged(&json!({"source": {"snapshot": "latest"}})).unwrap();
     assert!(job.is_local);
     assert_eq!(job.params.source_snapshot.as_deref(), Some("latest"));
-}
-
-#[test]
-fn the_message_names_all_that_is_refused() {
-    let error = judged(&json!({"deletionPolicy": "Delete"})).unwrap_err();
-    assert_eq!(error.reason(), "NotSupportedYet");
-    assert_eq!(
-        error.to_string(),
-        "not supported yet: deletionPolicy: Delete; remove what is named, or set it back to its default"
-    );
 }
 
 #[test]
@@ -178,7 +158,7 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
 }
 
 #[test]
-fn parameters_of_features_to_come_are_carried_already() {
+fn parameters_of_the_engine_are_carried() {
     let spec = spec(&json!({
         "transfer": {"compression": "Zstd", "bandwidthLimit": "100Mi"},
         "files": {"compare": "Content", "write": "InPlace", "preserve": {"xattrs": false}},

@@ -207,7 +207,7 @@ fn a_claim_that_cannot_be_mounted_holds_the_run_back_before_it_begins() {
 
 #[test]
 fn a_spec_that_cannot_be_run_is_refused_but_does_not_disturb_a_run() {
-    let fault = Fault::new("NotSupportedYet", "m");
+    let fault = Fault::new("InvalidSpec", "m");
     let idle = SyncJobStatus::default();
     assert_eq!(
         step(&Situation { demand: Err(fault.clone()), ..situation(&idle) }),
