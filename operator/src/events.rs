@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _, api::PostParams};
 use crate::{
     api::{
         SyncJob, SyncJobStatus,
-        conditions::{self, PERFORMANCE_REGRESSED, READY, STALLED, reason},
+        conditions::{self, CORRUPT, PERFORMANCE_REGRESSED, READY, STALLED, reason},
     },
     human,
     model::hooks::Point,
@@ -121,6 +121,19 @@ pub fn of_hooks(old: &SyncJobStatus, new: &SyncJobStatus) -> Vec<Note> {
     let known = failures(old);
     let new = failures(new).into_iter().filter(|failure| !known.contains(failure));
     new.map(|message| Note { warning: true, reason: reason::HOOK_FAILED.into(), message }).collect()
+}
+
+/// What is worth an event of the check of snapshots: damage that has no good copy, and that there is none any more.
+pub fn of_damage(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
+    let count = |status: &SyncJobStatus| status.snapshots.as_ref().and_then(|snapshots| snapshots.damaged);
+    let (before, after) = (count(old).unwrap_or(0), count(new)?);
+    let message = match after {
+        after if after == before => return None,
+        0 => "The check finds no damage in the snapshots of the destination any more.".into(),
+        _ => conditions::find(&new.conditions, CORRUPT)?.message.clone(),
+    };
+    let reason = if after > 0 { CORRUPT } else { "SnapshotsHealed" };
+    Some(Note { warning: after > 0, reason: reason.into(), message })
 }
 
 fn conditions_agree(

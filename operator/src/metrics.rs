@@ -66,6 +66,7 @@ pub struct Metrics {
     stalled: Family<JobLabels, Gauge>,
     incomplete: Family<JobLabels, Gauge>,
     regressed: Family<JobLabels, Gauge>,
+    damaged_snapshot_objects: Family<JobLabels, Gauge>,
     reconcile: Histogram,
     reconcile_errors: Counter,
 }
@@ -90,6 +91,8 @@ pub struct Standing {
     pub incomplete: bool,
     /// The last runs took longer than usual.
     pub regressed: bool,
+    /// How many objects of the destination's snapshots the last check found damaged; none if it makes no checks.
+    pub damaged_snapshot_objects: Option<i64>,
     /// When the last successful run ended, in seconds since 1970.
     pub last_success_s: Option<f64>,
     /// When the second scheduled run after that one falls due, in seconds since 1970.
@@ -116,6 +119,7 @@ impl Default for Metrics {
             stalled: Family::default(),
             incomplete: Family::default(),
             regressed: Family::default(),
+            damaged_snapshot_objects: Family::default(),
             reconcile: Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
             reconcile_errors: Counter::default(),
         };
@@ -169,6 +173,8 @@ impl Metrics {
         r.register("incomplete", help, self.incomplete.clone());
         let help = "1 while runs take longer than usual by more than spec.regression allows";
         r.register("performance_regressed", help, self.regressed.clone());
+        let help = "Objects of the destination's snapshots that are damaged and have no good copy";
+        r.register("snapshot_damaged_objects", help, self.damaged_snapshot_objects.clone());
     }
 
     fn register_operator(&mut self) {
@@ -235,6 +241,10 @@ impl Metrics {
         self.stalled.get_or_create(job).set(standing.stalled.into());
         self.incomplete.get_or_create(job).set(standing.incomplete.into());
         self.regressed.get_or_create(job).set(standing.regressed.into());
+        match standing.damaged_snapshot_objects {
+            Some(count) => drop(self.damaged_snapshot_objects.get_or_create(job).set(count)),
+            None => drop(self.damaged_snapshot_objects.remove(job)),
+        }
         if let Some(seconds) = standing.last_success_s {
             self.last_success.get_or_create(job).set(seconds);
         }
@@ -253,6 +263,7 @@ impl Metrics {
         self.last_success.remove(job);
         self.success_deadline.remove(job);
         self.last_duration.remove(job);
+        self.damaged_snapshot_objects.remove(job);
         let doing = [&self.active, &self.waiting, &self.failed];
         for gauge in doing.into_iter().chain([&self.stalled, &self.incomplete, &self.regressed]) {
             gauge.remove(job);
@@ -329,6 +340,7 @@ mod tests {
         let standing = Standing {
             active: true,
             regressed: true,
+            damaged_snapshot_objects: Some(3),
             last_success_s: Some(7.0),
             success_deadline_s: Some(9.0),
             ..Standing::default()
@@ -336,6 +348,8 @@ mod tests {
         metrics.stands(&job(), standing);
         let deadline = "volferry_success_deadline_timestamp_seconds{namespace=\"prod\",name=\"web\"} 9";
         assert!(metrics.to_text().contains(deadline));
+        let damaged = "volferry_snapshot_damaged_objects{namespace=\"prod\",name=\"web\"} 3";
+        assert!(metrics.to_text().contains(damaged));
         assert!(
             metrics.to_text().contains("volferry_performance_regressed{namespace=\"prod\",name=\"web\"} 1")
         );

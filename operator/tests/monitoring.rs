@@ -36,8 +36,12 @@ fn pattern(text: &str) -> Regex {
 fn exported() -> String {
     let metrics = Metrics::default();
     let job = JobLabels { namespace: "prod".into(), name: "web".into() };
-    let standing =
-        Standing { last_success_s: Some(1.0), success_deadline_s: Some(2.0), ..Standing::default() };
+    let standing = Standing {
+        last_success_s: Some(1.0),
+        success_deadline_s: Some(2.0),
+        damaged_snapshot_objects: Some(1),
+        ..Standing::default()
+    };
     metrics.run_ended(&job, &Run { result: RunResult::Failed, ..Run::default() });
     metrics.retried(&job);
     metrics.stands(&job, standing);

@@ -1,6 +1,6 @@
 //! Snapshots of a destination: what the sink is asked for, and what the status keeps of its answer.
 
-use contract::{Report, RunResult, Side, SnapshotEntry, SnapshotReport};
+use contract::{Report, RunResult, SNAPSHOTS_DAMAGED, Side, SnapshotEntry, SnapshotReport, VerifyReport};
 use e2e::{report::good_report, scripted::Stage, syncjob};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
@@ -71,6 +71,47 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
     assert!(syncjob::message(&over, "SnapshotFailed").contains("no space left"), "{over:#?}");
     assert!(!syncjob::is(&over, "Incomplete"), "{over:#?}");
     assert_eq!(*syncjob::status(&over, "/snapshots"), listed);
+}
+
+/// Returns the report of a run whose check found that many damaged objects.
+fn checked(run: &str, damaged: u64) -> Report {
+    let files = (damaged > 0).then(|| "large in 00000000000000aa".into()).into_iter().collect();
+    let verify = VerifyReport { part: "2/3".into(), checked: 7, damaged, files, ..VerifyReport::default() };
+    let mut report = good_report(run);
+    let reason = (damaged > 0).then(|| SNAPSHOTS_DAMAGED.into());
+    let (made, verify) = (Some(entry("00000000000000aa")), Some(verify));
+    report.tell_snapshot(SnapshotReport { made, verify, reason, ..SnapshotReport::default() });
+    report
+}
+
+#[tokio::test]
+async fn damage_that_a_check_finds_is_shown_until_a_check_finds_none() {
+    let (stage, _controller) = Stage::with_controller("corrupt").await.unwrap();
+    let spec = json!({"snapshots": {"verify": {"parts": 3, "bandwidthLimit": "1Mi"}}});
+    stage.sync("web", spec).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let asked = args(&first.1);
+    for arg in ["--snapshot-verify=3", "--snapshot-verify-bandwidth-limit=1048576"] {
+        assert!(asked.iter().any(|it| it == arg), "{asked:?}");
+    }
+    let words = serde_json::to_string(&checked("web-1", 2)).unwrap();
+    stage.kubelet.end(&first.0, 3, &words).await.unwrap();
+    stage.kubelet.end(&first.1, 3, &words).await.unwrap();
+    let over = stage.until_is("web", "Corrupt").await.unwrap();
+    let message = syncjob::message(&over, "Corrupt");
+    assert!(message.contains("2 objects") && message.contains("large in 00000000000000aa"), "{message}");
+    assert!(syncjob::has_reason(&over, "Stalled", SNAPSHOTS_DAMAGED), "no try follows: {over:#?}");
+    assert!(!syncjob::is(&over, "SnapshotFailed"), "{over:#?}");
+    assert!(!syncjob::status(&over, "/lastSuccessTime").is_null(), "the files are synced: {over:#?}");
+    assert_eq!(*syncjob::status(&over, "/snapshots/damaged"), json!(2));
+    assert_eq!(syncjob::text(&over, "/lastRun/snapshot/verify/part"), "2/3");
+
+    stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
+    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    stage.kubelet.succeed(&second.0, &second.1, &checked("web-2", 0)).await.unwrap();
+    let healed = stage.until_is("web", "Ready").await.unwrap();
+    assert!(syncjob::condition(&healed, "Corrupt").is_none(), "{healed:#?}");
+    assert_eq!(*syncjob::status(&healed, "/snapshots/damaged"), json!(0));
 }
 
 /// The condition of a restore in place, of whatever spec.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use contract::{Efforts, Rates, Report};
+use contract::{Efforts, Rates, Report, SnapshotReport};
 
 /// What a kubelet reads of a termination message.
 const MAX_BYTES: usize = 4096;
@@ -32,7 +32,7 @@ fn fitted(mut report: Report, limit: usize) -> Report {
     report.efforts = Efforts::default();
     while !fits(&report, limit) {
         let snapshot = report.snapshot.as_mut();
-        if snapshot.is_some_and(|it| it.kept.pop().is_some() || it.dropped.pop().is_some()) {
+        if snapshot.is_some_and(shorten) {
             continue;
         }
         if report.failures.pop().is_none() && report.notes.pop().is_none() {
@@ -40,6 +40,14 @@ fn fitted(mut report: Report, limit: usize) -> Report {
         }
     }
     report
+}
+
+/// Removes one name from the lists of snapshots; returns false if they have none to spare.
+fn shorten(snapshot: &mut SnapshotReport) -> bool {
+    let named = snapshot.verify.as_mut().map(|found| &mut found.files).filter(|files| files.len() > 1);
+    snapshot.kept.pop().is_some()
+        || snapshot.dropped.pop().is_some()
+        || named.is_some_and(|files| files.pop().is_some())
 }
 
 fn cut(mut report: Report, limit: usize) -> Report {

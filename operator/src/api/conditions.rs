@@ -19,6 +19,8 @@ pub const INCOMPLETE: &str = "Incomplete";
 /// The snapshot that a run was to take of its destination failed, or old ones could not be dropped. There only while
 /// true.
 pub const SNAPSHOT_FAILED: &str = "SnapshotFailed";
+/// The last check of the destination's snapshots found damage that has no good copy. There only while true.
+pub const CORRUPT: &str = "Corrupt";
 /// A restore in place holds back all runs that no person asks for. There only while true.
 pub const RESTORED: &str = "Restored";
 /// Three comparable runs in a row took longer than usual by more than `spec.regression` allows. There only with that

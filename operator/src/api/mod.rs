@@ -24,7 +24,7 @@ pub use restore::Restore;
 pub use run::{SyncJobReference, SyncRun, SyncRunSpec, SyncRunStatus};
 pub use spec::{
     ConcurrencyPolicy, DeletionPolicy, HistoryLimit, Hook, HookTarget, Hooks, Limits, OnHookFailure,
-    Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec,
+    Regression, Retain, Schedule, Snapshots, SyncJob, SyncJobSpec, VerifySnapshots,
 };
 pub use status::{
     ActiveRun, Baseline, EarlierTries, HistoryEntry, HookRun, KeptSnapshot, KnownDestination,

@@ -198,6 +198,28 @@ pub struct Snapshots {
     /// other SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]
     pub retain: Retain,
+    /// Check one part of the volume's snapshots after each run's own, in turn, and heal damage from good copies. Damage
+    /// that has none raises the condition Corrupt. Absent: no check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<VerifySnapshots>,
+}
+
+/// A check of the snapshots in parts.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifySnapshots {
+    /// The number of parts: as many runs check everything.
+    #[serde(default = "thirty")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub parts: i32,
+    /// The most bytes that a check reads in a second, for example `50Mi`. Absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 20), extend("x-kubernetes-validations" = rules::bandwidth()))]
+    pub bandwidth_limit: Option<String>,
+}
+
+fn thirty() -> i32 {
+    30
 }
 
 /// How many snapshots are kept; a snapshot kept by any of these counts stays.

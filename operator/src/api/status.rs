@@ -29,7 +29,7 @@ pub struct SyncJobStatus {
     /// One word for people; programs read the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<SyncJobPhase>,
-    /// Ready, Reconciling, Stalled, Incomplete, Restored and PerformanceRegressed, by the rules of kstatus.
+    /// Ready, Reconciling, Stalled, Incomplete, SnapshotFailed, Corrupt, Restored and PerformanceRegressed, by the rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -589,6 +589,10 @@ pub struct SnapshotStatus {
     /// The newest few, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<KeptSnapshot>,
+    /// Damaged objects without a good copy that the last check of the volume's snapshots found, of all jobs. Absent
+    /// before the first check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<i64>,
 }
 
 /// A snapshot on the destination.

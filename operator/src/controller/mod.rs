@@ -224,6 +224,9 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     new.next_run_time = next_run.map(Time);
     turn(&mut new, &step, &valid, &found, view.generation, now);
     note_run(&mut new, &step, &found);
+    if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
+        model::snapshots::forget_damage(&mut new);
+    }
     write_status(context, job, &known, &new).await?;
     tell(context, job, &old, &new).await;
     hooks::release(context, &view, &new).await?;
@@ -479,7 +482,7 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
     }
     metrics.stands(&labels, standing(job, new));
     let notes = events::of_change(old, new).into_iter().chain(events::of_trend(old, new));
-    for note in notes.chain(events::of_hooks(old, new)) {
+    for note in notes.chain(events::of_hooks(old, new)).chain(events::of_damage(old, new)) {
         let Note { reason, message, .. } = &note;
         tracing::info!(namespace = labels.namespace, name = labels.name, reason, "{message}");
         context.events.publish(job, &note).await;
@@ -497,6 +500,7 @@ fn standing(job: &SyncJob, status: &SyncJobStatus) -> Standing {
         incomplete: conditions::is_true(&status.conditions, conditions::INCOMPLETE),
         regressed: conditions::is_true(&status.conditions, conditions::PERFORMANCE_REGRESSED),
         last_success_s: status.last_success_time.as_ref().map(|time| time.0.as_second() as f64),
+        damaged_snapshot_objects: status.snapshots.as_ref().and_then(|snapshots| snapshots.damaged),
         success_deadline_s: success_deadline(job, status).map(|time| time.as_second() as f64),
     }
 }

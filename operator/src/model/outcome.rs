@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{ExitCode, Report, RunResult, Side, Work};
+use contract::{ExitCode, Report, RunResult, SNAPSHOTS_DAMAGED, Side, Work};
 use jiff::Timestamp;
 
 use super::{
@@ -234,10 +234,12 @@ fn failed(side: Side, end: &Ending, other: Option<&Report>) -> Outcome {
         report.message = format!("{} {REMEDY}", sentence(&report.message));
     }
     report.reason.get_or_insert_with(|| default_reason(code).into());
+    let is_refused = end.fault.as_ref().is_some_and(|fault| fault.reason == reason::CHILD_REFUSED);
+    // Another try would find the same damage.
+    let is_damage = report.reason.as_deref() == Some(SNAPSHOTS_DAMAGED);
     Outcome {
         report,
-        may_retry: code.is_none_or(ExitCode::may_retry)
-            && end.fault.as_ref().is_none_or(|fault| fault.reason != reason::CHILD_REFUSED),
+        may_retry: code.is_none_or(ExitCode::may_retry) && !is_refused && !is_damage,
         exit: code.unwrap_or(ExitCode::Failed),
     }
 }

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use contract::{MAX_SNAPSHOTS, Retention, RunParams, SnapshotEntry, SnapshotParams, SnapshotReport};
+use contract::{
+    MAX_DAMAGED, MAX_SNAPSHOTS, Retention, RunParams, SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotParams,
+    SnapshotReport, SnapshotVerify, VerifyReport,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::fields::{ValidationError, duration, field_of, invalid, number};
 use crate::{
     api::{
-        KeptSnapshot, Placement, Retain, Run, SnapshotStatus, SyncJobSpec,
+        KeptSnapshot, Placement, Retain, Run, SnapshotStatus, SyncJobSpec, SyncJobStatus, VerifySnapshots,
         conditions::{self, Cause},
     },
     human,
@@ -20,6 +23,8 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// The most tags and reasons of one snapshot, and the most bytes of each.
 const MAX_WORDS: usize = 8;
 const MAX_WORD_BYTES: usize = 128;
+/// The most bytes of the name of a damaged file.
+const MAX_NAME_BYTES: usize = 512;
 /// How many snapshots a SyncJob's status lists.
 const LISTED: usize = 10;
 /// The reason of a run that took no snapshot because it did not succeed, which is no fault of the snapshot's.
@@ -40,7 +45,19 @@ pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>,
     if !keep.has_rule() {
         return Err(invalid("snapshots.retain", "would keep no snapshot; set one of its fields above 0"));
     }
-    Ok(Some(SnapshotParams { tags: Vec::new(), job, keep }))
+    let verify = snapshots.verify.as_ref().map(verify).transpose()?;
+    Ok(Some(SnapshotParams { tags: Vec::new(), job, keep, verify }))
+}
+
+fn verify(verify: &VerifySnapshots) -> Result<SnapshotVerify, ValidationError> {
+    let parts: u64 = number("snapshots.verify.parts", verify.parts)?;
+    if parts == 0 {
+        return Err(invalid("snapshots.verify.parts", "0 is out of range; write 1 or more"));
+    }
+    let limit = verify.bandwidth_limit.as_deref().map(contract::parse_bytes).transpose();
+    let bandwidth_limit =
+        limit.map_err(|error| invalid("snapshots.verify.bandwidthLimit", error.to_string()))?;
+    Ok(SnapshotVerify { parts, bandwidth_limit })
 }
 
 fn keep(retain: &Retain) -> Result<Retention, ValidationError> {
@@ -109,6 +126,16 @@ pub fn bounded(report: &SnapshotReport) -> SnapshotReport {
         dropped_count: report.dropped_count,
         dropped: report.dropped.iter().take(MAX_SNAPSHOTS).filter(|id| is_id(id)).cloned().collect(),
         freed_bytes: report.freed_bytes,
+        verify: report.verify.as_ref().map(bounded_verify),
+    }
+}
+
+fn bounded_verify(report: &VerifyReport) -> VerifyReport {
+    let files = report.files.iter().take(MAX_DAMAGED);
+    VerifyReport {
+        part: human::clipped(&report.part, MAX_WORD_BYTES),
+        files: files.map(|name| human::clipped(name, MAX_NAME_BYTES)).collect(),
+        ..*report
     }
 }
 
@@ -138,6 +165,7 @@ pub fn status(run: &Run, before: Option<SnapshotStatus>) -> Option<SnapshotStatu
         latest: report.made.as_ref().map(|made| made.id.clone()),
         bytes: report.bytes,
         items: report.kept.iter().take(LISTED).map(kept).collect(),
+        damaged: before.and_then(|before| before.damaged),
     })
 }
 
@@ -154,7 +182,7 @@ fn kept(entry: &SnapshotEntry) -> KeptSnapshot {
 pub fn tell(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let reason = run.snapshot.as_ref().and_then(|snapshot| snapshot.reason.as_deref());
     match (&run.snapshot, reason) {
-        (_, Some(RUN_NOT_WHOLE)) => {}
+        (_, Some(RUN_NOT_WHOLE | SNAPSHOTS_DAMAGED)) => {}
         (Some(snapshot), Some(reason)) => {
             let message = format!("Run {}: {}", run.id, human::sentence(&snapshot.message));
             let cause = Cause { reason, message: &message, generation: run.generation };
@@ -162,6 +190,32 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
         }
         _ => conditions::remove(conditions, conditions::SNAPSHOT_FAILED),
     }
+}
+
+/// Says what the check of a run found. A run that checked nothing says nothing of it.
+pub fn tell_damage(status: &mut SyncJobStatus, run: &Run, now: Timestamp) {
+    let Some(found) = run.snapshot.as_ref().and_then(|snapshot| snapshot.verify.as_ref()) else { return };
+    status.snapshots.get_or_insert_default().damaged = Some(i64::try_from(found.damaged).unwrap_or(i64::MAX));
+    let Some(damage) = found.damage() else {
+        return conditions::remove(&mut status.conditions, conditions::CORRUPT);
+    };
+    let message = format!("Run {} found {}", run.id, human::sentence(&damage));
+    let message = human::clipped(&message, MAX_MESSAGE_BYTES);
+    let cause = Cause { reason: SNAPSHOTS_DAMAGED, message: &message, generation: run.generation };
+    conditions::set(&mut status.conditions, conditions::CORRUPT, true, cause, now);
+}
+
+/// Removes what earlier checks found, because the spec asks for no check any more.
+pub fn forget_damage(status: &mut SyncJobStatus) {
+    conditions::remove(&mut status.conditions, conditions::CORRUPT);
+    if let Some(snapshots) = &mut status.snapshots {
+        snapshots.damaged = None;
+    }
+}
+
+/// Whether a run made the copy whole and took its snapshot, and only found old damage in the store.
+pub fn found_only_damage(run: &Run) -> bool {
+    run.reason.as_deref() == Some(SNAPSHOTS_DAMAGED)
 }
 
 #[cfg(test)]
@@ -190,6 +244,9 @@ mod tests {
         let retain = json!({"tags": ["gold"], "maxBytes": "10Gi"});
         let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
         assert_eq!(args[2..], ["--snapshot-keep-tag=gold", "--snapshot-max-bytes=10737418240"]);
+        let verify = json!({"snapshots": {"verify": {"bandwidthLimit": "1Mi"}}});
+        let args = asked(&verify).unwrap().unwrap().to_args();
+        assert_eq!(args[3..], ["--snapshot-verify=30", "--snapshot-verify-bandwidth-limit=1048576"]);
     }
 
     #[test]
@@ -201,6 +258,8 @@ mod tests {
             ("snapshots.retain.tags", json!({"snapshots": {"retain": {"tags": ["two words"]}}})),
             ("snapshots.retain.maxBytes", json!({"snapshots": {"retain": {"maxBytes": "much"}}})),
             ("snapshots", json!({"snapshots": {}, "parallelism": 2})),
+            ("snapshots.verify.parts", json!({"snapshots": {"verify": {"parts": 0}}})),
+            ("snapshots.verify.bandwidthLimit", json!({"snapshots": {"verify": {"bandwidthLimit": "much"}}})),
         ] {
             let error = asked(&more).unwrap_err().to_string();
             assert!(error.starts_with(&format!("spec.{field}: ")), "{error}");
@@ -229,6 +288,11 @@ mod tests {
             message: "m".repeat(100_000),
             kept: vec![entry(id); 1000],
             dropped: vec![id.into(), "x".repeat(100_000)],
+            verify: Some(VerifyReport {
+                part: "p".repeat(100_000),
+                files: vec!["f".repeat(100_000); 1000],
+                ..VerifyReport::default()
+            }),
             ..SnapshotReport::default()
         };
         let bounded = bounded(&report);
@@ -249,6 +313,30 @@ mod tests {
         for none in [None, Some(SnapshotReport::of_failed_run())] {
             assert_eq!(status(&run(none), Some(first.clone())).as_ref(), Some(&first));
         }
+    }
+
+    #[test]
+    fn damage_is_a_condition_until_a_check_finds_none_or_none_is_asked_for() {
+        let mut status = SyncJobStatus::default();
+        let mut after = |damaged: Option<u64>| {
+            let files = vec!["large in 00000000000000ff".into()];
+            let verify = damaged.map(|damaged| VerifyReport { damaged, files, ..VerifyReport::default() });
+            let report = SnapshotReport { verify, ..SnapshotReport::default() };
+            tell_damage(&mut status, &run(Some(report)), Timestamp::UNIX_EPOCH);
+            let told = conditions::find(&status.conditions, conditions::CORRUPT).map(|it| it.message.clone());
+            (told, status.snapshots.as_ref().and_then(|snapshots| snapshots.damaged))
+        };
+        assert_eq!(after(None), (None, None));
+        let (told, count) = after(Some(2));
+        let told = told.unwrap();
+        assert!(told.contains("2 objects of the snapshots damaged"), "{told}");
+        assert!(told.contains("large in 00000000000000ff, …"), "{told}");
+        assert_eq!(count, Some(2));
+        assert!(after(None).0.is_some(), "a run that checked nothing");
+        assert_eq!(after(Some(0)), (None, Some(0)));
+        after(Some(1));
+        forget_damage(&mut status);
+        assert!(status.conditions.is_empty() && status.snapshots.unwrap().damaged.is_none());
     }
 
     #[test]

@@ -249,10 +249,12 @@ pub fn finish(
             snapshots::tell(&mut status.conditions, &run, now);
         }
         status.snapshots = snapshots::status(&run, status.snapshots.take());
+        snapshots::tell_damage(status, &run, now);
         let known = std::mem::replace(&mut status.notes, run.notes.clone());
         run.notes.retain(|note| !known.contains(note));
     }
-    if run.result == RunResult::Succeeded && active.restore.is_none() {
+    let is_copied = run.result == RunResult::Succeeded || snapshots::found_only_damage(&run);
+    if is_copied && active.restore.is_none() {
         status.last_success_time.clone_from(&run.completion_time);
     }
     status.history.insert(0, history_entry(&run));

@@ -48,6 +48,7 @@ fn others(status: &SyncJobStatus) -> Vec<String> {
     let kinds = [
         conditions::INCOMPLETE,
         conditions::SNAPSHOT_FAILED,
+        conditions::CORRUPT,
         conditions::RESTORED,
         conditions::PERFORMANCE_REGRESSED,
     ];

@@ -32,5 +32,8 @@ pub use report::{
     Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, PlannedAction, Progress, Rates, Report,
     RunResult, Side, Timings, Usage, Work, plural, timestamp,
 };
-pub use snapshots::{MAX_SNAPSHOTS, Retention, SnapshotEntry, SnapshotParams, SnapshotReport};
+pub use snapshots::{
+    MAX_DAMAGED, MAX_SNAPSHOTS, Retention, SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotParams, SnapshotReport,
+    SnapshotVerify, VerifyReport,
+};
 pub use volume::VolumeId;

@@ -369,6 +369,10 @@ impl Report {
             self.reason.clone_from(&snapshot.reason);
             self.message.clone_from(&snapshot.message);
         }
+        if let Some(healed) = snapshot.verify.as_ref().map(|found| found.healed).filter(|healed| *healed > 0)
+        {
+            self.notes.push(format!("damaged objects of the snapshots healed: {healed}"));
+        }
         self.snapshot = Some(snapshot);
     }
 

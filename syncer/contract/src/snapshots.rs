@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// How many snapshots a report names; [`SnapshotReport::count`] is of all of them.
 pub const MAX_SNAPSHOTS: usize = 20;
 
+/// How many damaged objects a report names; [`VerifyReport::damaged`] counts all of them.
+pub const MAX_DAMAGED: usize = 10;
+
 /// The snapshot that the owner of a destination wants after each run that succeeds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotParams {
@@ -15,6 +18,17 @@ pub struct SnapshotParams {
     pub job: String,
     /// The snapshots of this job that are kept. Without a rule, all are.
     pub keep: Retention,
+    /// The check of the volume's snapshots that follows. Absent: none.
+    pub verify: Option<SnapshotVerify>,
+}
+
+/// A check of one part of all snapshots of a volume after each run. As many runs as there are parts check everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotVerify {
+    /// The number of parts, from 1.
+    pub parts: u64,
+    /// The most bytes that the check reads in a second.
+    pub bandwidth_limit: Option<u64>,
 }
 
 /// The rules that keep snapshots of a job. A snapshot is kept when one rule keeps it.
@@ -56,7 +70,7 @@ impl Retention {
 impl SnapshotParams {
     /// Returns the flags of `volferry receive` and `sync` that mean these parameters.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { tags, job, keep } = self;
+        let Self { tags, job, keep, verify } = self;
         let mut args = vec!["--snapshot".to_string()];
         args.extend(tags.iter().map(|tag| format!("--snapshot-tag={tag}")));
         if !job.is_empty() {
@@ -77,6 +91,11 @@ impl SnapshotParams {
         args.extend(within_seconds.map(|seconds| format!("--snapshot-keep-within={seconds}s")));
         args.extend(kept.iter().map(|tag| format!("--snapshot-keep-tag={tag}")));
         args.extend(max_bytes.map(|bytes| format!("--snapshot-max-bytes={bytes}")));
+        if let Some(SnapshotVerify { parts, bandwidth_limit }) = verify {
+            args.push(format!("--snapshot-verify={parts}"));
+            let limit = bandwidth_limit.map(|bytes| format!("--snapshot-verify-bandwidth-limit={bytes}"));
+            args.extend(limit);
+        }
         args
     }
 }
@@ -89,7 +108,7 @@ pub struct SnapshotReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made: Option<SnapshotEntry>,
     /// A word for programs if something is missing: `RunNotWhole`, because only a run that succeeds takes a snapshot;
-    /// `SnapshotFailed`, `SnapshotNotWhole`, or `RetentionFailed`.
+    /// `SnapshotFailed`, `SnapshotNotWhole`, `RetentionFailed`, `VerifyFailed`, or [`SNAPSHOTS_DAMAGED`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What happened, for people.
@@ -109,6 +128,45 @@ pub struct SnapshotReport {
     pub dropped: Vec<String>,
     /// Bytes that dropping them freed.
     pub freed_bytes: u64,
+    /// The result of the check of the volume's snapshots; absent if none was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<VerifyReport>,
+}
+
+/// The reason of a run that succeeded otherwise, and whose check found damage that it could not heal.
+pub const SNAPSHOTS_DAMAGED: &str = "SnapshotsDamaged";
+
+/// The result of a check of one part of the volume's snapshots, of all jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VerifyReport {
+    /// The part that was checked, as `N/M`.
+    pub part: String,
+    /// Objects that were checked.
+    pub checked: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Damaged objects that have no good copy: those of this part, and those of other parts that earlier checks found
+    /// and this one found again.
+    pub damaged: u64,
+    /// Damaged objects that this check healed.
+    pub healed: u64,
+    /// A file that needs each of the first [`MAX_DAMAGED`] damaged objects, as `PATH in SNAPSHOT`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+}
+
+impl VerifyReport {
+    /// Says what is damaged, for people; `None` if nothing is.
+    pub fn damage(&self) -> Option<String> {
+        let mut named = self.files.clone();
+        if self.damaged > named.len() as u64 {
+            named.push("…".into());
+        }
+        let objects = if self.damaged == 1 { "1 object".into() } else { format!("{} objects", self.damaged) };
+        let text = format!("{objects} of the snapshots damaged, without a good copy: {}", named.join(", "));
+        (self.damaged > 0).then_some(text)
+    }
 }
 
 /// A snapshot, as reports and statuses describe it.
@@ -164,7 +222,9 @@ mod tests {
             ..Retention::default()
         };
         assert!(keep.has_rule() && !Retention::default().has_rule());
-        let params = SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "prod/web".into(), keep };
+        let verify = Some(SnapshotVerify { parts: 30, bandwidth_limit: Some(1 << 20) });
+        let params =
+            SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "prod/web".into(), keep, verify };
         let expected = [
             "--snapshot",
             "--snapshot-tag=-x",
@@ -175,6 +235,8 @@ mod tests {
             "--snapshot-keep-within=172800s",
             "--snapshot-keep-tag=gold",
             "--snapshot-max-bytes=1073741824",
+            "--snapshot-verify=30",
+            "--snapshot-verify-bandwidth-limit=1048576",
         ];
         assert_eq!(params.to_args(), expected);
         assert_eq!(SnapshotParams::default().to_args(), ["--snapshot"]);

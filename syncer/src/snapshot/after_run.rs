@@ -16,8 +16,9 @@ use super::{
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, chain},
     store::Writer,
+    turn::verify_after_run,
 };
-use crate::{apply::Destination, monitor::Monitor, report::Failures, scan::EarlierScan};
+use crate::{apply::Destination, monitor::Monitor, report::Failures, root::Root, scan::EarlierScan};
 
 /// Takes the snapshot that `asked` describes of the destination at `path`, after the run `run` has committed, and drops
 /// what the rules do not keep. Only what may differ from what the run has `known` is scanned. Errors are in the report.
@@ -30,20 +31,33 @@ pub fn take(
     monitor: &Monitor,
 ) -> SnapshotReport {
     let mut report = SnapshotReport::default();
-    if let Err(error) = take_and_drop(destination, path, (asked, run), known, monitor, &mut report) {
-        let (reason, what) = match report.made {
-            None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
-            Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
-        };
-        report.reason = Some(reason.into());
-        report.message = format!("{what}: {}", chain(&error));
+    let root = destination.root();
+    match Writer::open(destination.state(), root, path, monitor) {
+        Ok(mut writer) => {
+            let done = take_and_drop(&mut writer, root, (asked, run), known, monitor, &mut report);
+            done.unwrap_or_else(|error| tell_error(&mut report, &error));
+            if let Some(verify) = asked.verify {
+                let by = if run.is_empty() { user() } else { run.into() };
+                verify_after_run(&writer, root, (verify, &by), monitor, &mut report);
+            }
+        }
+        Err(error) => tell_error(&mut report, &error),
     }
     report
 }
 
+fn tell_error(report: &mut SnapshotReport, error: &SnapshotError) {
+    let (reason, what) = match report.made {
+        None => ("SnapshotFailed", "the run succeeded, and its snapshot failed"),
+        Some(_) => ("RetentionFailed", "the snapshot was taken, and old ones could not be dropped"),
+    };
+    report.reason = Some(reason.into());
+    report.message = format!("{what}: {}", chain(error));
+}
+
 fn take_and_drop(
-    destination: &Destination,
-    path: &Path,
+    writer: &mut Writer<'_>,
+    root: &Root,
     (asked, run): (&SnapshotParams, &str),
     known: Option<EarlierScan<'_>>,
     monitor: &Monitor,
@@ -52,15 +66,13 @@ fn take_and_drop(
     let labels = labels(asked, run);
     labels.check()?;
     let failures = Failures::default();
-    let mut writer = Writer::open(destination.state(), destination.root(), path, monitor)?;
-    let root = destination.root();
     remember_rules(&mut writer.roots, asked)?;
-    let made = create_in(&mut writer, root, labels, EngineChoice::Auto, &failures, known, monitor)?;
+    let made = create_in(writer, root, labels, EngineChoice::Auto, &failures, known, monitor)?;
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);
     if asked.keep.has_rule() {
-        apply_rules(&mut writer, asked, &made, report, monitor)?;
+        apply_rules(writer, asked, &made, report, monitor)?;
     }
     Ok(())
 }
@@ -82,9 +94,13 @@ fn labels(asked: &SnapshotParams, run: &str) -> Labels {
         tags: asked.tags.iter().cloned().collect(),
         run: run.into(),
         job: asked.job.clone(),
-        user: format!("uid {}", rustix::process::getuid().as_raw()),
+        user: user(),
         ..Labels::default()
     }
+}
+
+fn user() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
 }
 
 fn tell_failures(report: &mut SnapshotReport, made: &Snapshot, failures: &Failures) {

@@ -34,6 +34,7 @@ pub mod store;
 mod store_files;
 mod text;
 mod trash;
+pub mod turn;
 pub mod verify;
 mod walk;
 

@@ -1,28 +1,12 @@
-//! A check of a store in parts: the part whose turn it is, and the pace at which the store is read.
+//! A part of a store that is checked at a time, and the pace at which the store is read.
 
 use std::{
-    fmt,
-    io::{self, Read as _},
-    os::fd::BorrowedFd,
+    fmt, io,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use rustix::fs::{Mode, OFlags};
-
-use super::{
-    snapshot_error::{SnapshotError, io_error},
-    store::Store,
-    store_files::{open_file, write_all},
-};
 use crate::{hash::ContentId, monitor::Monitor};
-
-/// The file that has the last part that was checked in turn.
-const CHECKED: &str = "checked";
-const CHECKED_NEW: &str = "checked.new";
-
-/// The longest content of that file, in bytes.
-const MAX_CHECKED_BYTES: u64 = 64;
 
 /// The nth of several parts of a store, counted from 1. All parts together cover everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,41 +42,6 @@ impl StoreShare {
         let word = id.0.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
         word % self.of.max(1) == self.nth.saturating_sub(1)
     }
-
-    /// Returns the part of `of` whose turn it is in this store: the one after the last that [`Self::note`] wrote down.
-    ///
-    /// # Errors
-    /// If the file with that cannot be read. A damaged one begins anew.
-    pub fn in_turn(store: &Store, of: u64) -> Result<Self, SnapshotError> {
-        let last = last_checked(store.dir()).map_err(io_error("read", store.path().join(CHECKED)))?;
-        let before = last.filter(|last| last.of == of && last.nth < of);
-        Ok(Self { nth: before.map_or(1, |last| last.nth + 1), of })
-    }
-
-    /// Writes down that this part was checked, so that the next check in turn goes on after it.
-    ///
-    /// # Errors
-    /// If the store cannot be written to.
-    pub fn note(self, store: &Store) -> Result<(), SnapshotError> {
-        let write = || -> io::Result<()> {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(store.dir(), CHECKED_NEW, flags, Mode::RUSR | Mode::WUSR)?;
-            write_all(&file, format!("{self}\n").as_bytes())?;
-            rustix::fs::fsync(&file)?;
-            Ok(rustix::fs::renameat(store.dir(), CHECKED_NEW, store.dir(), CHECKED)?)
-        };
-        write().map_err(io_error("write", store.path().join(CHECKED)))
-    }
-}
-
-fn last_checked(dir: BorrowedFd<'_>) -> io::Result<Option<StoreShare>> {
-    let file = match open_file(dir, CHECKED) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        result => result?,
-    };
-    let mut text = Vec::new();
-    std::fs::File::from(file).take(MAX_CHECKED_BYTES).read_to_end(&mut text)?;
-    Ok(str::from_utf8(&text).ok().and_then(|text| StoreShare::parse(text.strip_suffix('\n')?)))
 }
 
 /// Bounds how fast several threads read together, in bytes a second.

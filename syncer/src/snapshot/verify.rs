@@ -21,10 +21,11 @@ use super::{
     id::SnapshotId,
     publish::files_of,
     roots::Roots,
-    scrub::{ReadPace, StoreShare},
+    scrub::ReadPace,
     snapshot_error::{SnapshotError, chain, io_error},
     store::{Store, Writer},
     store_files::{PACKS, make_dir, own_name},
+    turn::Turn,
     walk::walk,
 };
 use crate::{
@@ -79,16 +80,21 @@ impl Verified {
     pub fn is_damaged(&self) -> bool {
         !self.damaged.is_empty() || self.damaged_records > 0 || self.audit_broken_at.is_some()
     }
+
+    /// Returns the damaged objects that nothing healed.
+    pub(super) fn unhealed(&self) -> impl Iterator<Item = &Damage> {
+        self.damaged.iter().filter(|damage| damage.healed_from.is_none())
+    }
 }
 
-/// Checks every directory, and the contents of one part, of all snapshots, at this pace. Changes nothing.
+/// Checks every directory, and the contents of which it is the turn, of all snapshots, at this pace. Changes nothing.
 ///
 /// # Errors
 /// If the audit log cannot be read, or the pace's monitor is told to stop. Damage of an object is in the result.
 pub fn verify(
     store: &Store,
     roots: &Roots,
-    part: StoreShare,
+    turn: &Turn,
     pace: &ReadPace<'_>,
 ) -> Result<Verified, SnapshotError> {
     let log = store.audit()?;
@@ -97,7 +103,7 @@ pub fn verify(
         audit_broken_at: log.broken,
         ..Verified::default()
     };
-    let mut checks = ContentsToCheck { store, part, pace, seen: HashSet::new(), batch: Vec::new() };
+    let mut checks = ContentsToCheck { store, turn, pace, seen: HashSet::new(), batch: Vec::new() };
     let stopped = || io_error("check", store.path());
     walk(store, roots.snapshots.iter(), &mut |visited, folder| {
         verified.objects += 1;
@@ -130,6 +136,14 @@ impl Damage {
         Self { object, error: chain(error), count: 0, files: Vec::new(), healed_from: None, what }
     }
 
+    /// Returns the id of damaged content; `None` for a directory.
+    pub(super) fn content(&self) -> Option<ContentId> {
+        match self.what {
+            Damaged::Content(content, _) => Some(content.id),
+            Damaged::Folder(_) => None,
+        }
+    }
+
     fn is_of(&self, content: &ContentRef) -> bool {
         matches!(&self.what, Damaged::Content(own, _) if own == content)
     }
@@ -138,7 +152,7 @@ impl Damage {
 /// Contents to check, each once.
 struct ContentsToCheck<'a> {
     store: &'a Store,
-    part: StoreShare,
+    turn: &'a Turn,
     pace: &'a ReadPace<'a>,
     seen: HashSet<(u64, u64, [u8; 8])>,
     batch: Vec<(ContentRef, u64)>,
@@ -152,7 +166,7 @@ impl ContentsToCheck<'_> {
             Home::Own => (0, 0, first),
             Home::Pack { pack, offset } => (pack, offset, first),
         };
-        if self.part.has(&content.id) && self.seen.insert(key) {
+        if self.turn.has(&content.id) && self.seen.insert(key) {
             self.batch.push((content, len));
         }
     }

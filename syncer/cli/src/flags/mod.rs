@@ -174,7 +174,7 @@ mod tests {
     use clap::CommandFactory as _;
     use contract::{
         Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve, Retention,
-        RunParams, Shard, SnapshotParams, VolumeId, WriteMode,
+        RunParams, Shard, SnapshotParams, SnapshotVerify, VolumeId, WriteMode,
     };
     use proptest::prelude::*;
 
@@ -287,10 +287,12 @@ mod tests {
             within_seconds in prop::option::of(0..u64::from(u32::MAX)),
             kept in prop::collection::btree_set("[a-z=-]{1,5}", 0..3),
             max_bytes in any::<Option<u64>>(),
+            verify in prop::option::of((1..u64::MAX, any::<Option<u64>>())),
         ) -> SnapshotParams {
+            let verify = verify.map(|(parts, bandwidth_limit)| SnapshotVerify { parts, bandwidth_limit });
             let keep =
                 Retention { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
-            SnapshotParams { tags, job, keep }
+            SnapshotParams { tags, job, keep, verify }
         }
     }
 
@@ -320,7 +322,8 @@ mod tests {
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
         const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
-                                snapshot_keep_yearly snapshot_max_bytes snapshot_tag";
+                                snapshot_keep_yearly snapshot_max_bytes snapshot_tag snapshot_verify \
+                                snapshot_verify_bandwidth_limit";
         const RESTORE: &str = "snapshot_before source_snapshot";
         const PARAMS: &str = "bandwidth_limit checksum compare delete delete_anyway delete_limit dry_run exclude \
                               exclude_from expect_volume files_from force from0 ignore_files image include include_from \

@@ -1,7 +1,7 @@
 //! The flags by which a run takes a snapshot of its destination.
 
 use clap::Args;
-use contract::{Retention, SnapshotParams};
+use contract::{Retention, SnapshotParams, SnapshotVerify};
 
 use crate::snapshot::time;
 use syncer::snapshot::publish::check_tag;
@@ -60,6 +60,17 @@ pub(crate) struct TakeFlags {
     /// Of what is kept, drop the oldest until the rest takes at most this, such as 10G
     #[arg(long, value_name = "BYTES", requires = "snapshot", value_parser = contract::parse_bytes)]
     snapshot_max_bytes: Option<u64>,
+
+    /// After the snapshot, check the next of N parts of DST's snapshots, and heal damage: N runs check everything
+    ///
+    /// As `volferry snapshot verify --in-turn N` does. If there is damage without a good copy, the exit code is 3. DST
+    /// stays locked meanwhile.
+    #[arg(long, value_name = "N", requires = "snapshot", value_parser = clap::value_parser!(u64).range(1..))]
+    snapshot_verify: Option<u64>,
+
+    /// Read at most so many bytes a second for that, such as 100Mi [default: no limit]
+    #[arg(long, value_name = "BYTES", requires = "snapshot_verify", value_parser = contract::parse_bytes)]
+    snapshot_verify_bandwidth_limit: Option<u64>,
 }
 
 impl From<TakeFlags> for Option<SnapshotParams> {
@@ -76,7 +87,9 @@ impl From<TakeFlags> for Option<SnapshotParams> {
             max_bytes: flags.snapshot_max_bytes,
         };
         let (tags, job) = (flags.snapshot_tag, flags.snapshot_job);
-        flags.snapshot.then_some(SnapshotParams { tags, job, keep })
+        let bandwidth_limit = flags.snapshot_verify_bandwidth_limit;
+        let verify = flags.snapshot_verify.map(|parts| SnapshotVerify { parts, bandwidth_limit });
+        flags.snapshot.then_some(SnapshotParams { tags, job, keep, verify })
     }
 }
 

@@ -9,8 +9,9 @@ use syncer::{
     root::TreeLocation,
     snapshot::{
         SnapshotError, create,
-        scrub::{ReadPace, StoreShare},
+        scrub::ReadPace,
         store::Writer,
+        turn::Turn,
         verify::{Verified, heal, verify},
     },
 };
@@ -18,18 +19,20 @@ use syncer::{
 /// Checks, heals and names what is damaged.
 pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
-    let (turn, part) = match flags.in_turn {
-        Some(of) => (true, StoreShare::in_turn(&opened.store, of)?),
-        None => (false, flags.part.unwrap_or_default()),
+    let turn = match flags.in_turn {
+        Some(of) => Turn::next(&opened.store, of)?,
+        None => flags.part.unwrap_or_default().into(),
     };
     let monitor = Monitor::default();
     let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
-    let mut verified = verify(&opened.store, &opened.roots, part, &pace)?;
-    if let Some(error) = turn.then(|| part.note(&opened.store)).and_then(Result::err) {
-        print::complain(&format!("note: the next check reads part {part} again: {}\n", chain(&error)));
-    }
+    let mut verified = verify(&opened.store, &opened.roots, &turn, &pace)?;
+    let part = turn.part;
     if !verified.damaged.is_empty() && !flags.no_heal {
         put_right(flags, &mut verified)?;
+    }
+    let noted = flags.in_turn.map(|_| turn.note(&opened.store, &verified));
+    if let Some(error) = noted.and_then(Result::err) {
+        print::complain(&format!("note: the next check reads part {part} again: {}\n", chain(&error)));
     }
     match flags.volume.json {
         true => say_json(&VerifyJson::new(part, &verified)),

@@ -9,13 +9,16 @@ use std::{
 use contract::{ExitCode, Report, RunResult, SnapshotReport};
 use serde_json::Value;
 
-use crate::common::{
-    edit::Edit,
-    oracle::{self, Snapshot},
-    pair::{Pair, Run, Way},
-    process::program,
-    rng::Rng,
-    tree,
+use crate::{
+    common::{
+        edit::Edit,
+        oracle::{self, Snapshot},
+        pair::{Pair, Run, Way},
+        process::program,
+        rng::Rng,
+        tree,
+    },
+    damage::{flip, only_file_below},
 };
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -84,6 +87,41 @@ fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
         assert_eq!((&listed[0]["run"], &listed[0]["job"]), (&"web-2".into(), &"web".into()));
         assert_eq!(cat(&pair, &ids[1], "file"), "version 2");
         Snapshot::of(&pair.destination).assert_like(&Snapshot::of(&pair.source), oracle::COPY, "after");
+        assert!(snapshot("verify", &pair.destination, &[]).status.success());
+    }
+}
+
+/// Damage that one run finds stays known to those after it, whosever turn it is, until a copy appears.
+#[test]
+fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        let asked = ["--snapshot", "--snapshot-job=web", "--snapshot-verify=2"];
+        let next = |content: &[u8]| {
+            fs::write(pair.source.join("large"), content).unwrap();
+            run(&pair, &["--compare=content"], &asked)
+        };
+        let good = vec![7; 300_000];
+        let first = snapshot_of(&next(&good), ExitCode::Done).verify.unwrap();
+        assert_eq!((first.part.as_str(), first.damaged, first.healed), ("1/2", 0, 0), "{first:?}");
+        snapshot_of(&next(b"other"), ExitCode::Done);
+        flip(&only_file_below(&pair.destination.join(".volferry/snapshots/content")), 5);
+        next(b"other");
+        next(b"other");
+        for part in ["1/2", "2/2"] {
+            let run = next(b"other");
+            let told = snapshot_of(&run, ExitCode::Partial);
+            let found = told.verify.unwrap();
+            assert_eq!((found.part.as_str(), found.damaged), (part, 1), "{way:?}: {found:?}");
+            assert!(found.files[0].starts_with("large in "), "{found:?}");
+            assert!(told.made.is_some() && told.message.contains(&found.files[0]), "{}", told.message);
+            assert_eq!(report_of(&run).reason.as_deref(), Some(contract::SNAPSHOTS_DAMAGED));
+        }
+        let healed = next(&good);
+        let found = snapshot_of(&healed, ExitCode::Done).verify.unwrap();
+        assert_eq!((found.damaged, found.healed), (0, 1), "{way:?}: {found:?}");
+        let notes = report_of(&healed).notes.join("\n");
+        assert!(notes.contains("damaged objects of the snapshots healed: 1"), "{notes}");
         assert!(snapshot("verify", &pair.destination, &[]).status.success());
     }
 }

@@ -21,14 +21,14 @@ fn volume() -> Volume {
 }
 
 /// Flips a bit of the byte at `offset`.
-fn flip(path: &Path, offset: u64) {
+pub(crate) fn flip(path: &Path, offset: u64) {
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
-fn only_file_below(dir: &Path) -> PathBuf {
+pub(crate) fn only_file_below(dir: &Path) -> PathBuf {
     let mut path = dir.to_path_buf();
     while path.is_dir() {
         path = fs::read_dir(&path).unwrap().next().unwrap().unwrap().path();
