@@ -16,7 +16,7 @@ use super::{
     roots::{Roots, Snapshot},
     snapshot_error::{SnapshotError, chain},
     store::Writer,
-    turn::verify_after_run,
+    verify_after_run::verify_after_run,
 };
 use crate::{apply::Destination, monitor::Monitor, report::Failures, root::Root, scan::EarlierScan};
 

@@ -36,6 +36,7 @@ mod text;
 mod trash;
 pub mod turn;
 pub mod verify;
+mod verify_after_run;
 mod walk;
 
 pub use id::{NotAnId, SnapshotId};

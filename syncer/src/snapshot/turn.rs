@@ -6,17 +6,15 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-use contract::{MAX_DAMAGED, SNAPSHOTS_DAMAGED, SnapshotReport, SnapshotVerify, VerifyReport};
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    scrub::{ReadPace, StoreShare},
-    snapshot_error::{SnapshotError, chain, io_error},
-    store::{Store, Writer},
+    scrub::StoreShare,
+    snapshot_error::{SnapshotError, io_error},
+    store::Store,
     store_files::{open_file, write_all},
-    verify::{Damage, Verified, heal, verify},
 };
-use crate::{hash::ContentId, monitor::Monitor, root::Root};
+use crate::hash::ContentId;
 
 /// The file with the last part that was checked in turn.
 const CHECKED: &str = "checked";
@@ -27,8 +25,6 @@ const MAX_CHECKED_BYTES: u64 = 64;
 /// The most damaged contents that are remembered, and the bytes of a line.
 const MAX_KNOWN: usize = 10_000;
 const LINE_BYTES: usize = 65;
-/// The most characters of a damaged file's name in a report.
-const MAX_NAME: usize = 300;
 
 /// What one check reads of the contents of a store.
 #[derive(Debug, Default)]
@@ -66,15 +62,23 @@ impl Turn {
         self.part.has(id) || self.known.contains(id)
     }
 
-    /// Writes down that this part was checked, and what remains damaged, so that the next check in turn goes on there.
+    /// Writes down that this part was checked, and which objects are still damaged (`None` for a directory), so that the
+    /// next check in turn goes on there.
     ///
     /// # Errors
     /// If the store cannot be written to.
-    pub fn note(&self, store: &Store, verified: &Verified) -> Result<(), SnapshotError> {
-        let mut damaged: HashSet<ContentId> = verified.unhealed().filter_map(Damage::content).collect();
-        if verified.unhealed().any(|damage| damage.content().is_none()) {
-            // Contents of a directory that cannot be read were not reached.
-            damaged.extend(&self.known);
+    pub fn note(
+        &self,
+        store: &Store,
+        unhealed: impl Iterator<Item = Option<ContentId>>,
+    ) -> Result<(), SnapshotError> {
+        let mut damaged = HashSet::new();
+        for object in unhealed {
+            match object {
+                Some(content) => drop(damaged.insert(content)),
+                // Contents of a directory that cannot be read were not reached.
+                None => damaged.extend(&self.known),
+            }
         }
         let lines: String = damaged.iter().take(MAX_KNOWN).map(|id| format!("{id}\n")).collect();
         for (name, text) in [(DAMAGED, lines), (CHECKED, format!("{}\n", self.part))] {
@@ -82,71 +86,6 @@ impl Turn {
         }
         Ok(())
     }
-}
-
-/// Checks the next part of the volume's snapshots after a run, heals what it can, and adds the result to the report.
-pub(super) fn verify_after_run(
-    writer: &Writer<'_>,
-    live: &Root,
-    (asked, by): (SnapshotVerify, &str),
-    monitor: &Monitor,
-    report: &mut SnapshotReport,
-) {
-    let (reason, message) = match check(writer, live, (asked, by), monitor) {
-        Ok(found) => {
-            let damage = found.damage();
-            report.verify = Some(found);
-            let Some(damage) = damage else { return };
-            (SNAPSHOTS_DAMAGED, format!("the run succeeded, and its check found {damage}"))
-        }
-        Err(error) => (
-            "VerifyFailed",
-            format!("the run succeeded, and the check of snapshots failed: {}", chain(&error)),
-        ),
-    };
-    if report.reason.is_none() {
-        (report.reason, report.message) = (Some(reason.into()), message);
-    }
-}
-
-fn check(
-    writer: &Writer<'_>,
-    live: &Root,
-    (asked, by): (SnapshotVerify, &str),
-    monitor: &Monitor,
-) -> Result<VerifyReport, SnapshotError> {
-    let turn = Turn::next(&writer.store, asked.parts)?;
-    let pace = ReadPace::new(asked.bandwidth_limit, monitor);
-    let mut verified = verify(&writer.store, &writer.roots, &turn, &pace)?;
-    if !verified.damaged.is_empty() {
-        heal(writer, live, &mut verified.damaged)?;
-        writer.log("heal", by, &[])?;
-    }
-    turn.note(&writer.store, &verified)?;
-    Ok(told(turn.part, &verified))
-}
-
-fn told(part: StoreShare, verified: &Verified) -> VerifyReport {
-    let lists = u64::from(verified.damaged_records > 0) + u64::from(verified.audit_broken_at.is_some());
-    let damaged = verified.unhealed().count() as u64;
-    let mut files: Vec<String> = verified.unhealed().take(MAX_DAMAGED).map(name).collect();
-    files.extend((verified.damaged_records > 0).then(|| "the list of snapshots".into()));
-    files.extend(verified.audit_broken_at.map(|line| format!("the audit log from line {line} on")));
-    files.truncate(MAX_DAMAGED);
-    VerifyReport {
-        part: part.to_string(),
-        checked: verified.objects,
-        bytes: verified.bytes,
-        damaged: damaged + lists,
-        healed: verified.damaged.len() as u64 - damaged,
-        files,
-    }
-}
-
-fn name(damage: &Damage) -> String {
-    let Some((snapshot, path)) = damage.files.first() else { return damage.object.clone() };
-    let path: String = path.to_string().chars().take(MAX_NAME).collect();
-    format!("{path} in {snapshot}")
 }
 
 fn content_id(line: &str) -> Option<ContentId> {

@@ -81,6 +81,11 @@ impl Verified {
         !self.damaged.is_empty() || self.damaged_records > 0 || self.audit_broken_at.is_some()
     }
 
+    /// Returns the ids of damaged contents that nothing healed; `None` for each such directory.
+    pub fn unhealed_contents(&self) -> impl Iterator<Item = Option<ContentId>> {
+        self.unhealed().map(Damage::content)
+    }
+
     /// Returns the damaged objects that nothing healed.
     pub(super) fn unhealed(&self) -> impl Iterator<Item = &Damage> {
         self.damaged.iter().filter(|damage| damage.healed_from.is_none())
@@ -137,7 +142,7 @@ impl Damage {
     }
 
     /// Returns the id of damaged content; `None` for a directory.
-    pub(super) fn content(&self) -> Option<ContentId> {
+    fn content(&self) -> Option<ContentId> {
         match self.what {
             Damaged::Content(content, _) => Some(content.id),
             Damaged::Folder(_) => None,

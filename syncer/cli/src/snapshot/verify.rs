@@ -30,7 +30,7 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     if !verified.damaged.is_empty() && !flags.no_heal {
         put_right(flags, &mut verified)?;
     }
-    let noted = flags.in_turn.map(|_| turn.note(&opened.store, &verified));
+    let noted = flags.in_turn.map(|_| turn.note(&opened.store, verified.unhealed_contents()));
     if let Some(error) = noted.and_then(Result::err) {
         print::complain(&format!("note: the next check reads part {part} again: {}\n", chain(&error)));
     }

@@ -1,0 +1,80 @@
+//! The check of a part of the volume's snapshots that follows the snapshot of a run.
+
+use contract::{MAX_DAMAGED, SNAPSHOTS_DAMAGED, SnapshotReport, SnapshotVerify, VerifyReport};
+
+use super::{
+    scrub::{ReadPace, StoreShare},
+    snapshot_error::{SnapshotError, chain},
+    store::Writer,
+    turn::Turn,
+    verify::{Damage, Verified, heal, verify},
+};
+use crate::{monitor::Monitor, root::Root};
+
+/// The most characters of a damaged file's name in a report.
+const MAX_NAME: usize = 300;
+
+/// Checks the next part of the volume's snapshots after a run, heals what it can, and adds the result to the report.
+pub(super) fn verify_after_run(
+    writer: &Writer<'_>,
+    live: &Root,
+    (asked, by): (SnapshotVerify, &str),
+    monitor: &Monitor,
+    report: &mut SnapshotReport,
+) {
+    let (reason, message) = match check(writer, live, (asked, by), monitor) {
+        Ok(found) => {
+            let damage = found.damage();
+            report.verify = Some(found);
+            let Some(damage) = damage else { return };
+            (SNAPSHOTS_DAMAGED, format!("the run succeeded, and its check found {damage}"))
+        }
+        Err(error) => (
+            "VerifyFailed",
+            format!("the run succeeded, and the check of snapshots failed: {}", chain(&error)),
+        ),
+    };
+    if report.reason.is_none() {
+        (report.reason, report.message) = (Some(reason.into()), message);
+    }
+}
+
+fn check(
+    writer: &Writer<'_>,
+    live: &Root,
+    (asked, by): (SnapshotVerify, &str),
+    monitor: &Monitor,
+) -> Result<VerifyReport, SnapshotError> {
+    let turn = Turn::next(&writer.store, asked.parts)?;
+    let pace = ReadPace::new(asked.bandwidth_limit, monitor);
+    let mut verified = verify(&writer.store, &writer.roots, &turn, &pace)?;
+    if !verified.damaged.is_empty() {
+        heal(writer, live, &mut verified.damaged)?;
+        writer.log("heal", by, &[])?;
+    }
+    turn.note(&writer.store, verified.unhealed_contents())?;
+    Ok(told(turn.part, &verified))
+}
+
+fn told(part: StoreShare, verified: &Verified) -> VerifyReport {
+    let lists = u64::from(verified.damaged_records > 0) + u64::from(verified.audit_broken_at.is_some());
+    let damaged = verified.unhealed().count() as u64;
+    let mut files: Vec<String> = verified.unhealed().take(MAX_DAMAGED).map(name).collect();
+    files.extend((verified.damaged_records > 0).then(|| "the list of snapshots".into()));
+    files.extend(verified.audit_broken_at.map(|line| format!("the audit log from line {line} on")));
+    files.truncate(MAX_DAMAGED);
+    VerifyReport {
+        part: part.to_string(),
+        checked: verified.objects,
+        bytes: verified.bytes,
+        damaged: damaged + lists,
+        healed: verified.damaged.len() as u64 - damaged,
+        files,
+    }
+}
+
+fn name(damage: &Damage) -> String {
+    let Some((snapshot, path)) = damage.files.first() else { return damage.object.clone() };
+    let path: String = path.to_string().chars().take(MAX_NAME).collect();
+    format!("{path} in {snapshot}")
+}
