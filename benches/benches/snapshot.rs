@@ -214,7 +214,7 @@ fn checks(criterion: &mut Criterion) {
         bencher.iter(|| {
             let (store, roots) = open(&path);
             assert!(
-                !verify(&store, &roots, StoreShare::default(), &ReadPace::new(None, &monitor))
+                !verify(&store, &roots, &StoreShare::default().into(), &ReadPace::new(None, &monitor))
                     .unwrap()
                     .is_damaged()
             );

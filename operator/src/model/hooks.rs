@@ -2,20 +2,15 @@
 
 use std::{fmt, time::Duration};
 
-use contract::{ExitCode, RunResult};
 use jiff::Timestamp;
 
-use super::{
-    fields::{ValidationError, duration, invalid},
-    outcome::Outcome,
-};
+use super::fields::{ValidationError, duration, invalid};
 use crate::{
     api::{
         ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, StoppedRun, SyncJobPhase, SyncJobStatus,
         conditions::{self, Cause, reason},
     },
     fault::Fault,
-    human,
 };
 
 /// One of the two hooks of a run.
@@ -101,36 +96,9 @@ pub fn refusal(run: &ActiveRun, hooks: &Hooks) -> Option<Fault> {
     (before.on_failure == OnHookFailure::Fail).then(|| Fault::new(reason::HOOK_FAILED, failure))
 }
 
-fn failure(run: &ActiveRun, point: Point) -> Option<&str> {
+/// Returns what is said of a hook of a run that failed.
+pub fn failure(run: &ActiveRun, point: Point) -> Option<&str> {
     point.state(run)?.failure.as_deref()
-}
-
-/// Returns the outcome of a run with what the failures of its hooks make of it.
-#[must_use]
-pub fn judged(mut outcome: Outcome, run: &ActiveRun, hooks: &Hooks) -> Outcome {
-    let goes_on =
-        |hook: &Option<Hook>| hook.as_ref().is_none_or(|it| it.on_failure == OnHookFailure::Continue);
-    if let Some(failure) = failure(run, Point::Before).filter(|_| goes_on(&hooks.before)) {
-        outcome.report.notes.push(failure.into());
-    }
-    let Some(failure) = failure(run, Point::After) else { return outcome };
-    if goes_on(&hooks.after) {
-        outcome.report.notes.push(failure.into());
-    } else if outcome.report.result == RunResult::Succeeded {
-        outcome.report.result = RunResult::PartiallyFailed;
-        outcome.report.reason = Some(reason::HOOK_FAILED.into());
-        outcome.report.message = format!("The files are in step, and {}", lower_first(failure));
-        (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
-    } else {
-        let message = human::sentence(&outcome.report.message);
-        outcome.report.message = format!("{message} {failure}").trim_start().into();
-    }
-    outcome
-}
-
-fn lower_first(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// Notes that a run's pods are about to start although it has no hook `before`: from now on it owes `after`.

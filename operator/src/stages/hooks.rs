@@ -51,8 +51,8 @@ pub(super) fn around(
             let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
             (Step::BeginHook { point: Point::After, stops: !is_over, stopped }, None)
         }
-        Step::Report(outcome) => (Step::Report(hooks::judged(outcome, run, hooks)), again),
-        Step::Finish(outcome) => (Step::Finish(hooks::judged(outcome, run, hooks)), again),
+        Step::Report(outcome) => (Step::Report(judged(outcome, run, hooks)), again),
+        Step::Finish(outcome) => (Step::Finish(judged(outcome, run, hooks)), again),
         step => (step, again),
     }
 }
@@ -77,4 +77,32 @@ fn ends_turn(step: &Step) -> bool {
             | Step::Begin(_)
             | Step::Suspend
     )
+}
+
+/// Returns the outcome of a run with what the failures of its hooks make of it.
+#[must_use]
+fn judged(mut outcome: Outcome, run: &ActiveRun, asked: &Hooks) -> Outcome {
+    let goes_on =
+        |hook: &Option<Hook>| hook.as_ref().is_none_or(|it| it.on_failure == OnHookFailure::Continue);
+    if let Some(failure) = hooks::failure(run, Point::Before).filter(|_| goes_on(&asked.before)) {
+        outcome.report.notes.push(failure.into());
+    }
+    let Some(failure) = hooks::failure(run, Point::After) else { return outcome };
+    if goes_on(&asked.after) {
+        outcome.report.notes.push(failure.into());
+    } else if outcome.report.result == RunResult::Succeeded {
+        outcome.report.result = RunResult::PartiallyFailed;
+        outcome.report.reason = Some(reason::HOOK_FAILED.into());
+        outcome.report.message = format!("The files are in step, and {}", lower_first(failure));
+        (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
+    } else {
+        let message = human::sentence(&outcome.report.message);
+        outcome.report.message = format!("{message} {failure}").trim_start().into();
+    }
+    outcome
+}
+
+fn lower_first(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
