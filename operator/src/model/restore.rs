@@ -76,10 +76,12 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     conditions::set(conditions, conditions::RESTORED, true, cause, now);
 }
 
-/// Returns the restore whose hold a person can end now: the one that is over and that no other run has followed.
+/// Returns the restore whose hold a person can end now: the one that is over, whether its pods are gone or not, and that
+/// no other run has followed.
 pub fn held_by(status: &SyncJobStatus) -> Option<&str> {
-    let is_over = holds(status) && status.active_run.is_none();
-    status.last_run.as_ref().filter(|_| is_over).map(|run| run.id.as_str())
+    let last = status.last_run.as_ref().filter(|_| holds(status))?;
+    let is_over = status.active_run.as_ref().is_none_or(|run| run.id == last.id);
+    is_over.then_some(last.id.as_str())
 }
 
 /// Returns the status of a job, without the hold if the job's annotation says to go on after that restore.
@@ -174,11 +176,13 @@ mod tests {
         let last_run = Some(Run { id: "back".into(), ..Run::default() });
         let mut status = SyncJobStatus { last_run, ..SyncJobStatus::default() };
         tell(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
-        let under_way = SyncJobStatus { active_run: Some(run), ..status.clone() };
+        let finishing = SyncJobStatus { active_run: Some(run), ..status.clone() };
+        let under_way = SyncJobStatus { last_run: None, ..finishing.clone() };
         for (status, asked, is_held) in [
             (&status, None, true),
             (&status, Some("earlier"), true),
             (&under_way, Some("back"), true),
+            (&finishing, Some("back"), false),
             (&status, Some("back"), false),
         ] {
             job.status = Some(status.clone());
