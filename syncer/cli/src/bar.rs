@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::{Phase, Progress};
 
-use super::human;
+use trend::human;
 
 /// A bar narrower than this says less than the figure that it would push out.
 const MIN_BAR: usize = 10;

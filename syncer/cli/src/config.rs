@@ -12,8 +12,8 @@ use contract::{DeleteLimit, Demands, FilesFrom, RunParams, Side};
 use thiserror::Error;
 
 use super::flags::{
-    Command, DoctorFlags, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ParamFlags, ProgressFlag,
-    ReportFlags,
+    BenchFlags, Command, DoctorFlags, Flags, GenerateFlags, LinkFlags, LogFormat, OutputFlags, ParamFlags,
+    ProgressFlag, ReportFlags,
 };
 use super::{
     path_list::{self, PathListError},
@@ -90,6 +90,7 @@ pub(super) enum Config {
     Keygen { out: PathBuf },
     Report(ReportFlags),
     Doctor(DoctorFlags),
+    Bench(BenchFlags),
     Generate(GenerateFlags),
     Run(Box<Run>),
     Snapshot(Box<SnapshotCommand>),
@@ -218,6 +219,14 @@ impl Config {
             Command::Keygen(keygen) => Self::Keygen { out: keygen.into_inner().out },
             Command::Report(report) => Self::Report(report.into_inner()),
             Command::Doctor(doctor) => Self::Doctor(doctor.into_inner()),
+            Command::Bench(bench) => {
+                let bench = bench.into_inner();
+                [&bench.source, &bench.destination]
+                    .into_iter()
+                    .flatten()
+                    .try_for_each(|path| check_local(path))?;
+                Self::Bench(bench)
+            }
             Command::Generate(generate) => Self::Generate(generate.into_inner()),
             Command::Snapshot(snapshot) => Self::Snapshot(Box::new(snapshot.into_inner().command)),
             Command::Send(send) => {
@@ -402,6 +411,7 @@ mod tests {
             Config::Run(run) => Ok(*run),
             Config::Keygen { .. }
             | Config::Doctor(_)
+            | Config::Bench(_)
             | Config::Report(_)
             | Config::Generate(_)
             | Config::Snapshot(_) => {

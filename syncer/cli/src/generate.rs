@@ -9,10 +9,8 @@ use std::{
 use clap::CommandFactory as _;
 use contract::ExitCode;
 
-use crate::{
-    flags::{Flags, GenerateFlags},
-    human::chain,
-};
+use crate::flags::{Flags, GenerateFlags};
+use trend::human::chain;
 
 /// Makes what is asked for. An error is printed, and names the folder.
 pub(super) fn run(flags: &GenerateFlags) -> ExitCode {

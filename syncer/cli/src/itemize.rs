@@ -2,7 +2,7 @@
 
 use contract::{Action, Difference, EntryKind, PlannedAction};
 
-use super::human::printable;
+use trend::human::printable;
 
 /// The letters of what may differ, in rsync's order. The seventh place is for the time of the last use, which is not
 /// kept.

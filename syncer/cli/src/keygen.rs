@@ -8,7 +8,7 @@ use std::{
 use contract::{ExitCode, IdentityError, IdentityPair};
 use thiserror::Error;
 
-use crate::human::chain;
+use trend::human::chain;
 
 #[derive(Debug, Error)]
 enum KeygenError {

@@ -2,19 +2,21 @@
 //! a session of the engine, and its outcome the exit code.
 
 mod bar;
+mod bench;
 mod config;
 mod doctor;
 mod flags;
 mod generate;
-mod human;
 mod itemize;
 mod keygen;
 mod list_file;
 mod live;
 mod logging;
+mod mounts;
 mod path_list;
 mod pattern_file;
 mod rate;
+mod report;
 mod report_file;
 mod run;
 mod run_log;
@@ -22,7 +24,6 @@ mod screen;
 mod signals;
 mod snapshot;
 mod summary;
-mod trend;
 
 use std::{
     io::{self, Write as _},
@@ -53,10 +54,15 @@ fn perform() -> ExitCode {
     });
     match config {
         Ok(Config::Keygen { out }) => keygen::run(&out),
-        Ok(Config::Report(flags)) => trend::run(&flags),
+        Ok(Config::Report(flags)) => report::run(&flags),
         Ok(Config::Doctor(flags)) => {
             raise_file_limit();
             doctor::run(&flags)
+        }
+        Ok(Config::Bench(flags)) => {
+            raise_file_limit();
+            buffers::keep_freed_memory();
+            bench::run(&flags)
         }
         Ok(Config::Generate(flags)) => generate::run(&flags),
         Ok(Config::Snapshot(command)) => {

@@ -60,7 +60,7 @@ fn new_beside(path: &Path, mut word: impl FnMut() -> String) -> io::Result<(Path
 }
 
 /// Sixteen hexadecimal digits that nobody can foresee: each hasher has a key of its own.
-fn random_word() -> String {
+pub(super) fn random_word() -> String {
     format!("{:016x}", RandomState::new().hash_one(()))
 }
 

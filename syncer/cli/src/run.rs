@@ -12,10 +12,11 @@ use contract::{
 };
 use thiserror::Error;
 
+use trend::human::chain;
+
 use super::{
     config::{ChangeForm, Job, LinkConfig, Output, ProgressMode, Run},
     flags::LogFormat,
-    human::chain,
     itemize,
     live::{Live, Look},
     logging, report_file, run_log,

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use contract::{Failure, Report, RunResult, Timings, Work};
 
-use super::human::{bytes, count, counted, measured, printable};
+use trend::human::{bytes, count, counted, measured, printable};
 
 /// What the run did, how long it took and what it waited for; then what was left undone and what went wrong. A run that
 /// did not get to its end has only the latter.

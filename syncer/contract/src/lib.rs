@@ -4,6 +4,7 @@
 //! The operator never links the engine. It renders a [`RunParams`] into a command line with
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
 
+mod bench;
 mod bottleneck;
 mod contact;
 mod escape;
@@ -17,6 +18,10 @@ mod report;
 mod snapshots;
 mod volume;
 
+pub use bench::{
+    BenchFiles, BenchMachine, BenchPlace, BenchResult, BenchStep, BenchStepName, BenchTree, MAX_BENCH_BYTES,
+    MAX_BENCH_FILES, MAX_BENCH_GROUPS,
+};
 pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, MIN_JUDGED_US, Measured, bottleneck};
 pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;

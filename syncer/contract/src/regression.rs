@@ -9,7 +9,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Phase, Report, RunResult, Timings, Work};
+use crate::{
+    phase::Phase,
+    report::{Report, RunResult, Timings, Work},
+};
 
 /// How many runs in a row must be slow, so that one that was disturbed raises no alarm.
 const IN_A_ROW: usize = 3;
@@ -106,6 +109,11 @@ pub struct Baseline {
 }
 
 impl Baseline {
+    /// Sums up the runs that succeeded, which are of one kind; `None` if there is none.
+    pub fn of_reports(reports: &[Report]) -> Option<Self> {
+        Self::of(&reports.iter().filter_map(Sample::of).collect::<Vec<_>>())
+    }
+
     fn of(runs: &[Sample]) -> Option<Self> {
         let kind = runs.first()?.kind;
         let median = |of: fn(&Sample) -> u64| middle(runs.iter().map(|run| of(run) as f64).collect()) as u64;

@@ -1,7 +1,6 @@
 //! `volferry doctor`: checks two folders, or the way to another end, and says what a run would run into.
 
 mod finding;
-mod mounts;
 mod probes;
 
 use std::{
@@ -18,11 +17,9 @@ use syncer::{
     session::{self, Endpoint, LinkOptions, Outcome},
 };
 
-use crate::{
-    flags::DoctorFlags,
-    human::{bytes, chain, measured, printable},
-};
+use crate::{flags::DoctorFlags, mounts};
 use finding::{Check, Diagnosis, Finding, Severity};
+use trend::human::{bytes, chain, measured, printable};
 
 /// The least room, as a part of the file system.
 const LEAST_FREE: u64 = 20;

@@ -5,10 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use clap_complete::Shell;
 use syncer::path::RelPath;
+use trend::FormFlags;
 
 use super::{
     end_flags::{BackupFlags, LinkFlags, OutputFlags},
-    flag_values::{folder_below, peer_address, seconds, slowdown},
+    flag_values::{folder_below, peer_address, seconds},
     param_flags::{DemandFlags, ParamFlags, WireFlags},
     take_flags::TakeFlags,
 };
@@ -40,30 +41,40 @@ pub(crate) struct GenerateFlags {
     pub(crate) man: Option<PathBuf>,
 }
 
-/// The forms that `volferry report` has; without one, it prints a table.
+/// What `volferry report` reads, and how it tells it.
 #[derive(Debug, Args)]
 pub(crate) struct ReportFlags {
     /// The reports
     #[arg(value_name = "FILE", required_unless_present = "schema")]
     pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) form: FormFlags,
+}
+
+/// The volumes that `volferry bench` measures, and what with.
+#[derive(Debug, Args)]
+pub(crate) struct BenchFlags {
+    /// A folder of the volume to read from
+    #[arg(value_name = "SRC", required_unless_present = "schema")]
+    pub(crate) source: Option<PathBuf>,
+    /// A folder of the volume to write to
+    #[arg(value_name = "DST", required_unless_present = "schema")]
+    pub(crate) destination: Option<PathBuf>,
+    /// The tree to make: small, large, mixed, or a file that describes one
+    #[arg(long, value_name = "TREE", default_value = "mixed")]
+    pub(crate) tree: PathBuf,
+    /// Run each step this many times
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
     /// Print JSON
-    #[arg(long, conflicts_with_all = ["csv", "html"])]
+    #[arg(long)]
     pub(crate) json: bool,
-    /// Print comma-separated values, a line a run
-    #[arg(long, conflicts_with = "html")]
-    pub(crate) csv: bool,
-    /// Write one page for a browser, which needs nothing else
-    #[arg(long, value_name = "OUT")]
-    pub(crate) html: Option<PathBuf>,
+    /// Also write the JSON to this file, which `volferry report` reads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Print the schema of --json
-    #[arg(long, conflicts_with_all = ["json", "csv", "html"])]
+    #[arg(long, conflicts_with_all = ["source", "json", "report"])]
     pub(crate) schema: bool,
-    /// Take this many runs for what is usual
-    #[arg(long, value_name = "RUNS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(3..=50))]
-    pub(crate) window: u8,
-    /// Find runs that take this many times what is usual
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.5, value_parser = slowdown)]
-    pub(crate) threshold: f64,
 }
 
 /// The places that `volferry doctor` checks.

@@ -59,12 +59,6 @@ pub(super) fn seconds(s: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a factor above 1.
-pub(super) fn slowdown(typed: &str) -> Result<f64, String> {
-    let factor = typed.parse().ok().filter(|factor: &f64| *factor >= 1.1 && *factor <= 100.0);
-    factor.ok_or_else(|| "a factor from 1.1 to 100, such as 1.5".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

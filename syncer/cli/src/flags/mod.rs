@@ -11,7 +11,8 @@ mod take_flags;
 use clap::{Parser, Subcommand};
 
 pub(crate) use command_flags::{
-    DoctorFlags, GenerateFlags, KeygenFlags, ReceiveFlags, ReportFlags, SendFlags, SnapshotFlags, SyncFlags,
+    BenchFlags, DoctorFlags, GenerateFlags, KeygenFlags, ReceiveFlags, ReportFlags, SendFlags, SnapshotFlags,
+    SyncFlags,
 };
 use deferred::Deferred;
 pub(crate) use end_flags::{LinkFlags, LogFormat, OutputFlags, ProgressFlag};
@@ -45,6 +46,12 @@ Examples:
   volferry sync /srv/data /mnt/backup/data --report runs/$(date +%s).json
   volferry report runs/*.json
   volferry report runs/*.json --html runs.html";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  volferry bench /mnt/fast /mnt/slow
+  volferry bench /mnt/a /mnt/b --tree small --rounds 5 --report bench.json
+  volferry report bench.json --html bench.html";
 
 const SEND_EXAMPLES: &str = "\
 Examples:
@@ -86,9 +93,9 @@ pub(crate) enum Command {
 
     /// Say from the reports of earlier runs how long they took, and whether they have become slower
     ///
-    /// FILE is a report as --report writes them, or several, one after the other. Runs count as slower when the last
-    /// three that can be compared all took longer than is usual: runs of the same kind (first, changed, unchanged),
-    /// within a fifth of the same size.
+    /// FILE is a report as --report writes them, or several, one after the other, or what `volferry bench` found. Runs
+    /// count as slower when the last three that can be compared all took longer than is usual: runs of the same kind
+    /// (first, changed, unchanged), within a fifth of the same size.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Deferred<ReportFlags>),
 
@@ -143,6 +150,20 @@ pub(crate) enum Command {
     /// with 3 if something would be left out, and with 1 if a run would fail.
     Doctor(Deferred<DoctorFlags>),
 
+    /// Measure how fast files get from one volume to another, and what that waits for
+    ///
+    /// Makes a tree in a new folder in SRC, and brings it to a new folder in DST: all of it, then nothing that changed,
+    /// then what changed meanwhile, in each round. Before each run the content is sent to the volume and leaves the
+    /// machine's memory. Both folders (.volferry-bench-…) are removed at the end, also of a bench that was stopped or
+    /// failed; those of one that was killed are removed by the next. Nothing else is read or written, and both volumes
+    /// get their times back.
+    ///
+    /// TREE is small (5,000 files of 4 KiB), large (one of 256 MiB), mixed (2,000 of 4 KiB, 100 of 256 KiB and 4 of
+    /// 16 MiB), or a file of YAML or JSON that describes one:
+    /// {"files": [{"count": 100, "bytes": 4096, "folders": 10}], "changePercent": 5}.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(Deferred<BenchFlags>),
+
     /// Take, browse, restore, keep and check snapshots of a mounted volume
     ///
     /// They lie in DIR/.volferry/snapshots on the volume itself, share all that has not changed, and are of use
@@ -158,6 +179,7 @@ impl Command {
             Self::Keygen(_) => "keygen",
             Self::Report(_) => "report",
             Self::Doctor(_) => "doctor",
+            Self::Bench(_) => "bench",
             Self::Generate(_) => "generate",
             Self::Receive(_) => "receive",
             Self::Send(_) => "send",

@@ -21,7 +21,6 @@ use contract::ExitCode;
 use jiff::tz::TimeZone;
 
 use self::flags::{CreateFlags, ListFlags, SnapshotCommand};
-use crate::human::chain;
 use syncer::{
     report::Failures,
     root::{Root, TreeLocation},
@@ -31,6 +30,7 @@ use syncer::{
         retain::{Verdict, explain},
     },
 };
+use trend::human::chain;
 
 /// Carries out a command on the snapshots of a volume.
 pub(super) fn run(command: SnapshotCommand) -> ExitCode {

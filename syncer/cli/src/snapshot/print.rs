@@ -9,7 +9,6 @@ use super::{
     json::{engine_name, period_name},
     time::rfc3339,
 };
-use crate::human::{bytes, count, counted, printable};
 use syncer::{
     path::{RelPath, display},
     report::Failures,
@@ -22,6 +21,7 @@ use syncer::{
         verify::Verified,
     },
 };
+use trend::human::{bytes, count, counted, printable};
 
 /// A line for each snapshot and why it is kept, below a line of headings.
 pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {

@@ -3,7 +3,6 @@
 use contract::ExitCode;
 
 use super::{flags::VerifyFlags, json::VerifyJson, open, print, say, say_json, user};
-use crate::human::chain;
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,
@@ -15,6 +14,7 @@ use syncer::{
         verify::{Verified, heal, verify},
     },
 };
+use trend::human::chain;
 
 /// Checks, heals and names what is damaged.
 pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {

@@ -11,6 +11,7 @@ mod common;
 mod arrived;
 mod attributes;
 mod backup_dir;
+mod bench;
 mod bottleneck;
 mod busy_source;
 mod changing_source;

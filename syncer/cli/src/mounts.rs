@@ -13,6 +13,10 @@ pub(super) struct MountedAt {
     pub(super) path: PathBuf,
     /// The kind of file system, such as `ext4`.
     pub(super) kind: String,
+    /// What is mounted: a device, or a server's path.
+    pub(super) device: String,
+    /// How it is mounted, such as `rw,relatime`; at this place, and as a whole.
+    pub(super) options: String,
 }
 
 /// Reads the table of mounts.
@@ -37,7 +41,12 @@ fn parse(line: &[u8]) -> Option<MountedAt> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
     let path = PathBuf::from(OsString::from_vec(unescape(fields.get(4)?)));
-    Some(MountedAt { path, kind: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned() })
+    let text = |at: usize| Some(String::from_utf8_lossy(&unescape(fields.get(at)?)).into_owned());
+    let (here, whole) = (text(5)?, text(dash + 3)?);
+    let options =
+        here.split(',').chain(whole.split(',').filter(|option| here.split(',').all(|it| it != *option)));
+    let options = options.collect::<Vec<_>>().join(",");
+    Some(MountedAt { path, kind: text(dash + 1)?, device: text(dash + 2)?, options })
 }
 
 /// Replaces `\ooo` by the byte with that octal number.
@@ -70,6 +79,8 @@ mod tests {
     fn a_path_is_on_the_deepest_mount_above_it() {
         let mounts: Vec<MountedAt> = TABLE.split(|byte| *byte == b'\n').filter_map(parse).collect();
         let kind = |path: &str| of(&mounts, Path::new(path)).map(|mount| mount.kind.as_str());
+        let deepest = of(&mounts, Path::new("/a/b c")).unwrap();
+        assert_eq!((deepest.device.as_str(), deepest.options.as_str()), ("/dev/x", "rw"));
         assert_eq!(
             (kind("/x"), kind("/a/b"), kind("/a/b c/d"), kind("/ab")),
             (Some("ext4"), Some("tmpfs"), Some("xfs"), Some("ext4"))

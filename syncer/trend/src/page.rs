@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use contract::regression::PHASES;
+use contract::{BenchPlace, BenchResult, regression::PHASES};
 
 use super::{
     columns::{conclusion, note, took},
@@ -45,7 +45,7 @@ ul.key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35
 ";
 
 /// Returns the page.
-pub(super) fn page(history: &History) -> String {
+pub(super) fn page(history: &History, benches: &[BenchResult]) -> String {
     let verdict = history.verdict();
     let class = if verdict.slower.is_some() { "alarm" } else { "calm" };
     let mut html = format!(
@@ -56,6 +56,7 @@ pub(super) fn page(history: &History) -> String {
         escaped(&conclusion(&verdict)),
         runs = history.runs.len(),
     );
+    benches.iter().for_each(|found| bench(&mut html, found));
     chart(&mut html, "Time of each run, by phase", &times(&history.runs));
     key(&mut html);
     let rate = |row: &RunRow| row.bytes_per_second;
@@ -69,6 +70,50 @@ pub(super) fn page(history: &History) -> String {
     rows(&mut html, &history.runs);
     html.push_str("</body>\n</html>\n");
     html
+}
+
+/// Adds what a bench found: its volumes and machine, and a line for each step.
+fn bench(html: &mut String, found: &BenchResult) {
+    let place = |place: &BenchPlace| {
+        let BenchPlace { path, file_system, device, mount_options } = place;
+        escaped(&format!("{path}: {file_system} on {device} ({mount_options})"))
+    };
+    let machine = &found.machine;
+    let _ = write!(
+        html,
+        "<h2>Bench of {}</h2>\n<ul><li>Source {}</li><li>Destination {}</li>\
+         <li>Kernel {}, {} cores, {} of memory</li><li>{} files, {}; {} % change</li></ul>\n\
+         <div class=\"wide\" tabindex=\"0\">\n<table class=\"bench\">\n<thead><tr>",
+        escaped(&found.start_time),
+        place(&found.source),
+        place(&found.destination),
+        escaped(&machine.kernel),
+        machine.cores,
+        bytes(machine.memory_bytes),
+        count(found.bench.count()),
+        bytes(found.bench.bytes()),
+        found.bench.change_percent,
+    );
+    for name in ["Step", "Rounds", "Median", "Least", "Most", "Files/s", "Bytes/s", "Waited for"] {
+        let _ = write!(html, "<th>{name}</th>");
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    for step in &found.steps {
+        let why = step.bottleneck.as_ref().map_or("", |it| &it.message);
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}/s</td><td>{}</td></tr>",
+            step.step.word(),
+            step.rounds,
+            took(step.median_ms),
+            took(step.least_ms),
+            took(step.most_ms),
+            count(step.files_per_second as u64),
+            bytes(step.bytes_per_second as u64),
+            escaped(why)
+        );
+    }
+    html.push_str("</tbody>\n</table>\n</div>\n");
 }
 
 /// A bar: the parts that it is stacked of, each with its colour, and what a reader is told of it.
@@ -229,13 +274,13 @@ mod tests {
 
     #[test]
     fn what_a_report_says_is_shown_and_not_carried_out() {
-        let page = page(&history());
+        let page = page(&history(), &[]);
         assert!(page.contains("&lt;script&gt;alert(3)") && !page.contains("<script"), "{page}");
     }
 
     #[test]
     fn the_page_asks_for_nothing_from_elsewhere() {
-        let page = page(&history());
+        let page = page(&history(), &[]);
         for word in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!page.contains(word), "{word}");
         }
@@ -243,7 +288,7 @@ mod tests {
 
     #[test]
     fn each_run_has_a_line_and_a_bar_that_leads_to_it_in_each_chart() {
-        let page = page(&history());
+        let page = page(&history(), &[]);
         for run in 0..12 {
             assert_eq!(page.matches(&format!("id=\"run-{run}\"")).count(), 1);
             assert_eq!(page.matches(&format!("href=\"#run-{run}\"")).count(), 3);

@@ -11,24 +11,24 @@ const UNITS: [(&str, u64); 6] = [
     ("kB", 1_000),
 ];
 
-/// `20.9 MB`: three digits or so, in powers of 1000.
-pub(super) fn bytes(bytes: u64) -> String {
+/// Returns `20.9 MB`: three digits or so, in powers of 1000.
+pub fn bytes(bytes: u64) -> String {
     match unit_of(bytes) {
         Some((unit, size)) => format!("{} {unit}", in_unit(bytes, size)),
         None => format!("{bytes} B"),
     }
 }
 
-/// `19.0/20.9 MB`: both in the unit of `total`.
-pub(super) fn bytes_of(part: u64, total: u64) -> String {
+/// Returns `19.0/20.9 MB`: both in the unit of `total`.
+pub fn bytes_of(part: u64, total: u64) -> String {
     match unit_of(total) {
         Some((unit, size)) => format!("{}/{} {unit}", in_unit(part, size), in_unit(total, size)),
         None => format!("{part}/{total} B"),
     }
 }
 
-/// `1,008`
-pub(super) fn count(count: u64) -> String {
+/// Returns `1,008`.
+pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.char_indices() {
@@ -40,13 +40,13 @@ pub(super) fn count(count: u64) -> String {
     grouped
 }
 
-/// `1 file`, `1,008 files`: `noun` with the plural that an `s` makes.
-pub(super) fn counted(n: u64, noun: &str) -> String {
+/// Returns `1 file`, `1,008 files`: `noun` with the plural that an `s` makes.
+pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// `140 ms`, `12.3 s`, `4:07`, `1:02:33`: for what was measured.
-pub(super) fn measured(duration: Duration) -> String {
+/// Returns `140 ms`, `12.3 s`, `4:07`, `1:02:33`: for what was measured.
+pub fn measured(duration: Duration) -> String {
     match duration.as_millis() {
         ms @ ..1_000 => format!("{ms} ms"),
         ms @ ..59_950 => format!("{:.1} s", ms as f64 / 1000.0),
@@ -54,8 +54,8 @@ pub(super) fn measured(duration: Duration) -> String {
     }
 }
 
-/// `0:04`, `4:07`, `1:02:33`: for what passes.
-pub(super) fn clock(duration: Duration) -> String {
+/// Returns `0:04`, `4:07`, `1:02:33`: for what passes.
+pub fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {
@@ -64,8 +64,8 @@ pub(super) fn clock(duration: Duration) -> String {
     }
 }
 
-/// `text` with its control characters escaped: a file's name must not write on the terminal, or end the line.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
+/// Returns `text` with its control characters escaped: a file's name must not write on the terminal, or end the line.
+pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return text.into();
     }
@@ -82,8 +82,8 @@ fn in_unit(bytes: u64, size: u64) -> String {
     format!("{value:.*}", if value < 99.95 { 1 } else { 0 })
 }
 
-/// An error and its causes on one line.
-pub(super) fn chain(error: &dyn Error) -> String {
+/// Returns an error and its causes on one line.
+pub fn chain(error: &dyn Error) -> String {
     let errors = iter::successors(Some(error), |error| Error::source(*error));
     errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -1,0 +1,41 @@
+//! Where a bench works: file systems, and the machine.
+
+use std::{fs, path::Path, thread};
+
+use contract::{BenchMachine, BenchPlace};
+
+use super::bench_error::BenchError;
+use crate::mounts;
+
+/// Names the file system that a folder is on.
+pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
+    let failed = |source| BenchError::Folder { path: path.into(), source };
+    let real = path.canonicalize().map_err(failed)?;
+    if !real.is_dir() {
+        return Err(BenchError::NoFolder(path.into()));
+    }
+    let mounts = mounts::read().map_err(failed)?;
+    let path = real.to_string_lossy().into_owned();
+    Ok(match mounts::of(&mounts, &real) {
+        Some(mount) => BenchPlace {
+            path,
+            file_system: mount.kind.clone(),
+            device: mount.device.clone(),
+            mount_options: mount.options.clone(),
+        },
+        None => BenchPlace { path, ..BenchPlace::default() },
+    })
+}
+
+/// Describes this machine. What the kernel does not tell is 0.
+pub(super) fn here() -> BenchMachine {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    BenchMachine {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        cores: thread::available_parallelism()
+            .map_or(0, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+        memory_bytes: kib.unwrap_or(0) * 1024,
+    }
+}

@@ -1,0 +1,173 @@
+//! A folder of a bench's own on a volume.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps};
+
+use super::bench_error::BenchError;
+use crate::report_file::random_word;
+
+/// What the names of such folders begin with; a word of sixteen hexadecimal digits follows.
+const PREFIX: &str = ".volferry-bench-";
+
+/// A new folder on a volume, which is removed with all that is in it. The volume's root gets its times back.
+#[derive(Debug)]
+pub(super) struct OwnFolder {
+    path: PathBuf,
+    volume: PathBuf,
+    /// The times of the volume's root before, and since the folder was made.
+    times: [Times; 2],
+    is_there: bool,
+    /// Held for its lock, by which other benches see that this one runs.
+    _lock: File,
+}
+
+/// When a folder was read and changed, in seconds and nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    read: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl OwnFolder {
+    /// Makes a folder, and removes those of benches that were killed.
+    pub(super) fn make(volume: &Path) -> Result<Self, BenchError> {
+        let failed = |source| BenchError::Folder { path: volume.into(), source };
+        let before = Times::of(volume).map_err(failed)?;
+        remove_leftovers(volume)?;
+        let path = volume.join(format!("{PREFIX}{}", random_word()));
+        let made = fs::create_dir(&path).and_then(|()| lock(&path));
+        let made = made.and_then(|lock| Ok((lock, Times::of(volume)?)));
+        let (lock, since) = made.map_err(|source| BenchError::Make { path: path.clone(), source })?;
+        Ok(Self { path, volume: volume.into(), times: [before, since], is_there: true, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the folder. Returns a note if the root's times could not be put back.
+    pub(super) fn remove(mut self) -> Result<Option<String>, BenchError> {
+        self.clear()
+    }
+
+    fn clear(&mut self) -> Result<Option<String>, BenchError> {
+        if !std::mem::take(&mut self.is_there) {
+            return Ok(None);
+        }
+        let volume = |source| BenchError::Folder { path: self.volume.clone(), source };
+        let [before, since] = self.times;
+        let is_ours = Times::of(&self.volume).map_err(volume)?.changed == since.changed;
+        fs::remove_dir_all(&self.path)
+            .map_err(|source| BenchError::Remove { path: self.path.clone(), source })?;
+        let note = |why: &str| format!("the times of {} are not as they were: {why}", self.volume.display());
+        if !is_ours {
+            return Ok(Some(note("something else changed it meanwhile")));
+        }
+        let put_back = rustix::fs::utimensat(CWD, &self.volume, &before.timestamps(), AtFlags::empty());
+        Ok(put_back.err().map(|error| note(&error.to_string())))
+    }
+}
+
+/// Removes the folder also where a bench fails before it has run.
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        if let Err(error) = self.clear() {
+            tracing::warn!(path = %self.path.display(), %error, "a bench's folder is left");
+        }
+    }
+}
+
+impl Times {
+    fn of(path: &Path) -> io::Result<Self> {
+        let found = fs::metadata(path)?;
+        let read = (found.atime(), found.atime_nsec());
+        Ok(Self { read, changed: (found.mtime(), found.mtime_nsec()) })
+    }
+
+    fn timestamps(self) -> Timestamps {
+        let [last_access, last_modification] =
+            [self.read, self.changed].map(|(tv_sec, nanos)| Timespec { tv_sec, tv_nsec: nanos as _ });
+        Timestamps { last_access, last_modification }
+    }
+}
+
+/// Removes the folders of benches that do not run any more. Whatever else has such a name stays.
+fn remove_leftovers(volume: &Path) -> Result<(), BenchError> {
+    let failed = |source| BenchError::Folder { path: volume.into(), source };
+    for entry in fs::read_dir(volume).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_named = entry.file_name().to_str().is_some_and(is_own_name);
+        if is_named && is_own(&entry.path()) && lock(&entry.path()).is_ok() {
+            let path = entry.path();
+            fs::remove_dir_all(&path).map_err(|source| BenchError::Remove { path, source })?;
+        }
+    }
+    Ok(())
+}
+
+fn is_own_name(name: &str) -> bool {
+    let is_digit = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+    name.strip_prefix(PREFIX).is_some_and(|word| word.len() == 16 && word.bytes().all(is_digit))
+}
+
+/// Whether this user made the folder.
+fn is_own(path: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user)
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let folder = File::open(path)?;
+    rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(volume: &Path) -> Vec<String> {
+        let entries = fs::read_dir(volume).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_a_killed_bench_left_goes_and_what_a_running_one_uses_stays() {
+        let volume = tempfile::tempdir().unwrap();
+        let leftover = volume.path().join(format!("{PREFIX}0123456789abcdef"));
+        fs::create_dir_all(leftover.join("a/b")).unwrap();
+        let alike = [".volferry-bench-x", ".volferry-bench-0123456789ABCDEF", "own"];
+        alike.iter().for_each(|name| fs::create_dir(volume.path().join(name)).unwrap());
+        let running = OwnFolder::make(volume.path()).unwrap();
+        assert!(!leftover.exists());
+        let second = OwnFolder::make(volume.path()).unwrap();
+        assert_eq!(names(volume.path()).len(), alike.len() + 2);
+        assert_eq!(second.remove().unwrap(), None);
+        assert_eq!(running.remove().unwrap(), None);
+        assert_eq!(names(volume.path()).len(), alike.len());
+    }
+
+    #[test]
+    fn a_root_gets_its_times_back_unless_something_else_changed_it() {
+        let volume = tempfile::tempdir().unwrap();
+        let root = File::open(volume.path()).unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        root.set_modified(long_ago).unwrap();
+        let modified = || fs::metadata(volume.path()).unwrap().modified().unwrap();
+        assert_eq!(OwnFolder::make(volume.path()).unwrap().remove().unwrap(), None);
+        assert_eq!(modified(), long_ago);
+        let folder = OwnFolder::make(volume.path()).unwrap();
+        root.set_modified(long_ago + std::time::Duration::from_secs(1)).unwrap();
+        assert!(folder.remove().unwrap().unwrap().contains("something else changed it"));
+        assert_ne!(modified(), long_ago);
+    }
+}

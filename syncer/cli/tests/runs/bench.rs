@@ -1,0 +1,240 @@
+//! `volferry bench` measures two volumes and leaves them as they were, however it ends.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use contract::{BenchResult, BenchStepName, ExitCode, regression::RunKind};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::common::{
+    disk::Disk,
+    oracle::{COPY, Snapshot},
+    pair::{Pair, Way, text},
+    process::{Running, program},
+    rng::Rng,
+    scratch::{dir, scratch},
+    tree,
+    watch::{FirstEntry, until_written},
+};
+
+/// Two volumes that a bench works on, and its tree.
+struct Volumes {
+    source: PathBuf,
+    destination: PathBuf,
+    tree: PathBuf,
+    before: [Snapshot; 2],
+    place: TempDir,
+}
+
+impl Volumes {
+    /// Two folders with files of others, and the description of a tree.
+    fn new() -> Self {
+        let place = scratch();
+        let [source, destination] = ["source", "destination"].map(|name| dir(place.path(), name));
+        for (nth, volume) in [&source, &destination].into_iter().enumerate() {
+            tree::gallery(volume, tree::Shape::Everything);
+            tree::set_mtime(volume, 1_000_000_000, 7 + nth as i64);
+        }
+        Self::between(place, source, destination)
+    }
+
+    fn between(place: TempDir, source: PathBuf, destination: PathBuf) -> Self {
+        let tree = place.path().join("tree.yaml");
+        let groups = "- {count: 100, bytes: 500, folders: 3}\n- {count: 1, bytes: 2000000}\n";
+        fs::write(&tree, format!("files:\n{groups}changePercent: 10\n")).unwrap();
+        let before = [&source, &destination].map(|volume| Snapshot::of(volume));
+        Self { source, destination, tree, before, place }
+    }
+
+    fn args(&self) -> [&str; 5] {
+        ["bench", text(&self.source), text(&self.destination), "--tree", text(&self.tree)]
+    }
+
+    fn bench(&self, flags: &[&str]) -> Output {
+        Command::new(program()).args(self.args()).args(flags).output().unwrap()
+    }
+
+    /// Checks that both volumes are as they were; also the times of their roots.
+    #[track_caller]
+    fn assert_as_before(&self) {
+        for (volume, before) in [&self.source, &self.destination].into_iter().zip(&self.before) {
+            let after = Snapshot::of(volume);
+            after.assert_like(before, COPY, text(volume));
+            assert_eq!(untouched(&after), untouched(before), "{}", volume.display());
+        }
+    }
+}
+
+/// Which entries below the root nobody has written to.
+fn untouched(tree: &Snapshot) -> Vec<String> {
+    let below = tree.entries().filter(|(path, _)| !path.is_empty());
+    below.map(|(path, node)| format!("{path:?} {:?}", node.touched)).collect()
+}
+
+fn error_of(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn a_bench_tells_each_step_and_leaves_the_volumes_as_they_were() {
+    let volumes = Volumes::new();
+    let report = volumes.place.path().join("bench.json");
+    let run = volumes.bench(&["--rounds", "2", "--report", text(&report)]);
+    assert!(run.status.success(), "{run:?}");
+    volumes.assert_as_before();
+    let table = String::from_utf8(run.stdout).unwrap();
+    for step in ["first ", "unchanged ", "changed "] {
+        assert_eq!(table.lines().filter(|line| line.starts_with(step)).count(), 1, "{table}");
+    }
+
+    let result: BenchResult = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    for place in [&result.source, &result.destination] {
+        let told = [&place.file_system, &place.device, &place.mount_options];
+        assert!(told.iter().all(|word| !word.is_empty()), "{place:?}");
+    }
+    assert_eq!(result.machine.kernel, rustix::system::uname().release().to_str().unwrap());
+    assert!(result.machine.cores > 0 && result.machine.memory_bytes > 0, "{:?}", result.machine);
+    assert_eq!(result.notes, [] as [String; 0]);
+    let steps: Vec<_> = result.steps.iter().map(|step| (step.step, step.rounds)).collect();
+    assert_eq!(steps, BenchStepName::ALL.map(|step| (step, 2)));
+    let kinds: Vec<_> = result.runs.iter().map(|run| RunKind::of(&run.work)).collect();
+    assert_eq!(kinds, [RunKind::First, RunKind::Unchanged, RunKind::Changed].repeat(2));
+    assert_eq!(result.runs[2].work.files_updated, 11, "ten small files and the large one");
+}
+
+#[test]
+fn what_a_bench_found_is_a_report() {
+    let volumes = Volumes::new();
+    let [report, page] = ["bench.json", "page.html"].map(|name| volumes.place.path().join(name));
+    let run = volumes.bench(&["--rounds", "1", "--json"]);
+    fs::write(&report, run.stdout).unwrap();
+    let told = |form: &[&str]| {
+        let told = Command::new(program()).args(["report", text(&report)]).args(form).output().unwrap();
+        assert!(told.status.success(), "{told:?}");
+        String::from_utf8(told.stdout).unwrap()
+    };
+    let json: serde_json::Value = serde_json::from_str(&told(&["--json"])).unwrap();
+    assert_eq!([0, 1, 2].map(|run| json["runs"][run]["kind"].clone()), ["first", "unchanged", "changed"]);
+    told(&["--html", text(&page)]);
+    assert!(fs::read_to_string(&page).unwrap().contains("bench unchanged 1"));
+}
+
+#[test]
+fn the_schema_describes_what_a_bench_prints() {
+    let schema = Command::new(program()).args(["bench", "--schema"]).output().unwrap();
+    let schema: serde_json::Value = serde_json::from_slice(&schema.stdout).unwrap();
+    let run = Volumes::new().bench(&["--rounds", "1", "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    for key in printed.as_object().unwrap().keys() {
+        assert!(schema["properties"][key].is_object(), "{key}: {schema}");
+    }
+}
+
+/// Starts a bench that takes long, and returns once it copies.
+fn start_long(volumes: &Volumes) -> Running {
+    let description = "files:\n- {count: 3000, bytes: 4096, folders: 30}\n";
+    fs::write(&volumes.tree, description).unwrap();
+    let appears = FirstEntry::of(&volumes.destination);
+    let mut command = Command::new(program());
+    command.args(volumes.args()).args(["--rounds", "100"]);
+    let running = Running::start(command);
+    appears.wait();
+    let own = leftovers(&volumes.destination).remove(0);
+    until_written(&own, || own.join("copy").exists());
+    running
+}
+
+fn leftovers(volume: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(volume).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.to_string_lossy().contains("/.volferry-bench-")).collect()
+}
+
+#[test]
+fn a_bench_that_is_told_to_stop_leaves_the_volumes_as_they_were() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let volumes = Volumes::new();
+        let running = start_long(&volumes);
+        running.signal(signal);
+        let ended = running.wait();
+        ended.assert_exit(ExitCode::Failed);
+        assert!(ended.stderr.contains("error: the bench was stopped"), "{}", ended.stderr);
+        volumes.assert_as_before();
+    }
+}
+
+#[test]
+fn what_a_killed_bench_left_is_removed_by_the_next() {
+    let volumes = Volumes::new();
+    let running = start_long(&volumes);
+    running.kill();
+    assert_eq!(running.wait().exit, None);
+    assert_eq!([&volumes.source, &volumes.destination].map(|volume| leftovers(volume).len()), [1, 1]);
+    fs::write(&volumes.tree, "files: [{count: 3, bytes: 10}]").unwrap();
+    let run = volumes.bench(&["--rounds", "1"]);
+    assert!(run.status.success(), "{run:?}");
+    assert_eq!([&volumes.source, &volumes.destination].map(|volume| leftovers(volume).len()), [0, 0]);
+}
+
+#[test]
+fn a_bench_that_cannot_write_on_leaves_the_volumes_as_they_were() {
+    let volumes = Volumes::new();
+    // No file may be larger than 512 KiB, so the tree's last one cannot be made.
+    let limited = "trap '' XFSZ && ulimit -f 1024 && exec \"$0\" \"$@\"";
+    let run = Command::new("sh").args(["-c", limited]).arg(program()).args(volumes.args()).output().unwrap();
+    let error = error_of(&run);
+    assert!(error.contains("cannot make ") && error.contains("File too large"), "{error}");
+    volumes.assert_as_before();
+}
+
+#[test]
+fn a_volume_without_room_is_refused_and_a_full_one_stays_as_it_was() {
+    let Some(disk) = Disk::new("ext4", 32 << 20, "") else { return };
+    let [source, copy] = ["source", "copy"].map(|name| dir(&disk.path(), name));
+    let volumes = Volumes::between(scratch(), source.clone(), copy.clone());
+    fs::write(&volumes.tree, "files: [{count: 1, bytes: 20000000}]").unwrap();
+    let error = error_of(&volumes.bench(&[]));
+    assert!(error.contains(" has room for ") && error.contains("\nhint: make room"), "{error}");
+    volumes.assert_as_before();
+
+    let full = disk.path().join("full");
+    let filled =
+        Command::new("dd").args(["if=/dev/zero", "bs=64k"]).arg(format!("of={}", text(&full))).output();
+    assert!(!filled.unwrap().status.success());
+    let volumes = Volumes::between(scratch(), source, copy);
+    error_of(&volumes.bench(&[]));
+    volumes.assert_as_before();
+}
+
+#[test]
+fn a_destination_of_a_sync_keeps_all_that_belongs_to_it() {
+    let pair = Pair::new(Way::Local);
+    tree::file(&pair.source.join("file"), &Rng::new(5).bytes(3000));
+    pair.sync("before the bench");
+    let volumes = Volumes::between(scratch(), pair.source.clone(), pair.destination.clone());
+    assert!(pair.destination.join(".volferry").is_dir());
+    let run = volumes.bench(&["--rounds", "1"]);
+    assert!(run.status.success(), "{run:?}");
+    volumes.assert_as_before();
+    pair.sync_unchanged("after the bench");
+}
+
+#[test]
+fn what_is_no_folder_or_no_tree_is_named() {
+    let volumes = Volumes::new();
+    fs::write(&volumes.tree, "files: [{count: 0, bytes: 10}]").unwrap();
+    let error = error_of(&volumes.bench(&[]));
+    assert!(error.contains("tree.yaml describes no possible tree: files[0].count is 0"), "{error}");
+    let missing = volumes.place.path().join("missing");
+    let run =
+        Command::new(program()).args(["bench", text(&volumes.source), text(&missing)]).output().unwrap();
+    assert!(error_of(&run).contains(&format!("cannot use {}", missing.display())));
+    let run =
+        Command::new(program()).args(["bench", text(&volumes.source), text(&volumes.tree)]).output().unwrap();
+    assert!(error_of(&run).contains("is not a folder\nhint: "));
+    volumes.assert_as_before();
+}

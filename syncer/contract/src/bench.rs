@@ -1,0 +1,280 @@
+//! What `volferry bench` found of two volumes, and the tree that it found it with. Pure.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    bottleneck::Bottleneck,
+    regression::Baseline,
+    report::{Report, Timings},
+};
+
+/// The most files that a tree may have.
+pub const MAX_BENCH_FILES: u64 = 10_000_000;
+/// The most bytes that a tree may have.
+pub const MAX_BENCH_BYTES: u64 = 1 << 40;
+/// The most groups of files that a tree may have.
+pub const MAX_BENCH_GROUPS: usize = 100;
+
+/// A tree that is made for a bench. Its content cannot be compressed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BenchTree {
+    /// Groups of equal files.
+    pub files: Vec<BenchFiles>,
+    /// How many percent change before the last step: of the files of a group, or, where they have 1 MiB or more, of the
+    /// parts of 64 KiB of each.
+    #[serde(default = "some_percent")]
+    pub change_percent: u8,
+}
+
+/// Equal files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BenchFiles {
+    /// How many.
+    pub count: u64,
+    /// The size of each, in bytes.
+    pub bytes: u64,
+    /// How many folders they are in.
+    #[serde(default = "one")]
+    pub folders: u64,
+}
+
+fn some_percent() -> u8 {
+    5
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl BenchTree {
+    /// Returns the tree of a name: `small`, `large` or `mixed`.
+    pub fn named(name: &str) -> Option<Self> {
+        let group = |count, bytes, folders| BenchFiles { count, bytes, folders };
+        let files = match name {
+            "small" => vec![group(5_000, 4 << 10, 50)],
+            "large" => vec![group(1, 256 << 20, 1)],
+            "mixed" => vec![group(2_000, 4 << 10, 20), group(100, 256 << 10, 2), group(4, 16 << 20, 1)],
+            _ => return None,
+        };
+        Some(Self { files, change_percent: some_percent() })
+    }
+
+    /// Returns how many files it has.
+    pub fn count(&self) -> u64 {
+        self.files.iter().map(|group| group.count).fold(0, u64::saturating_add)
+    }
+
+    /// Returns how many folders it has.
+    pub fn folders(&self) -> u64 {
+        self.files.iter().map(|group| group.folders.saturating_add(1)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the sum of the files' sizes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|group| group.count.saturating_mul(group.bytes)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns what makes the tree impossible, as `files[2].folders is 0, and has to be 1 to 5`.
+    pub fn fault(&self) -> Option<String> {
+        let bounds = |field: String, value: u64, least: u64, most: u64| {
+            let fits = (least..=most).contains(&value);
+            (!fits).then(|| format!("{field} is {value}, and has to be {least} to {most}"))
+        };
+        let groups = self.files.len() as u64;
+        let of_group = |(at, group): (usize, &BenchFiles)| {
+            let field = |name: &str| format!("files[{at}].{name}");
+            bounds(field("count"), group.count, 1, MAX_BENCH_FILES)
+                .or_else(|| bounds(field("bytes"), group.bytes, 0, MAX_BENCH_BYTES))
+                .or_else(|| bounds(field("folders"), group.folders, 1, group.count))
+        };
+        bounds("the number of groups in files".into(), groups, 1, MAX_BENCH_GROUPS as u64)
+            .or_else(|| self.files.iter().enumerate().find_map(of_group))
+            .or_else(|| bounds("the sum of all count".into(), self.count(), 1, MAX_BENCH_FILES))
+            .or_else(|| bounds("the sum of all bytes".into(), self.bytes(), 0, MAX_BENCH_BYTES))
+            .or_else(|| bounds("changePercent".into(), self.change_percent.into(), 0, 100))
+    }
+}
+
+/// What a bench found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BenchResult {
+    /// The tree that was brought from one volume to the other.
+    pub bench: BenchTree,
+    /// When the bench began, RFC 3339.
+    pub start_time: String,
+    /// The volume that it was read from.
+    pub source: BenchPlace,
+    /// The volume that it was written to.
+    pub destination: BenchPlace,
+    /// The machine that both ends ran on.
+    pub machine: BenchMachine,
+    /// What each step took, in the order of the steps.
+    pub steps: Vec<BenchStep>,
+    /// What could not be put back as it was, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// All runs in their order: of each round, the first copy, that of no change, and that of some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Report>,
+}
+
+/// Where a bench worked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BenchPlace {
+    /// The folder, without links.
+    pub path: String,
+    /// The kind of file system, such as `ext4`.
+    pub file_system: String,
+    /// What is mounted there: a device, or a server's path.
+    pub device: String,
+    /// How it is mounted, such as `rw,relatime`.
+    pub mount_options: String,
+}
+
+/// The machine of a bench.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BenchMachine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Processors that the process may use.
+    pub cores: u32,
+    /// Memory of the machine, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A step of a bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum BenchStepName {
+    /// The first copy of all files.
+    First,
+    /// A run of which nothing has changed.
+    Unchanged,
+    /// A run of which some has changed.
+    Changed,
+}
+
+impl BenchStepName {
+    /// The steps of a round, in their order.
+    pub const ALL: [Self; 3] = [Self::First, Self::Unchanged, Self::Changed];
+
+    /// Returns the word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Unchanged => "unchanged",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// What a step took in all rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BenchStep {
+    /// Which step.
+    pub step: BenchStepName,
+    /// How often it was run.
+    pub rounds: u32,
+    /// The median of its wall times, in milliseconds.
+    pub median_ms: u64,
+    /// The shortest of its wall times, in milliseconds.
+    pub least_ms: u64,
+    /// The longest of its wall times, in milliseconds.
+    pub most_ms: u64,
+    /// How far the runs spread: the factor that a run's time is usually within, at least 1.
+    pub spread: f64,
+    /// Entries of the tree for each second of the median.
+    pub files_per_second: f64,
+    /// Changed bytes for each second of the median.
+    pub bytes_per_second: f64,
+    /// The median of each phase by itself, in milliseconds.
+    pub timings: Timings,
+    /// What the run of the median time waited for most; none of one that was too short to be judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<Bottleneck>,
+}
+
+impl BenchStep {
+    /// Sums up the runs of one step; `None` if none succeeded.
+    pub fn of(step: BenchStepName, runs: &[Report]) -> Option<Self> {
+        let usual = Baseline::of_reports(runs)?;
+        let mut by_time: Vec<&Report> = runs.iter().collect();
+        by_time.sort_by_key(|run| run.timings.total);
+        let (least, most) = (by_time.first()?.timings.total, by_time.last()?.timings.total);
+        let middle = by_time[(by_time.len() - 1) / 2];
+        let seconds = (usual.timings.total.max(1)) as f64 / 1000.0;
+        Some(Self {
+            step,
+            rounds: usual.runs,
+            median_ms: usual.timings.total,
+            least_ms: least,
+            most_ms: most,
+            spread: usual.spread,
+            files_per_second: usual.files_scanned as f64 / seconds,
+            bytes_per_second: usual.bytes_changed as f64 / seconds,
+            timings: usual.timings,
+            bottleneck: middle.bottleneck.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Work;
+
+    fn tree(text: &str) -> BenchTree {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_tree_that_is_impossible_names_the_field() {
+        assert_eq!(tree(r#"{"files": [{"count": 3, "bytes": 10}, {"count": 2, "bytes": 5}]}"#).fault(), None);
+        for (text, says) in [
+            (r#"{"files": []}"#, "the number of groups in files is 0, and has to be 1 to 100"),
+            (r#"{"files": [{"count": 1, "bytes": 1}, {"count": 0, "bytes": 1}]}"#, "files[1].count is 0"),
+            (
+                r#"{"files": [{"count": 2, "bytes": 1, "folders": 3}]}"#,
+                "files[0].folders is 3, and has to be 1 to 2",
+            ),
+            (
+                r#"{"files": [{"count": 1024, "bytes": 1099511627776}]}"#,
+                "the sum of all bytes is 1125899906842624",
+            ),
+            (r#"{"files": [{"count": 1, "bytes": 1}], "changePercent": 101}"#, "changePercent is 101"),
+        ] {
+            let fault = tree(text).fault().unwrap();
+            assert!(fault.starts_with(says), "{fault}");
+        }
+    }
+
+    #[test]
+    fn the_trees_of_known_names_are_possible() {
+        for name in ["small", "large", "mixed"] {
+            assert_eq!(BenchTree::named(name).unwrap().fault(), None, "{name}");
+        }
+        assert_eq!(BenchTree::named("huge"), None);
+    }
+
+    #[test]
+    fn a_step_has_the_median_of_its_rounds_and_what_that_one_waited_for() {
+        let run = |total: u64| Report {
+            timings: Timings { total, transfer: total, ..Timings::default() },
+            work: Work { files_scanned: 500, bytes_changed: 1_000_000, ..Work::default() },
+            bottleneck: Some(Bottleneck { cause: crate::Cause::Cpu, share: 9, message: total.to_string() }),
+            ..Report::default()
+        };
+        let step = BenchStep::of(BenchStepName::First, &[900, 500, 100_000].map(run)).unwrap();
+        assert_eq!((step.rounds, step.median_ms, step.least_ms, step.most_ms), (3, 900, 500, 100_000));
+        assert_eq!(step.bottleneck.unwrap().message, "900");
+        assert!((step.bytes_per_second - 1_000_000.0 / 0.9).abs() < 1.0);
+        assert_eq!(BenchStep::of(BenchStepName::First, &[]), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! What the reports of runs say together, in the forms that `volferry report` has.
+//!
+//! `history` judges runs by those before them; `columns`, `page` and `bench_table` make text of that.
+
+mod bench_table;
+mod columns;
+mod history;
+pub mod human;
+mod page;
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read as _, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use contract::{BenchResult, Report, regression::Rule};
+use serde_json::Value;
+use thiserror::Error;
+
+pub use bench_table::bench_table;
+use history::History;
+
+/// The most bytes that are read of one file: ten thousand reports.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// The forms of a report; without one, it is a table.
+#[derive(Debug, Clone, Args)]
+pub struct FormFlags {
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["csv", "html"])]
+    pub json: bool,
+    /// Print comma-separated values, a line a run
+    #[arg(long, conflicts_with = "html")]
+    pub csv: bool,
+    /// Write one page for a browser, which needs nothing else
+    #[arg(long, value_name = "OUT")]
+    pub html: Option<PathBuf>,
+    /// Print the schema of --json
+    #[arg(long, conflicts_with_all = ["json", "csv", "html"])]
+    pub schema: bool,
+    /// Take this many runs for what is usual
+    #[arg(long, value_name = "RUNS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(3..=50))]
+    pub window: u8,
+    /// Find runs that take this many times what is usual
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.5, value_parser = slowdown)]
+    pub threshold: f64,
+}
+
+/// Parses a factor above 1.
+fn slowdown(typed: &str) -> Result<f64, String> {
+    let factor = typed.parse().ok().filter(|factor: &f64| *factor >= 1.1 && *factor <= 100.0);
+    factor.ok_or_else(|| "a factor from 1.1 to 100, such as 1.5".into())
+}
+
+/// Why reports cannot be told.
+#[derive(Debug, Error)]
+pub enum TrendError {
+    /// A file cannot be read.
+    #[error("cannot read {path}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file has something else.
+    #[error("{path} is not a report, as `--report` writes them", path = .path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A file has nothing.
+    #[error("{path} has no report", path = .0.display())]
+    Empty(PathBuf),
+    /// The page cannot be written.
+    #[error("cannot write {path}", path = .path.display())]
+    Write {
+        /// The page.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Comma-separated values cannot be made.
+    #[error("cannot write the table")]
+    Csv(#[from] csv::Error),
+    /// Standard output takes nothing.
+    #[error("cannot write to standard output")]
+    Output(#[from] io::Error),
+}
+
+impl TrendError {
+    /// Whether a reader of standard output went away, which is no error.
+    pub fn is_gone_reader(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// What is told: runs, and the benches that some of them were made for.
+#[derive(Debug, Default)]
+pub struct Reports {
+    /// The runs, in any order.
+    pub runs: Vec<Report>,
+    /// The benches; their runs are among `runs`, too.
+    pub benches: Vec<BenchResult>,
+}
+
+impl Reports {
+    /// Reads every report of all files.
+    ///
+    /// # Errors
+    /// [`TrendError::Read`], [`TrendError::Parse`], and [`TrendError::Empty`] of a file without a report.
+    pub fn read(files: &[PathBuf]) -> Result<Self, TrendError> {
+        let mut reports = Self::default();
+        for path in files {
+            let before = reports.runs.len();
+            reports.read_file(path)?;
+            if reports.runs.len() == before {
+                return Err(TrendError::Empty(path.clone()));
+            }
+        }
+        Ok(reports)
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), TrendError> {
+        let file = File::open(path).map_err(|source| TrendError::Read { path: path.into(), source })?;
+        let text = BufReader::new(file.take(MAX_FILE_BYTES));
+        let failed = |source| TrendError::Parse { path: path.into(), source };
+        for found in serde_json::Deserializer::from_reader(text).into_iter::<Value>() {
+            self.add(found.map_err(failed)?).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, value: Value) -> Result<(), serde_json::Error> {
+        if value.get("bench").is_none() {
+            self.runs.push(serde_json::from_value(value)?);
+            return Ok(());
+        }
+        let mut bench: BenchResult = serde_json::from_value(value)?;
+        self.runs.append(&mut bench.runs);
+        self.benches.push(bench);
+        Ok(())
+    }
+
+    /// Writes what the runs say to `out`, or to the page that is asked for.
+    ///
+    /// # Errors
+    /// [`TrendError::Write`], [`TrendError::Csv`] and [`TrendError::Output`].
+    pub fn tell(mut self, form: &FormFlags, out: &mut impl Write) -> Result<(), TrendError> {
+        if form.schema {
+            return Ok(write_json(out, &schemars::schema_for!(History))?);
+        }
+        self.runs.sort_by(|a, b| a.start_time.cmp(&b.start_time));
+        let rule = Rule { window: form.window.into(), threshold: form.threshold };
+        let history = History::of(&self.runs, rule);
+        if let Some(path) = &form.html {
+            let page = page::page(&history, &self.benches);
+            return fs::write(path, page).map_err(|source| TrendError::Write { path: path.clone(), source });
+        }
+        if form.json {
+            write_json(out, &history)?;
+        } else if form.csv {
+            out.write_all(&history.to_csv()?)?;
+        } else {
+            out.write_all(columns::table(&history).as_bytes())?;
+            self.benches.iter().try_for_each(|bench| write!(out, "\n{}", bench_table(bench)))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_json(out: &mut impl Write, value: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    writeln!(out, "{text}")
+}
