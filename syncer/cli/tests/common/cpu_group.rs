@@ -8,12 +8,12 @@ use std::{
 
 use super::process::program;
 
-/// Where a version of control groups has the processors, which file has the limit, and a twentieth of one processor in
+/// Where a version of control groups has the processors, which file has the limit, and a fiftieth of one processor in
 /// its words.
 const VERSIONS: [(&str, &str, &str); 2] =
-    [("/sys/fs/cgroup", "cpu.max", "5000 100000"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "5000")];
+    [("/sys/fs/cgroup", "cpu.max", "2000 100000"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "2000")];
 
-/// A new group that may use a twentieth of one processor. Removed when dropped.
+/// A new group that may use a fiftieth of one processor. Removed when dropped.
 #[derive(Debug)]
 pub struct CpuGroup(PathBuf);
 

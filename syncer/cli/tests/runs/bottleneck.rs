@@ -44,17 +44,16 @@ fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
     }
 }
 
+/// Of a run on one machine: a handshake of an end that is stopped so much could take longer than a peer waits.
 #[test]
-fn an_end_that_its_container_stops_waits_for_its_cpu_limit() {
-    for (way, expected) in [(Way::Local, Cause::Cpu), (Way::SinkListens, Cause::SinkCpu)] {
-        let Some(group) = CpuGroup::new("limit") else { return };
-        let mut pair = Pair::new(way);
-        pair.limited = Some(group.program(pair.dir()));
-        tree::many(&pair.source, 2500, 3000);
-        let (cause, line) = word(&pair, &[]);
-        assert_eq!(cause, expected, "{line}");
-        assert!(line.ends_with(" waited for its CPU limit"), "{line}");
-    }
+fn a_run_that_its_container_stops_waits_for_its_cpu_limit() {
+    let Some(group) = CpuGroup::new("limit") else { return };
+    let mut pair = Pair::new(Way::Local);
+    pair.limited = Some(group.program(pair.dir()));
+    tree::many(&pair.source, 1200, 3000);
+    let (cause, line) = word(&pair, &[]);
+    assert_eq!(cause, Cause::Cpu, "{line}");
+    assert!(line.ends_with(" the run waited for its CPU limit"), "{line}");
 }
 
 #[test]
