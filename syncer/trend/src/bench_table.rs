@@ -21,8 +21,8 @@ pub fn bench_table(result: &BenchResult) -> String {
     line("Tree", &format!("{files} files, {all}; {} % change", result.bench.change_percent));
     let _ = writeln!(
         text,
-        "\n{:9}  {:>6}  {:>8}  {:>17}  {:>10}  {:>11}  {}",
-        "STEP", "ROUNDS", "MEDIAN", "LEAST TO MOST", "FILES/S", "BYTES/S", "WAITED FOR"
+        "\n{:9}  {:>6}  {:>8}  {:>17}  {:>10}  {:>11}  WAITED FOR",
+        "STEP", "ROUNDS", "MEDIAN", "LEAST TO MOST", "FILES/S", "BYTES/S"
     );
     for step in &result.steps {
         let took = |ms: u64| measured(Duration::from_millis(ms));
