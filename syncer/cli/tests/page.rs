@@ -77,7 +77,8 @@ impl Browser {
     #[track_caller]
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
-        let mut message = json!({"id": self.calls, "method": method, "params": params});
+        let mut message = json!({"id": self.calls, "method": method});
+        message["params"] = params;
         if let Some(session) = &self.session {
             message["sessionId"] = session.clone().into();
         }

@@ -92,7 +92,7 @@ impl Times {
 
     fn timestamps(self) -> Timestamps {
         let [last_access, last_modification] =
-            [self.read, self.changed].map(|(tv_sec, nanos)| Timespec { tv_sec, tv_nsec: nanos as _ });
+            [self.read, self.changed].map(|(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec });
         Timestamps { last_access, last_modification }
     }
 }
