@@ -1,12 +1,13 @@
 //! Hooks: `before` comes between a run's turn and its pods, `after` before the run ends or loses its turn. Pure.
 
-use contract::Report;
+use contract::{ExitCode, Report, RunResult};
 use jiff::Timestamp;
 
 use super::situation::{Situation, Step, WARNINGS_PERIOD, after};
 use crate::{
-    api::{ActiveRun, StoppedRun},
+    api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun, conditions::reason},
     fault::Fault,
+    human,
     model::{
         hooks::{self, Point},
         outcome::Outcome,
