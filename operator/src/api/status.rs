@@ -29,7 +29,8 @@ pub struct SyncJobStatus {
     /// One word for people; programs read the conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<SyncJobPhase>,
-    /// Ready, Reconciling, Stalled, Incomplete, SnapshotFailed, Corrupt, Restored and PerformanceRegressed, by the rules of kstatus.
+    /// Ready, Reconciling, Stalled, Incomplete, SnapshotFailed, Corrupt, Restored and PerformanceRegressed, by the
+    /// rules of kstatus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

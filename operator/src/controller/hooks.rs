@@ -2,105 +2,29 @@
 //! is told by the next reconciliation, which its end asks for. A task dies with its process; the next operator finds
 //! that the hook was begun, and runs it again.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
-use futures::channel::mpsc::UnboundedSender;
-use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
-use tokio::{sync::Semaphore, task::AbortHandle};
+use kube::{Client, ResourceExt as _};
 
 use super::{
     Context,
     cleanup::{self, Owner},
-    dereference, exec,
-    read::Guarded,
+    dereference,
+    hook_tasks::HookTasks,
     record::{self, RecordError},
     skeleton,
     view::View,
 };
 use crate::{
-    api::{ActiveRun, Hook, HookRun, SyncJob, SyncJobStatus, SyncRun},
+    api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
     model::hooks::Point,
     names,
     stages::situation::Step,
     telemetry::chain,
 };
 
-/// How many hooks run at a time.
-const AT_ONCE: usize = 64;
 /// How long to wait before trying again to end a run whose SyncJob is gone.
 const PAUSE: Duration = Duration::from_secs(5);
-
-/// The hooks that run.
-#[derive(Clone)]
-pub struct HookTasks {
-    tasks: Arc<Mutex<HashMap<String, Task>>>,
-    room: Arc<Semaphore>,
-    ended: UnboundedSender<ObjectRef<Guarded>>,
-}
-
-/// One hook that runs, or has ended and was not asked for yet.
-struct Task {
-    id: String,
-    end: Arc<OnceLock<Option<String>>>,
-    handle: AbortHandle,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.handle.abort();
-    }
-}
-
-impl HookTasks {
-    /// No hooks yet; the SyncJobs of those that end go to `ended`.
-    pub fn new(ended: UnboundedSender<ObjectRef<Guarded>>) -> Self {
-        Self { tasks: Arc::default(), room: Arc::new(Semaphore::new(AT_ONCE)), ended }
-    }
-
-    /// Starts the hook `id` of a SyncJob, unless it runs. Returns how it ended once it has: `Some(None)` is success.
-    fn poll(
-        &self,
-        client: &Client,
-        job: &SyncJob,
-        id: String,
-        point: Point,
-        hook: &Hook,
-    ) -> Option<Option<String>> {
-        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = format!("{namespace}/{name}");
-        if let Some(task) = tasks.get(&key).filter(|task| task.id == id) {
-            return task.end.get().cloned();
-        }
-        let end = Arc::new(OnceLock::new());
-        let (told, this, client, hook) = (end.clone(), self.clone(), client.clone(), hook.clone());
-        let task = tokio::spawn(async move {
-            let failure = this.run(&client, &namespace, &hook, point).await;
-            // Set once, since this task is the only one that has it.
-            let _ = told.set(failure);
-            // Nobody receives any more while the controller stops.
-            let _ = this.ended.unbounded_send(ObjectRef::new(&name).within(&namespace));
-        });
-        tasks.insert(key, Task { id, end, handle: task.abort_handle() });
-        None
-    }
-
-    async fn run(&self, client: &Client, namespace: &str, hook: &Hook, point: Point) -> Option<String> {
-        // The semaphore is never closed.
-        let _room = self.room.acquire().await.ok();
-        let failure = exec::in_all(client, namespace, hook, point).await.err()?;
-        Some(failure.to_string())
-    }
-
-    /// Drops the task of a SyncJob, and ends it if it runs.
-    pub(super) fn forget(&self, namespace: &str, name: &str) {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).remove(&format!("{namespace}/{name}"));
-    }
-}
 
 /// Does what a step asks for of hooks. Returns the step, or the one that follows from a hook that has ended.
 pub(super) async fn carry_out(
@@ -168,17 +92,9 @@ pub(super) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Op
             && run.spec.sync_job.uid.as_deref() != uid
     };
     for run in context.known.runs.state().into_iter().filter(|run| is_orphan(run)) {
+        let (client, hooks) = (context.client.clone(), context.hooks.clone());
         let key = run.uid().unwrap_or_default();
-        let mut tasks = context.hooks.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        if tasks.contains_key(&key) {
-            continue;
-        }
-        let (client, hooks, id) = (context.client.clone(), context.hooks.clone(), key.clone());
-        let task = tokio::spawn(async move {
-            end_orphan(&client, &hooks, &run).await;
-            hooks.tasks.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        });
-        tasks.insert(key.clone(), Task { id: key, end: Arc::default(), handle: task.abort_handle() });
+        context.hooks.spawn_once(key, async move { end_orphan(&client, &hooks, &run).await });
     }
 }
 

@@ -10,6 +10,7 @@ pub mod build;
 pub mod cleanup;
 pub mod dereference;
 pub mod exec;
+pub mod hook_tasks;
 pub mod hooks;
 pub mod read;
 pub mod record;
@@ -36,7 +37,7 @@ use self::{
     apply::{ApplyError, Refusal},
     cleanup::CleanupError,
     dereference::{Found, Known},
-    hooks::HookTasks,
+    hook_tasks::HookTasks,
     read::{DereferenceError, Guarded},
     record::RecordError,
     view::View,

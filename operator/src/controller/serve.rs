@@ -28,13 +28,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::{
-    Context,
-    dereference::Known,
-    hooks::{self, HookTasks},
-    read::Guarded,
-    strays,
-};
+use super::{Context, dereference::Known, hook_tasks::HookTasks, hooks, read::Guarded, strays};
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
     events::Events,

@@ -76,8 +76,8 @@ pub fn tell(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     conditions::set(conditions, conditions::RESTORED, true, cause, now);
 }
 
-/// Returns the restore whose hold a person can end now: the one that is over, whether its pods are gone or not, and that
-/// no other run has followed.
+/// Returns the restore whose hold a person can end now: the one that is over, whether its pods are gone or not, and
+/// that no other run has followed.
 pub fn held_by(status: &SyncJobStatus) -> Option<&str> {
     let last = status.last_run.as_ref().filter(|_| holds(status))?;
     let is_over = status.active_run.as_ref().is_none_or(|run| run.id == last.id);

@@ -62,8 +62,8 @@ impl Turn {
         self.part.has(id) || self.known.contains(id)
     }
 
-    /// Writes down that this part was checked, and which objects are still damaged (`None` for a directory), so that the
-    /// next check in turn goes on there.
+    /// Writes down that this part was checked, and which objects are still damaged (`None` for a directory), so that
+    /// the next check in turn goes on there.
     ///
     /// # Errors
     /// If the store cannot be written to.
