@@ -7,6 +7,7 @@ use operator::{
     agent::{self, AgentArgs},
     controller::serve::{self, ControllerArgs},
     launch::local::{self, LocalArgs},
+    plugin::report::{self, ReportArgs},
     telemetry::{self, LogFormat},
 };
 
@@ -29,6 +30,8 @@ enum Command {
     Agent(AgentArgs),
     /// Run SyncJob manifests here, with processes in place of pods.
     Run(LocalArgs),
+    /// Say from SyncRuns how long the runs of a SyncJob took, and whether they have become slower.
+    Report(ReportArgs),
 }
 
 #[tokio::main]
@@ -45,6 +48,7 @@ async fn main() -> ExitCode {
         },
         Command::Agent(args) => exit_code(agent::run(&args).await),
         Command::Run(args) => local::run(&args).await.into(),
+        Command::Report(args) => report::run(args).await,
     }
 }
 

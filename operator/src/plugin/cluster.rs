@@ -61,10 +61,15 @@ impl Cluster {
 
     /// Returns the SyncRuns of a SyncJob, the newest first.
     pub(super) async fn runs(&self, job: &str) -> Result<Vec<SyncRun>, PluginError> {
-        let mut runs: Vec<SyncRun> = self.list(&self.runs_api(), "SyncRuns", ListParams::default()).await?;
+        let mut runs = self.all_runs().await?;
         runs.retain(|run| run.spec.sync_job.name == job);
         runs.sort_by_key(|run| std::cmp::Reverse((run.created(), run.spec.number)));
         Ok(runs)
+    }
+
+    /// Returns the SyncRuns of the namespace.
+    pub(super) async fn all_runs(&self) -> Result<Vec<SyncRun>, PluginError> {
+        self.list(&self.runs_api(), "SyncRuns", ListParams::default()).await
     }
 
     /// Returns the pods of a run, the oldest first.

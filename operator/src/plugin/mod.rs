@@ -1,8 +1,8 @@
 //! `kubectl volferry`: a plugin of kubectl that shows SyncJobs and their runs, and asks for, suspends and resumes runs.
 //!
 //! `args` are the commands, `cluster` talks with the API server, `lines` and `table` make text of objects without it,
-//! `doctor` looks for trouble, `migrate` makes SyncJobs of other tools' objects, and `output` prints.
-//! `operator/doc/api.md` lists the commands.
+//! `report` is the command of that name of `volferry-operator`, `doctor` looks for trouble, `migrate` makes SyncJobs
+//! of other tools' objects, and `output` prints. `operator/doc/api.md` lists the commands.
 
 mod args;
 mod cluster;
@@ -13,6 +13,7 @@ mod lines;
 mod logs;
 mod migrate;
 mod output;
+pub mod report;
 mod table;
 
 use std::{io, process::ExitCode};

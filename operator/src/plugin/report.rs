@@ -1,0 +1,187 @@
+//! `volferry-operator report`: what the SyncRuns of a namespace, or of files, say together.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use kube::ResourceExt as _;
+use serde_json::Value;
+use thiserror::Error;
+use trend::{FormFlags, Reports, TrendError};
+
+use super::{args::Scope, cluster::Cluster, error::PluginError, lines, output};
+use crate::{api::SyncRun, telemetry};
+
+/// The most bytes that are read of one file.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Which SyncRuns are told, and how.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files with SyncRuns as YAML or JSON, also as lists; - is standard input. Absent: the cluster is asked.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Only the runs of this SyncJob.
+    #[arg(long, value_name = "JOB")]
+    job: Option<String>,
+    #[command(flatten)]
+    scope: Scope,
+    #[command(flatten)]
+    form: FormFlags,
+}
+
+#[derive(Debug, Error)]
+enum ReportError {
+    #[error("cannot read {path}", path = .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} has more than {MAX_FILE_BYTES} bytes", path = .0.display())]
+    TooLong(PathBuf),
+    #[error("{path} is neither YAML nor JSON", path = .path.display())]
+    Yaml { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error("a SyncRun in {path} has an unknown form", path = .path.display())]
+    Parse { path: PathBuf, source: serde_json::Error },
+    #[error("no SyncRun that has ended was found")]
+    Nothing,
+    #[error("the SyncRuns are of several SyncJobs, whose times cannot be compared: {0}")]
+    SeveralJobs(String),
+    #[error(transparent)]
+    Cluster(#[from] PluginError),
+    #[error(transparent)]
+    Trend(#[from] TrendError),
+}
+
+impl ReportError {
+    /// Returns what the user can do next.
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { .. } | Self::TooLong(_) | Self::Yaml { .. } | Self::Parse { .. } => {
+                Some("`kubectl get syncruns -o yaml` prints what this command reads".into())
+            }
+            Self::Nothing => Some("`kubectl get syncruns -A` lists those of all namespaces".into()),
+            Self::SeveralJobs(_) => Some("choose one of them with --job".into()),
+            Self::Cluster(error) => Some(error.hint()),
+            Self::Trend(_) => None,
+        }
+    }
+}
+
+/// Prints what the runs say, in the form that is asked for. An error goes to standard error, and the exit code is 1.
+pub async fn run(args: ReportArgs) -> ExitCode {
+    match tell(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ReportError::Trend(error)) if error.is_gone_reader() => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&format!("error: {}", telemetry::chain(&error)));
+            error.hint().into_iter().for_each(|hint| output::complain(&format!("hint: {hint}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn tell(args: ReportArgs) -> Result<(), ReportError> {
+    let reports = match args.form.schema {
+        true => Reports::default(),
+        false => reports(all_runs(&args).await?, args.job.as_deref())?,
+    };
+    Ok(reports.tell(&args.form, &mut io::stdout().lock())?)
+}
+
+async fn all_runs(args: &ReportArgs) -> Result<Vec<SyncRun>, ReportError> {
+    if args.files.is_empty() {
+        return Ok(Cluster::connect(&args.scope).await?.all_runs().await?);
+    }
+    let read = args.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(read.into_iter().flatten().collect())
+}
+
+/// Returns the SyncRuns in a file. Objects of other kinds are left out.
+fn read(path: &Path) -> Result<Vec<SyncRun>, ReportError> {
+    let failed = |source| ReportError::Read { path: path.into(), source };
+    let mut text = String::new();
+    let length = match path == Path::new("-") {
+        true => io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text),
+        false => File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text),
+    };
+    if length.map_err(failed)? as u64 > MAX_FILE_BYTES {
+        return Err(ReportError::TooLong(path.into()));
+    }
+    let documents: Result<Vec<Value>, _> = serde_saphyr::from_multiple(&text);
+    let documents =
+        documents.map_err(|source| ReportError::Yaml { path: path.into(), source: Box::new(source) })?;
+    let objects = documents.into_iter().flat_map(|mut document| match document["items"].take() {
+        Value::Array(items) => items,
+        _ => vec![document],
+    });
+    let runs = objects.filter(|object| object["kind"] == "SyncRun").map(serde_json::from_value);
+    runs.collect::<Result<_, _>>().map_err(|source| ReportError::Parse { path: path.into(), source })
+}
+
+/// Returns the reports of the runs that have ended, which have to be of one SyncJob.
+fn reports(mut runs: Vec<SyncRun>, job: Option<&str>) -> Result<Reports, ReportError> {
+    runs.retain(|run| job.is_none_or(|job| run.spec.sync_job.name == job));
+    let ended = runs.iter().filter_map(|run| Some((job_of(run), run.status.as_ref()?.report.as_ref()?)));
+    let (jobs, reports): (BTreeSet<_>, Vec<_>) =
+        ended.map(|(job, report)| (job, lines::report(report, None))).unzip();
+    match jobs.len() {
+        0 => Err(ReportError::Nothing),
+        1 => Ok(Reports { runs: reports, ..Reports::default() }),
+        _ => Err(ReportError::SeveralJobs(jobs.into_iter().collect::<Vec<_>>().join(", "))),
+    }
+}
+
+fn job_of(run: &SyncRun) -> String {
+    match run.namespace() {
+        Some(namespace) => format!("{namespace}/{}", run.spec.sync_job.name),
+        None => run.spec.sync_job.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(runs: &[(&str, &str, bool)]) -> String {
+        let run = |(name, job, has_ended): &(&str, &str, bool)| {
+            let status = if *has_ended {
+                format!(", status: {{report: {{id: {name}, result: Succeeded}}}}")
+            } else {
+                String::new()
+            };
+            format!(
+                "- {{apiVersion: volferry.dev/v1alpha1, kind: SyncRun, metadata: {{name: {name}, \
+                 namespace: prod}}, spec: {{syncJob: {{name: {job}}}}}{status}}}\n"
+            )
+        };
+        format!("kind: List\nitems:\n- kind: Pod\n{}", runs.iter().map(run).collect::<String>())
+    }
+
+    fn read_text(text: &str) -> Result<Vec<SyncRun>, ReportError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        read(file.path())
+    }
+
+    #[test]
+    fn runs_that_have_ended_are_told_of_one_job() {
+        let runs = read_text(&list(&[("a", "web", true), ("b", "web", false), ("c", "db", true)])).unwrap();
+        assert_eq!(runs.len(), 3);
+        let told = reports(runs.clone(), Some("web")).unwrap();
+        assert_eq!(told.runs.iter().map(|run| run.run.as_str()).collect::<Vec<_>>(), ["a"]);
+        let error = reports(runs.clone(), None).unwrap_err();
+        assert!(error.to_string().ends_with(": prod/db, prod/web"), "{error}");
+        assert!(matches!(reports(runs, Some("mail")), Err(ReportError::Nothing)));
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_named() {
+        let error = read_text("a: [").unwrap_err();
+        assert!(error.to_string().ends_with(" is neither YAML nor JSON"), "{error}");
+        let error = read_text("kind: SyncRun\nspec: 3\n").unwrap_err();
+        assert!(error.to_string().ends_with(" has an unknown form"), "{error}");
+    }
+}
