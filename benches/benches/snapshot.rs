@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use contract::RunParams;
+use contract::{RunParams, SnapshotEngine};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use syncer::{
     monitor::Monitor,
@@ -20,7 +20,7 @@ use syncer::{
     root::{Root, TreeLocation},
     session::{Restore, restore},
     snapshot::{
-        EngineChoice, Roots, Snapshot, SnapshotId, Store, collect, create,
+        Roots, Snapshot, SnapshotId, Store, collect, create,
         publish::Labels,
         scrub::{ReadPace, StoreShare},
         select,
@@ -53,7 +53,7 @@ fn volume(files: usize, len: usize) -> (TempDir, PathBuf) {
 
 fn take(path: &Path, tag: &str) -> Snapshot {
     let labels = Labels { tags: [tag.into()].into(), ..Labels::default() };
-    create::create(&TreeLocation::from(path), labels, EngineChoice::Auto, &Failures::default()).unwrap()
+    create::create(&TreeLocation::from(path), labels, SnapshotEngine::Auto, &Failures::default()).unwrap()
 }
 
 fn open(path: &Path) -> (Store, Roots) {

@@ -1,3 +1,4 @@
+use contract::SnapshotEngine;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -194,6 +195,10 @@ pub enum ConcurrencyPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshots {
+    /// How content gets into a snapshot. Auto: by clones where the destination's file system has them, else by copies.
+    /// Clone: by clones, or not at all. Copy: by copies, where other programs write to the destination.
+    #[serde(default)]
+    pub engine: SnapshotEngine,
     /// Which snapshots of this SyncJob are kept; its others are removed after each run that succeeds. Snapshots of
     /// other SyncJobs and of people stay, and so do pinned ones. Absent: the last five.
     #[serde(default = "last_five")]

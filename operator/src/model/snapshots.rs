@@ -46,7 +46,7 @@ pub fn params(spec: &SyncJobSpec, job: String) -> Result<Option<SnapshotParams>,
         return Err(invalid("snapshots.retain", "would keep no snapshot; set one of its fields above 0"));
     }
     let verify = snapshots.verify.as_ref().map(verify).transpose()?;
-    Ok(Some(SnapshotParams { tags: Vec::new(), job, keep, verify }))
+    Ok(Some(SnapshotParams { tags: Vec::new(), job, engine: snapshots.engine, keep, verify }))
 }
 
 fn verify(verify: &VerifySnapshots) -> Result<SnapshotVerify, ValidationError> {
@@ -244,6 +244,8 @@ mod tests {
         let retain = json!({"tags": ["gold"], "maxBytes": "10Gi"});
         let args = asked(&json!({"snapshots": {"retain": retain}})).unwrap().unwrap().to_args();
         assert_eq!(args[2..], ["--snapshot-keep-tag=gold", "--snapshot-max-bytes=10737418240"]);
+        let args = asked(&json!({"snapshots": {"engine": "Copy"}})).unwrap().unwrap().to_args();
+        assert_eq!(args[2], "--snapshot-engine=copy");
         let verify = json!({"snapshots": {"verify": {"bandwidthLimit": "1Mi"}}});
         let args = asked(&verify).unwrap().unwrap().to_args();
         assert_eq!(args[3..], ["--snapshot-verify=30", "--snapshot-verify-bandwidth-limit=1048576"]);

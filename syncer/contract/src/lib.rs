@@ -38,7 +38,7 @@ pub use report::{
     RunResult, Side, Timings, Usage, Work, plural, timestamp,
 };
 pub use snapshots::{
-    MAX_DAMAGED, MAX_SNAPSHOTS, Retention, SNAPSHOTS_DAMAGED, SnapshotEntry, SnapshotParams, SnapshotReport,
-    SnapshotVerify, VerifyReport,
+    MAX_DAMAGED, MAX_SNAPSHOTS, Retention, SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams,
+    SnapshotReport, SnapshotVerify, VerifyReport,
 };
 pub use volume::VolumeId;

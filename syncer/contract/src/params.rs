@@ -2,7 +2,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use crate::{
     parse_error::{ParseParamError, bad},
-    snapshots::SnapshotParams,
+    snapshots::{SnapshotEngine, SnapshotParams},
     volume::VolumeId,
 };
 use schemars::JsonSchema;
@@ -454,6 +454,7 @@ macro_rules! words {
 words!(DeleteTiming, "`before` or `after`", "before" => Before, "after" => After);
 words!(Compare, "`metadata` or `content`", "metadata" => Metadata, "content" => Content);
 words!(Ownership, "`auto`, `always` or `never`", "auto" => Auto, "always" => Always, "never" => Never);
+words!(SnapshotEngine, "`auto`, `clone` or `copy`", "auto" => Auto, "clone" => Clone, "copy" => Copy);
 words!(WriteMode, "`atomic` or `in-place`", "atomic" => Atomic, "in-place" => InPlace);
 
 impl FromStr for Compression {

@@ -16,10 +16,24 @@ pub struct SnapshotParams {
     pub tags: Vec<String>,
     /// The job that it belongs to: `NAMESPACE/NAME` of a SyncJob. Policies judge the snapshots of each job separately.
     pub job: String,
+    /// How content gets into it.
+    pub engine: SnapshotEngine,
     /// The snapshots of this job that are kept. Without a rule, all are.
     pub keep: Retention,
     /// The check of the volume's snapshots that follows. Absent: none.
     pub verify: Option<SnapshotVerify>,
+}
+
+/// How content gets into a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum SnapshotEngine {
+    /// By clones if the file system can, else by copies.
+    #[default]
+    Auto,
+    /// By clones, or not at all.
+    Clone,
+    /// By copies of every byte.
+    Copy,
 }
 
 /// A check of one part of all snapshots of a volume after each run. As many runs as there are parts check everything.
@@ -70,11 +84,14 @@ impl Retention {
 impl SnapshotParams {
     /// Returns the flags of `volferry receive` and `sync` that mean these parameters.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { tags, job, keep, verify } = self;
+        let Self { tags, job, engine, keep, verify } = self;
         let mut args = vec!["--snapshot".to_string()];
         args.extend(tags.iter().map(|tag| format!("--snapshot-tag={tag}")));
         if !job.is_empty() {
             args.push(format!("--snapshot-job={job}"));
+        }
+        if *engine != SnapshotEngine::Auto {
+            args.push(format!("--snapshot-engine={engine}"));
         }
         let Retention { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes } =
             keep;
@@ -223,13 +240,19 @@ mod tests {
         };
         assert!(keep.has_rule() && !Retention::default().has_rule());
         let verify = Some(SnapshotVerify { parts: 30, bandwidth_limit: Some(1 << 20) });
-        let params =
-            SnapshotParams { tags: vec!["-x".into(), "b".into()], job: "prod/web".into(), keep, verify };
+        let params = SnapshotParams {
+            tags: vec!["-x".into(), "b".into()],
+            job: "prod/web".into(),
+            engine: SnapshotEngine::Copy,
+            keep,
+            verify,
+        };
         let expected = [
             "--snapshot",
             "--snapshot-tag=-x",
             "--snapshot-tag=b",
             "--snapshot-job=prod/web",
+            "--snapshot-engine=copy",
             "--snapshot-keep-last=2",
             "--snapshot-keep-weekly=4",
             "--snapshot-keep-within=172800s",

@@ -9,7 +9,6 @@ use super::{
     collect,
     create::create_in,
     id::SnapshotId,
-    keep::EngineChoice,
     publish::{Labels, check_tags, time_of},
     retain::{Reason, Verdict, judge},
     retention::JobRules,
@@ -67,7 +66,7 @@ fn take_and_drop(
     labels.check()?;
     let failures = Failures::default();
     remember_rules(&mut writer.roots, asked)?;
-    let made = create_in(writer, root, labels, EngineChoice::Auto, &failures, known, monitor)?;
+    let made = create_in(writer, root, labels, asked.engine, &failures, known, monitor)?;
     tell_failures(report, &made, &failures);
     report.made = Some(entry(&made, &[]));
     list(report, &writer.roots, &asked.job, &[]);

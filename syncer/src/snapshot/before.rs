@@ -2,10 +2,11 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
+use contract::SnapshotEngine;
+
 use super::{
     create::{create_in, take},
     id::SnapshotId,
-    keep::EngineChoice,
     publish::Labels,
     roots::Snapshot,
     snapshot_error::SnapshotError,
@@ -49,7 +50,7 @@ impl Before<'_> {
         if self.once && writer.roots.kept().any(|snapshot| snapshot.tags.contains(self.tag)) {
             return Ok(None);
         }
-        let kept = create_in(&mut writer, root, labels, EngineChoice::Auto, failures, None, monitor)?;
+        let kept = create_in(&mut writer, root, labels, SnapshotEngine::Auto, failures, None, monitor)?;
         drop(writer);
         destination.close();
         Ok(Some(kept))

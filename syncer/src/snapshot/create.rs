@@ -2,11 +2,10 @@
 
 use std::{os::fd::AsFd as _, time::SystemTime};
 
-use contract::Preserve;
+use contract::{Preserve, SnapshotEngine};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{
-    keep::EngineChoice,
     publish::{Labels, ScannedTree, publish, time_of},
     roots::Snapshot,
     snapshot_error::{SnapshotError, io_error},
@@ -56,7 +55,7 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
 pub fn create(
     place: &TreeLocation,
     labels: Labels,
-    engine: EngineChoice,
+    engine: SnapshotEngine,
     failures: &Failures,
 ) -> Result<Snapshot, SnapshotError> {
     let destination = take(place)?;
@@ -78,7 +77,7 @@ pub(super) fn create_in(
     writer: &mut Writer<'_>,
     root: &Root,
     labels: Labels,
-    engine: EngineChoice,
+    engine: SnapshotEngine,
     failures: &Failures,
     known: Option<EarlierScan<'_>>,
     monitor: &Monitor,

@@ -7,6 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
+use contract::SnapshotEngine;
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat},
     io::Errno,
@@ -38,30 +39,19 @@ const PACKED_BESIDE_CLONES: u64 = 1 << 10;
 /// Contents up to this length are packed if files are copied.
 const PACKED_BESIDE_COPIES: u64 = 64 << 10;
 
-/// The engine that a user requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EngineChoice {
-    /// Clone if the file system can, else copy.
-    #[default]
-    Auto,
-    /// Clone, or fail.
-    Clone,
-    /// Copy every byte.
-    Copy,
-}
-
-impl EngineChoice {
-    /// Finds out which engine the store's file system supports.
-    ///
-    /// # Errors [`SnapshotError::CannotClone`] if cloning is required and impossible.
-    pub(super) fn resolve(self, dir: BorrowedFd<'_>, path: &Path) -> Result<Engine, SnapshotError> {
-        match self {
-            Self::Copy => Ok(Engine::Copy),
-            Self::Auto if can_clone(dir) => Ok(Engine::Clone),
-            Self::Auto => Ok(Engine::Copy),
-            Self::Clone if can_clone(dir) => Ok(Engine::Clone),
-            Self::Clone => Err(SnapshotError::CannotClone(path.into())),
-        }
+/// Finds out which engine the store's file system supports.
+///
+/// # Errors [`SnapshotError::CannotClone`] if cloning is required and impossible.
+pub(super) fn settle(
+    wanted: SnapshotEngine,
+    dir: BorrowedFd<'_>,
+    path: &Path,
+) -> Result<Engine, SnapshotError> {
+    match wanted {
+        SnapshotEngine::Copy => Ok(Engine::Copy),
+        SnapshotEngine::Auto | SnapshotEngine::Clone if can_clone(dir) => Ok(Engine::Clone),
+        SnapshotEngine::Auto => Ok(Engine::Copy),
+        SnapshotEngine::Clone => Err(SnapshotError::CannotClone(path.into())),
     }
 }
 

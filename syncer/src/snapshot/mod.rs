@@ -40,7 +40,6 @@ mod verify_after_run;
 mod walk;
 
 pub use id::{NotAnId, SnapshotId};
-pub use keep::EngineChoice;
 pub use roots::{Engine, Roots, Snapshot};
 pub use seen::Stamps;
 pub use snapshot_error::SnapshotError;

@@ -21,7 +21,7 @@ use super::{
     content::ContentRef,
     folder::{Folder, FolderRef, has_content},
     id::SnapshotId,
-    keep::{EngineChoice, Keeper, TakenFile},
+    keep::{self, Keeper, TakenFile},
     pack::Packing,
     roots::{Engine, Snapshot},
     seen::Stamps,
@@ -44,6 +44,7 @@ use crate::{
         dir::{DirId, ROOT},
     },
 };
+use contract::SnapshotEngine;
 
 /// A worker takes this many files of one directory at a time.
 const FILES_PER_UNIT: usize = 64;
@@ -139,11 +140,11 @@ pub fn publish(
     writer: &mut Writer<'_>,
     source: &ScannedTree<'_>,
     labels: Labels,
-    engine: EngineChoice,
+    engine: SnapshotEngine,
     failures: &Failures,
     monitor: &Monitor,
 ) -> Result<Snapshot, SnapshotError> {
-    let engine = engine.resolve(writer.store.dir(), writer.store.path())?;
+    let engine = keep::settle(engine, writer.store.dir(), writer.store.path())?;
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
     let packing = Packing::new(writer, id);
     let mut keeper =

@@ -36,7 +36,7 @@ impl Draft {
         let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
         let mut spec = serde_json::to_value(&self.spec)?;
         // With no rule at all, so that rules that keep nothing are left out.
-        let snapshots = Some(Snapshots { retain: Retain::default(), verify: None });
+        let snapshots = Some(Snapshots { retain: Retain::default(), ..Snapshots::default() });
         let default = SyncJobSpec { snapshots, ..SyncJobSpec::default() };
         drop_defaults(&mut spec, &serde_json::to_value(default)?);
         let yaml = serde_saphyr::to_string(&Manifest {

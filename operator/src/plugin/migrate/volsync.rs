@@ -213,7 +213,7 @@ fn add_destination(draft: &mut Draft, half: &Half, is_alone: bool) -> Result<(),
 }
 
 fn keeping(retain: Retain) -> Snapshots {
-    Snapshots { retain, verify: None }
+    Snapshots { retain, ..Snapshots::default() }
 }
 
 /// Takes the claim that a destination writes to: one that it names, or the one that VolSync made for it.

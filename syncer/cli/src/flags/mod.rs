@@ -196,7 +196,7 @@ mod tests {
     use clap::CommandFactory as _;
     use contract::{
         Compare, Compression, DeleteLimit, DeleteTiming, Demands, FilesFrom, Ownership, Preserve, Retention,
-        RunParams, Shard, SnapshotParams, SnapshotVerify, VolumeId, WriteMode,
+        RunParams, Shard, SnapshotEngine, SnapshotParams, SnapshotVerify, VolumeId, WriteMode,
     };
     use proptest::prelude::*;
 
@@ -310,11 +310,12 @@ mod tests {
             kept in prop::collection::btree_set("[a-z=-]{1,5}", 0..3),
             max_bytes in any::<Option<u64>>(),
             verify in prop::option::of((1..u64::MAX, any::<Option<u64>>())),
+            engine in prop::sample::select(&[SnapshotEngine::Auto, SnapshotEngine::Clone, SnapshotEngine::Copy][..]),
         ) -> SnapshotParams {
             let verify = verify.map(|(parts, bandwidth_limit)| SnapshotVerify { parts, bandwidth_limit });
             let keep =
                 Retention { last, hourly, daily, weekly, monthly, yearly, within_seconds, tags: kept, max_bytes };
-            SnapshotParams { tags, job, keep, verify }
+            SnapshotParams { tags, job, engine, keep, verify }
         }
     }
 
@@ -342,7 +343,7 @@ mod tests {
         const LINK: &str = "connect connect_timeout exchange identity listen";
         const WIRE: &str = "compression";
         const DEMANDS: &str = "delete_limit dry_run exclude expect_volume image no_delete once";
-        const SNAPSHOT: &str = "snapshot snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
+        const SNAPSHOT: &str = "snapshot snapshot_engine snapshot_job snapshot_keep_daily snapshot_keep_hourly snapshot_keep_last \
                                 snapshot_keep_monthly snapshot_keep_tag snapshot_keep_weekly snapshot_keep_within \
                                 snapshot_keep_yearly snapshot_max_bytes snapshot_tag snapshot_verify \
                                 snapshot_verify_bandwidth_limit";

@@ -1,7 +1,7 @@
 //! The flags by which a run takes a snapshot of its destination.
 
 use clap::Args;
-use contract::{Retention, SnapshotParams, SnapshotVerify};
+use contract::{Retention, SnapshotEngine, SnapshotParams, SnapshotVerify};
 
 use crate::snapshot::time;
 use syncer::snapshot::publish::check_tag;
@@ -25,35 +25,45 @@ pub(crate) struct TakeFlags {
     #[arg(long, value_name = "NAME", requires = "snapshot", default_value = "", hide_default_value = true)]
     snapshot_job: String,
 
+    /// How content gets into the snapshot: by clones where DST's file system has them, or by copies
+    #[arg(
+        long,
+        value_name = "auto|clone|copy",
+        requires = "snapshot",
+        default_value_t,
+        hide_default_value = true
+    )]
+    snapshot_engine: SnapshotEngine,
+
     /// Of this job, keep the newest N, and drop what no rule keeps; without a rule, all are kept
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_last: Option<u32>,
 
-    /// Retention the last one of each of N hours
+    /// Keep the last one of each of N hours
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_hourly: Option<u32>,
 
-    /// Retention the last one of each of N days
+    /// Keep the last one of each of N days
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_daily: Option<u32>,
 
-    /// Retention the last one of each of N weeks
+    /// Keep the last one of each of N weeks
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_weekly: Option<u32>,
 
-    /// Retention the last one of each of N months
+    /// Keep the last one of each of N months
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_monthly: Option<u32>,
 
-    /// Retention the last one of each of N years
+    /// Keep the last one of each of N years
     #[arg(long, value_name = "N", requires = "snapshot")]
     snapshot_keep_yearly: Option<u32>,
 
-    /// Retention all that were taken so long before the newest one, such as 48h or 2d12h
+    /// Keep all that were taken so long before the newest one, such as 48h or 2d12h
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = time::span_seconds)]
     snapshot_keep_within: Option<u64>,
 
-    /// Retention all with this tag; may be repeated
+    /// Keep all with this tag; may be repeated
     #[arg(long, value_name = "TAG", requires = "snapshot", value_parser = tag)]
     snapshot_keep_tag: Vec<String>,
 
@@ -89,7 +99,7 @@ impl From<TakeFlags> for Option<SnapshotParams> {
         let (tags, job) = (flags.snapshot_tag, flags.snapshot_job);
         let bandwidth_limit = flags.snapshot_verify_bandwidth_limit;
         let verify = flags.snapshot_verify.map(|parts| SnapshotVerify { parts, bandwidth_limit });
-        flags.snapshot.then_some(SnapshotParams { tags, job, keep, verify })
+        flags.snapshot.then_some(SnapshotParams { tags, job, engine: flags.snapshot_engine, keep, verify })
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
-use contract::Compare;
+use clap::{Args, Subcommand};
+use contract::{Compare, SnapshotEngine};
 
 use syncer::{
     path::{PathError, RelPath},
-    snapshot::{EngineChoice, scrub::StoreShare},
+    snapshot::scrub::StoreShare,
 };
 
 /// What is to be done with the snapshots of a volume.
@@ -111,25 +111,8 @@ pub(crate) struct CreateFlags {
     pub(crate) pin: bool,
 
     /// How content gets into the store: by clones where the file system has them, or by copies
-    #[arg(long, value_name = "auto|clone|copy", default_value = "auto", hide_possible_values = true)]
-    pub(crate) engine: EngineFlag,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum EngineFlag {
-    Auto,
-    Clone,
-    Copy,
-}
-
-impl From<EngineFlag> for EngineChoice {
-    fn from(flag: EngineFlag) -> Self {
-        match flag {
-            EngineFlag::Auto => Self::Auto,
-            EngineFlag::Clone => Self::Clone,
-            EngineFlag::Copy => Self::Copy,
-        }
-    }
+    #[arg(long, value_name = "auto|clone|copy", default_value_t)]
+    pub(crate) engine: SnapshotEngine,
 }
 
 #[derive(Debug, Args)]

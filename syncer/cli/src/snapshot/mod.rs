@@ -114,7 +114,7 @@ fn create_one(flags: CreateFlags) -> Result<ExitCode, SnapshotError> {
         Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
     labels.check()?;
     let failures = Failures::default();
-    let snapshot = create::create(&TreeLocation::from(&volume.dir), labels, engine.into(), &failures)?;
+    let snapshot = create::create(&TreeLocation::from(&volume.dir), labels, engine, &failures)?;
     match volume.json {
         true => say_json(&json::SnapshotJson::from(&snapshot)),
         false => say(&format!("{}\n", snapshot.id)),

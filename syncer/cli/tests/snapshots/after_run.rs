@@ -60,6 +60,19 @@ fn cat(pair: &Pair, id: &str, path: &str) -> String {
 }
 
 #[test]
+fn a_run_takes_its_snapshot_by_the_engine_that_was_asked_for() {
+    for way in [Way::Local, Way::SinkListens] {
+        let pair = Pair::new(way);
+        fs::write(pair.source.join("file"), "content").unwrap();
+        let report = snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-engine=copy"]), ExitCode::Done);
+        assert!(report.made.is_some(), "{report:?}");
+        let report =
+            snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-engine=clone"]), ExitCode::Partial);
+        assert!(report.made.is_none() && report.message.contains("cannot clone files"), "{report:?}");
+    }
+}
+
+#[test]
 fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
     for way in [Way::Local, Way::SinkListens] {
         let pair = Pair::new(way);
