@@ -63,7 +63,7 @@ fuzz: ## Every decoder of the engine under libFuzzer, FUZZ seconds each
 	syncer/fuzz/run $(FUZZ)
 
 .PHONY: check
-check: check-format check-clippy check-doc check-generated check-tables check-deny check-scripts check-prose check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
+check: check-format check-clippy check-install check-doc check-generated check-tables check-deny check-scripts check-prose check-book check-manifests ## The quick part: format, lints, generated files, licences, charts
 
 .PHONY: check-tools
 check-tools:
@@ -76,6 +76,11 @@ check-format: check-tools
 .PHONY: check-clippy
 check-clippy: check-tools
 	cargo clippy --workspace --all-targets -- -D warnings
+
+# `cargo install` builds a package alone, without the features that other packages of the workspace ask of a dependency.
+.PHONY: check-install
+check-install: check-tools
+	for package in volferry-cli volferry-operator; do cargo check --quiet --locked --package "$$package"; done
 
 .PHONY: check-doc
 check-doc: check-tools
