@@ -184,6 +184,30 @@ fn pid_of(child: &Child) -> anyhow::Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without an id")
 }
 
+/// Runs a command to its end, without its output, and returns what it took and its peak memory in bytes. That is looked
+/// at every 5 ms, because the kernel keeps it no longer than the process. A status other than 0, or more time than
+/// `limit` (it is killed then), is an error.
+pub fn run_watched(mut command: Command, limit: Duration) -> anyhow::Result<(Duration, f64)> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let start = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context(program.clone())?;
+    let handle = pidfd_open(pid_of(&child)?, PidfdFlags::empty())?;
+    let mut peak = 0.0;
+    while start.elapsed() < limit && !readable_within(&handle, Duration::from_millis(5))? {
+        peak = peak_of(child.id()).unwrap_or(peak);
+    }
+    let status = wait_within(&mut child, limit.saturating_sub(start.elapsed())).context(program.clone())?;
+    ensure!(status.success(), "{program}: {status}");
+    Ok((start.elapsed(), peak))
+}
+
+/// The peak memory of a running process in bytes.
+fn peak_of(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<f64>().ok()? * 1024.0)
+}
+
 fn readable_within(fd: &impl AsFd, limit: Duration) -> anyhow::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {

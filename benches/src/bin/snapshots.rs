@@ -6,17 +6,17 @@ use std::{
     io::Write as _,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow};
 use benches::{
     machine::Machine,
     peers::{Missing, Named, Place, Programs, Volferry},
     probe::Probe,
-    process::{find_program, run, run_timed},
+    process::{find_program, run, run_timed, run_watched},
     stats::median,
     suites::Mode,
     table::{Figures, Line, Results, Table, Verdict},
@@ -33,7 +33,8 @@ const FILE: &[u8] = b"0123456789abcdef0123456789abcdef\n";
 /// Of the file system in an image, where one is asked for: three trees, a store, and room.
 const IMAGE_BYTES_PER_FILE: u64 = 24 << 10;
 
-/// Files that are younger when a snapshot is taken are read again by the next one.
+/// How long files have to stay as they are, so that a snapshot trusts their times: younger ones are read again by the
+/// next one. Only the clock brings that about.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Measures snapshots of a volume with many small files, beside restic and borg where they are installed.
@@ -151,7 +152,7 @@ impl Bench<'_> {
             for (nth, (sync, place)) in [(&off, &place), (&on, &other)].into_iter().enumerate() {
                 self.work.sync()?;
                 first[nth].push(ms(sync.measure(place, Probe::None)?.0));
-                thread::sleep(TICK);
+                let_files_age();
                 // The snapshot of a second run has the stamps that the first could not take.
                 sync.measure(place, Probe::None)?;
                 same[nth].push(ms(sync.measure(place, Probe::None)?.0));
@@ -175,17 +176,17 @@ impl Bench<'_> {
         let sync = self.sync(true);
         for _ in 0..2 {
             sync.measure(place, Probe::None)?;
-            thread::sleep(TICK);
+            let_files_age();
         }
         for changed in [0, 100, self.args.files / 100] {
             let mut samples = Vec::new();
             for round in 0..self.args.rounds {
                 change(&place.source, self.args.files, changed, round)?;
-                thread::sleep(TICK);
+                let_files_age();
                 let report = sync.measure(place, Probe::None)?.1;
                 samples.push(report.timings.snapshot as f64);
                 // Its snapshot has the stamps of what was just written.
-                thread::sleep(TICK);
+                let_files_age();
                 sync.measure(place, Probe::None)?;
             }
             let step = format!("publish beyond the run, {changed} changed");
@@ -249,7 +250,7 @@ impl Bench<'_> {
         }
         for round in 1..=self.args.rounds {
             change(&place.destination, self.args.files, 100, 3000 + round)?;
-            thread::sleep(TICK);
+            let_files_age();
             for (tool, [take, restore]) in tools.iter().zip(&mut times) {
                 take.push(self.with(tool, &tool.take, place, round)?);
                 restore.push(self.with(tool, &tool.restore, place, round)?);
@@ -308,28 +309,13 @@ impl Bench<'_> {
             }
         }
         let keep = format!("--keep-last={}", all - all / 10);
-        let (took, peak) = self.peak(&["snapshot", "prune", &keep], volume)?;
+        let mut command = Command::new(&self.program);
+        command.args(["snapshot", "prune", &keep]).arg(volume);
+        let (took, peak) = run_watched(command, Duration::from_secs(self.args.limit))?;
         let step = format!("prune {} of {all}, 0.1 % changed each", all / 10);
-        self.line(files, &step, &[("volferry", &[took])]);
+        self.line(files, &step, &[("volferry", &[ms(took)])]);
         self.notes.push(format!("The prune took {:.0} MiB of memory.", peak / MIB));
         Ok(())
-    }
-
-    /// Runs volferry, and returns the milliseconds that it took, and its peak memory in bytes.
-    fn peak(&self, words: &[&str], volume: &Path) -> anyhow::Result<(f64, f64)> {
-        let began = Instant::now();
-        let mut command = Command::new(&self.program);
-        let mut child = command.args(words).arg(volume).stdout(Stdio::null()).spawn()?;
-        let mut peak = 0.0;
-        let status = loop {
-            peak = peak_of(child.id()).unwrap_or(peak);
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
-        ensure!(status.success(), "{words:?}: {status}");
-        Ok((ms(began.elapsed()), peak))
     }
 
     /// Adds a line to the table: a median for each tool.
@@ -412,6 +398,10 @@ fn version(program: &Path, word: &str) -> String {
     said.lines().next().unwrap_or("unknown").to_string()
 }
 
+fn let_files_age() {
+    thread::sleep(TICK);
+}
+
 fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 100.0
 }
@@ -453,13 +443,6 @@ fn room(dir: &Path, left_out: &Path) -> anyhow::Result<u64> {
         }
     }
     Ok(bytes)
-}
-
-/// The peak memory of a running process in bytes.
-fn peak_of(process: u32) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<f64>().ok()? * 1024.0)
 }
 
 #[cfg(test)]

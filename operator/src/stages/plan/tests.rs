@@ -1,5 +1,8 @@
 mod hooks;
 mod replace;
+mod reported;
+mod scheduled;
+mod turns;
 
 use std::time::Duration;
 
@@ -506,90 +509,6 @@ fn an_end_that_is_being_removed_is_waited_for() {
     }
 }
 
-/// A job whose first run has a place and no turn yet.
-fn waiting() -> SyncJobStatus {
-    let mut status = with_run();
-    status.active_run.as_mut().unwrap().start_time = None;
-    status
-}
-
-fn taken() -> Turn {
-    Turn::Taken(Fault::new("WaitingForRun", "m"))
-}
-
-#[test]
-fn a_run_waits_for_its_turn_as_long_as_it_takes_and_is_recorded_as_started_before_anything_is_made() {
-    let status = waiting();
-    let taken = Situation { turn: taken(), now: at(100_000), ..situation(&status) };
-    assert_eq!(next(&taken), (Step::Wait(Fault::new("WaitingForRun", "m")), Some(at(100_010))));
-    assert_eq!(step(&Situation { now: at(100_000), ..situation(&status) }), Step::Admit);
-    let unknown = Situation { turn: Turn::Unknown, ..situation(&status) };
-    assert_eq!(step(&unknown), Step::Linger, "nobody looked, so nothing is made");
-}
-
-#[test]
-fn a_run_that_was_started_looks_again_before_anything_is_made() {
-    let status = with_run();
-    let taken = Situation { turn: taken(), ..situation(&status) };
-    assert_eq!(step(&taken), Step::Wait(Fault::new("WaitingForRun", "m")));
-    let half = Situation {
-        turn: Turn::Unknown,
-        pairs: pair(EndState::Running, EndState::Absent),
-        ..situation(&status)
-    };
-    assert_eq!(step(&half), Step::Launch, "it has been let through before");
-}
-
-#[test]
-fn a_waiting_run_leaves_its_place_while_it_cannot_use_it_and_takes_one_again() {
-    let mut status = waiting();
-    let blocked = Blocked::Stalled(Fault::new("ClaimNotFound", "m"));
-    assert_eq!(
-        step(&Situation { claims: Err(blocked.clone()), ..situation(&status) }),
-        Step::Block(blocked.clone())
-    );
-    let suspended = Ok(Demand { suspend: true, ..demand() });
-    assert_eq!(step(&Situation { demand: suspended, ..situation(&status) }), Step::Suspend);
-    status::blocked(&mut status, &blocked, GENERATION, at(1));
-    assert_eq!(status.active_run.as_ref().unwrap().queue_time, None);
-    assert_eq!(step(&situation(&status)), Step::Queue);
-    status::queue(&mut status, 0, at(2));
-    assert_eq!(step(&situation(&status)), Step::Admit);
-}
-
-#[test]
-fn a_waiting_run_has_no_pods_and_takes_the_newest_spec() {
-    let status = waiting();
-    let ran = Situation { pairs: pair(EndState::Running, EndState::Running), ..situation(&status) };
-    assert_eq!(step(&ran), Step::Withdraw);
-    let Step::Begin(run) = step(&Situation { generation: GENERATION + 1, ..situation(&status) }) else {
-        panic!()
-    };
-    assert_eq!((run.generation, run.is_started()), (GENERATION + 1, false));
-    assert_eq!(run.source, Some(folder("from")));
-}
-
-#[test]
-fn a_volume_in_use_is_tried_again_without_end_and_costs_no_retry() {
-    for reason in ["SourceBusy", "DestinationBusy"] {
-        let mut status = running_since(1);
-        let run = status.active_run.as_mut().unwrap();
-        (run.retries, run.postponed) = (2, 3);
-        let report = Report { reason: Some(reason.into()), ..Report::default() };
-        let busy = Ending { exit: Some(1), at: Some(at(5)), report: Some(report), ..Ending::default() };
-        let busy = EndState::Ended(Box::new(busy));
-        let (step, again) =
-            next(&Situation { pairs: pair(busy.clone(), busy), now: at(599), ..situation(&status) });
-        let Step::Postpone(outcome, retry_at) = step else { panic!("{step:?}") };
-        assert_eq!((retry_at, again), (at(599 + 80), Some(at(599 + 80))));
-        status::postpone(&mut status, &outcome, "Who.", retry_at, at(599));
-        let run = status.active_run.as_ref().unwrap();
-        assert_eq!((run.retries, run.postponed, run.past_tries()), (2, 4, 6));
-        let later = Situation { now: at(679), ..situation(&status) };
-        assert_eq!(next(&later).0, Step::Launch, "the timeout of 600 s has not gone on");
-    }
-}
-
 #[test]
 fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_lets_it_end() {
     let fault = Fault::new("ClaimTerminating", "m");
@@ -663,72 +582,6 @@ fn of_shards_only_a_side_that_has_no_partner_at_all_is_removed() {
     assert!(matches!(some(stuck.clone()), Step::Dismiss(Side::Source, _)));
 }
 
-fn hourly() -> Demand {
-    let spec = api::Schedule { cron: Some("0 * * * *".into()), ..Default::default() };
-    Demand { schedule: Some(Schedule::new(&spec).unwrap()), ..demand() }
-}
-
-/// The first full hour after `at(0)`, which is 08:00 UTC of some day.
-const HOUR: i64 = 3600;
-
-/// The situation of a job with a schedule, with its step and the time that its status gets.
-fn scheduled(status: &SyncJobStatus, demand: Demand, now: Timestamp) -> (Step, Option<Timestamp>) {
-    let situation = Situation { demand: Ok(demand), now, ..situation(status) };
-    let step = step(&situation);
-    let next = next_run(&situation, &step);
-    (step, next)
-}
-
-#[test]
-fn a_scheduled_job_waits_for_its_time_and_looks_again_then() {
-    let status = SyncJobStatus::default();
-    assert_eq!(scheduled(&status, hourly(), at(0)), (Step::Rest, Some(at(HOUR))));
-    let waiting = Situation { demand: Ok(hourly()), now: at(5), ..situation(&status) };
-    assert_eq!(next(&waiting), (Step::Rest, Some(at(HOUR))));
-    let yearly = api::Schedule { cron: Some("@yearly".into()), ..Default::default() };
-    let yearly = Demand { schedule: Some(Schedule::new(&yearly).unwrap()), ..demand() };
-    let far = Situation { demand: Ok(yearly), ..situation(&status) };
-    assert_eq!(next(&far), (Step::Rest, Some(at(3600))), "somebody may set the clock");
-}
-
-#[test]
-fn what_fell_due_begins_once_and_the_next_time_is_ahead() {
-    let status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..after_run(GENERATION) };
-    let (step, next) = scheduled(&status, hourly(), at(10 * HOUR + 7));
-    assert!(matches!(step, Step::Begin(run) if run.number == 8));
-    assert_eq!(next, Some(at(11 * HOUR)));
-}
-
-#[test]
-fn a_time_that_passes_during_a_run_is_made_up_after_it() {
-    let mut status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..running_since(1) };
-    let running = pair(EndState::Running, EndState::Running);
-    let demand = Demand { timeout: Duration::from_secs(1 << 20), ..hourly() };
-    let under_way = Situation { demand: Ok(demand), pairs: running, now: at(HOUR + 9), ..situation(&status) };
-    assert_eq!((step(&under_way), next_run(&under_way, &Step::Run)), (Step::Run, Some(at(HOUR))));
-    let active = status.active_run.take().unwrap();
-    status.last_run = Some(Run { number: active.number, start_time: Some(Time(at(0))), ..Run::default() });
-    assert!(matches!(scheduled(&status, hourly(), at(HOUR + 20)).0, Step::Begin(_)));
-}
-
-#[test]
-fn with_a_schedule_a_trigger_asks_for_a_run_and_a_change_of_the_spec_does_not() {
-    let status = after_run(GENERATION - 1);
-    assert_eq!(scheduled(&status, hourly(), at(1)).0, Step::Rest);
-    let triggered = Demand { trigger: Some("b".into()), ..hourly() };
-    let (step, next) = scheduled(&status, triggered, at(1));
-    assert!(matches!(step, Step::Begin(_)) && next == Some(at(HOUR)));
-}
-
-#[test]
-fn a_job_that_was_suspended_waits_for_its_next_time() {
-    let mut status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..after_run(GENERATION) };
-    let suspended = Demand { suspend: true, ..hourly() };
-    assert_eq!(scheduled(&status, suspended, at(HOUR / 2)), (Step::Suspend, None));
-    status.next_run_time = None;
-    assert_eq!(scheduled(&status, hourly(), at(5 * HOUR + 1)), (Step::Rest, Some(at(6 * HOUR))));
-}
-
 #[test]
 fn a_change_that_does_not_matter_to_a_run_asks_for_none() {
     let of = |spec_hash: Option<&str>| {
@@ -743,94 +596,4 @@ fn a_change_that_does_not_matter_to_a_run_asks_for_none() {
     let mut upgraded = after_run(GENERATION);
     upgraded.last_run.as_mut().unwrap().spec_hash = Some("of other fields".into());
     assert_eq!(step(&situation(&upgraded)), Step::Rest, "nobody changed the spec");
-}
-
-fn reported() -> EndState {
-    EndState::Reported(Box::new(Report { result: RunResult::Succeeded, ..Report::default() }))
-}
-
-/// A job whose first run has been reported as succeeded.
-fn after_report() -> SyncJobStatus {
-    let mut status = running_since(1);
-    status.last_success_time = Some(Time(at(-100)));
-    let report = Report { result: RunResult::Succeeded, ..Report::default() };
-    let outcome = Outcome { report, may_retry: false, exit: ExitCode::Done };
-    status::report(&mut status, &outcome, None, at(5));
-    status
-}
-
-#[test]
-fn a_success_that_both_ends_report_is_told_before_their_pods_have_ended() {
-    let status = running_since(1);
-    let told = |source: EndState, sink: EndState| {
-        step(&Situation { pairs: pair(source, sink), now: at(6), ..situation(&status) })
-    };
-    for (source, sink) in [(reported(), reported()), (ended(0, 5), reported()), (reported(), ended(0, 5))] {
-        assert!(matches!(told(source, sink), Step::Report(_)));
-    }
-    assert_eq!(told(reported(), EndState::Running), Step::Run);
-    assert_eq!(told(EndState::Starting(None), reported()), Step::Start(None));
-    assert_eq!(told(ended(5, 5), reported()), Step::Linger);
-    let late = Situation { pairs: pair(reported(), reported()), now: at(900), ..situation(&status) };
-    assert!(matches!(step(&late), Step::Report(_)), "it succeeded before anybody looked");
-}
-
-#[test]
-fn of_shards_all_have_to_report_success_before_it_is_told() {
-    let status = running_since(1);
-    let told = |second: Vec<Pair>| {
-        let pairs = [pair(reported(), reported()), second].concat();
-        step(&Situation { pairs, now: at(6), ..situation(&status) })
-    };
-    assert!(matches!(told(pair(ended(0, 5), ended(0, 5))), Step::Report(_)));
-    assert_eq!(told(pair(EndState::Running, reported())), Step::Run);
-    assert_eq!(
-        told(pair(ended(3, 5), ended(3, 5))),
-        Step::Run,
-        "the last pair is over by the kubelet's word"
-    );
-}
-
-#[test]
-fn a_reported_run_is_over_once_its_pods_have_ended_and_not_before() {
-    let status = after_report();
-    assert!(status.last_run.is_some() && status.active_run.is_some());
-    let with = |source: EndState, sink: EndState| {
-        let demand = Ok(Demand { trigger: Some("next".into()), ..demand() });
-        let pairs = pair(source, sink);
-        next(&Situation { demand, pairs, now: at(6), ..situation(&status) })
-    };
-    for open in [EndState::Running, EndState::Starting(None), EndState::Stopping, reported()] {
-        assert_eq!(with(ended(0, 5), open), (Step::Linger, Some(at(600))));
-    }
-    for gone in [ended(0, 5), EndState::Absent] {
-        assert_eq!(with(ended(0, 5), gone).0, Step::Confirm);
-    }
-    let deleted = Situation { record: Record::Deleted, ..situation(&status) };
-    assert_eq!(step(&deleted), Step::Confirm, "whoever deletes the record of a success cancels nothing");
-    let endless = Situation { pairs: pair(reported(), reported()), now: at(601), ..situation(&status) };
-    assert_eq!(finished(step(&endless)).reason.as_deref(), Some("TimedOut"));
-}
-
-#[test]
-fn a_reported_run_whose_pod_fails_is_tried_again_as_if_nothing_had_been_reported() {
-    let mut status = after_report();
-    assert_eq!(status.last_success_time, Some(Time(at(5))));
-    let pairs = pair(ended(0, 5), ended(137, 5));
-    let Step::Retry(outcome, when) = step(&Situation { pairs, now: at(6), ..situation(&status) }) else {
-        panic!()
-    };
-    status::retry(&mut status, &outcome, when, at(6));
-    assert_eq!((&status.last_run, status.history.len()), (&None, 0));
-    assert_eq!(status.last_success_time, Some(Time(at(-100))));
-    assert!(status.active_run.as_ref().is_some_and(|run| run.reported.is_none() && run.retries == 1));
-
-    let mut refused = after_report();
-    let pairs = pair(ended(4, 5), ended(0, 5));
-    let Step::Finish(outcome) = step(&Situation { pairs, now: at(6), ..situation(&refused) }) else {
-        panic!()
-    };
-    status::finish(&mut refused, &outcome, None, at(6));
-    assert_eq!((refused.last_run.unwrap().result, refused.history.len()), (RunResult::Failed, 1));
-    assert_eq!(refused.last_success_time, Some(Time(at(-100))));
 }
