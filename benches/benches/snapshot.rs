@@ -20,12 +20,8 @@ use syncer::{
     root::{Root, TreeLocation},
     session::{Restore, restore},
     snapshot::{
-        Roots, Snapshot, SnapshotId, Store, collect, create,
-        publish::Labels,
-        scrub::{ReadPace, StoreShare},
-        select,
-        store::Writer,
-        verify::verify,
+        Roots, Snapshot, SnapshotId, Store, collect, create, publish::Labels, scrub::ReadPace, select,
+        store::Writer, turn::Turn, verify::verify,
     },
 };
 use tempfile::TempDir;
@@ -214,7 +210,7 @@ fn checks(criterion: &mut Criterion) {
         bencher.iter(|| {
             let (store, roots) = open(&path);
             assert!(
-                !verify(&store, &roots, &StoreShare::default().into(), &ReadPace::new(None, &monitor))
+                !verify(&store, &roots, &Turn::default(), &ReadPace::new(None, &monitor))
                     .unwrap()
                     .is_damaged()
             );

@@ -168,7 +168,7 @@ impl Keeper<'_> {
         let mut bytes = vec![0; len as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;
         let id = ContentId::of(&bytes);
-        match old.filter(|old| old.id == id) {
+        match old.filter(|old| old.id == id && self.is_stored(old, len)) {
             Some(old) => Ok((old, 0)),
             None => Ok((ContentRef { id, home: self.stored(self.packing.content(id, &bytes))? }, len)),
         }
@@ -177,9 +177,17 @@ impl Keeper<'_> {
     fn own(&self, file: &OwnedFd, stat: &Stat, len: u64) -> io::Result<(ContentRef, u64)> {
         let (to, part) = self.stored(self.packing.create())?;
         let filled = self.fill(file, stat, &to, len);
-        let done = filled.and_then(|id| Ok((id, self.stored(self.packing.name(&part, id))?)));
+        let done = filled.and_then(|id| {
+            let is_stored = self.is_stored(&ContentRef { id, home: Home::Own }, len);
+            Ok((id, self.stored(self.packing.name(&part, id, is_stored))?))
+        });
         let (id, is_new) = done.inspect_err(|_| self.packing.discard(&part))?;
         Ok((ContentRef { id, home: Home::Own }, if is_new { len } else { 0 }))
+    }
+
+    /// Whether the store has this content undamaged: content that is at hand replaces damaged content.
+    fn is_stored(&self, content: &ContentRef, len: u64) -> bool {
+        self.packing.is_stored(content, len, &|_, _| self.go_on())
     }
 
     /// Remembers the first error of writing to the store, which is not an error of the file that is being read.

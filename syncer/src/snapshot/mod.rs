@@ -20,6 +20,7 @@ pub mod folder;
 mod golden;
 mod id;
 mod keep;
+pub mod known_damage;
 pub mod moment;
 mod pack;
 pub mod publish;

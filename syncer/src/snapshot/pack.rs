@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    content::Home,
+    content::{ContentRef, Home, VisitData},
     folder::ObjectRef,
     id::SnapshotId,
     store::Writer,
@@ -94,6 +94,13 @@ impl<'a> Packing<'a> {
         Ok(state.folder.insert(made))
     }
 
+    /// Whether the store has this content of `len` bytes, and it is undamaged. `visit` may end the check.
+    pub(super) fn is_stored(&self, content: &ContentRef, len: u64, visit: &VisitData<'_>) -> bool {
+        // A look at the name alone is enough for most content, which is new.
+        let is_there = content.home != Home::Own || self.writer.has_own(&content.id);
+        is_there && self.writer.store.check_visited(content, len, visit).is_ok()
+    }
+
     /// Makes a file for content that gets a file of its own. [`Self::name`] names it afterwards.
     pub(super) fn create(&self) -> io::Result<(OwnedFd, String)> {
         let mut state = self.lock();
@@ -104,10 +111,10 @@ impl<'a> Packing<'a> {
         Ok((file, name))
     }
 
-    /// Gives a complete file the name of its content, or removes it if the store has that content already.
-    pub(super) fn name(&self, part: &str, id: ContentId) -> io::Result<bool> {
+    /// Gives a complete file the name of its content, or removes it if the store has that content undamaged.
+    pub(super) fn name(&self, part: &str, id: ContentId, is_stored: bool) -> io::Result<bool> {
         let mut state = self.lock();
-        let is_new = !state.own.contains_key(&id) && !self.writer.has_own(&id);
+        let is_new = !state.own.contains_key(&id) && !is_stored;
         state.own.insert(id, ());
         let folder = self.folder_of(&mut state)?;
         match is_new {

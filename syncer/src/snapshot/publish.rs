@@ -22,6 +22,7 @@ use super::{
     folder::{Folder, FolderRef, has_content},
     id::SnapshotId,
     keep::{self, Keeper, TakenFile},
+    known_damage::KnownDamage,
     pack::Packing,
     roots::{Engine, Snapshot},
     seen::Stamps,
@@ -185,14 +186,15 @@ fn make(
     failures: &Failures,
 ) -> Result<MadeSnapshot, SnapshotError> {
     let store = &writer.store;
-    let mut planned = plan(source.tree, store, writer.roots.last().map(|last| &last.tree));
+    let damage = KnownDamage::read(store)?;
+    let mut planned = plan(source.tree, store, writer.roots.last().map(|last| &last.tree), &damage);
     let added = read_all(&mut planned, source, keeper, failures);
     let bytes = source.tree.totals.bytes.saturating_add_signed(planned.grown);
     let writing = || io_error("write to", store.path());
     if let Some(error) = keeper.broken.take() {
         return Err(writing()(error));
     }
-    let tree = write_folders(planned, source.tree, keeper.packing).map_err(writing())?;
+    let tree = write_folders(planned, source.tree, store, keeper.packing).map_err(writing())?;
     let packed = keeper.packing.finish().map_err(writing())?;
     Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new: keeper.packing.is_used() })
 }
@@ -272,21 +274,21 @@ struct PlannedFolders {
     grown: i64,
 }
 
-/// Compares a tree with the last snapshot. If that cannot be read, everything counts as new.
-fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>) -> PlannedFolders {
+/// Compares a tree with the last snapshot. What cannot be read of it counts as new. Once damage is known, every
+/// directory is read.
+fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>, damage: &KnownDamage) -> PlannedFolders {
     let seen = seen_upwards(tree);
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
     let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
     while let Some((id, path, old)) = visits.pop() {
         let dir = &tree.dirs[id as usize];
-        if let Some(old) =
-            old.filter(|old| old.digest == dir.digest && old.seen.proves_same(seen[id as usize]))
-        {
+        let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(seen[id as usize]);
+        if let Some(old) = old.filter(|old| damage.is_none() && is_same(old)) {
             planned.there[id as usize] = Some(old);
             continue;
         }
         let folder = old.and_then(|old| readable(store, &old));
-        let slots = slots(dir, folder.as_ref());
+        let slots = slots(dir, folder.as_ref(), damage);
         let mut below = folder.as_ref().map(OldDirs::new);
         let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
         for (child, name) in (dir.first_child..).zip(names) {
@@ -347,7 +349,7 @@ impl<'a> OldDirs<'a> {
 }
 
 /// Finds the files that are unchanged since the last snapshot: same name, size, time and stamp.
-fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>) -> Vec<Slot> {
+fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>, damage: &KnownDamage) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(files_of).peekable();
     let files = dir.listing.iter().filter(|entry| has_content(&entry.kind));
     let slot = |(entry, stamp): (Entry<'_>, u64)| {
@@ -357,7 +359,8 @@ fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>) -> Vec<Slot> {
                 if stamp != 0
                     && stamp == seen
                     && other.kind == entry.kind
-                    && other.meta.mtime == entry.meta.mtime =>
+                    && other.meta.mtime == entry.meta.mtime
+                    && !damage.contents.contains(&content.id) =>
             {
                 Slot::Same(content, stamp)
             }
@@ -494,6 +497,7 @@ impl Reading<'_> {
 fn write_folders(
     mut planned: PlannedFolders,
     tree: &Tree,
+    store: &Store,
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
     planned.making.sort_unstable_by_key(|making| std::cmp::Reverse(making.dir));
@@ -504,15 +508,16 @@ fn write_folders(
         let children: Vec<FolderRef> =
             there[first..first + scanned.listing.dirs() as usize].iter().flatten().copied().collect();
         let folder = assemble(&scanned.listing, children, slots);
-        there[dir as usize] = Some(write_folder(&folder, old, packing)?);
+        there[dir as usize] = Some(write_folder(&folder, old, store, packing)?);
     }
     there.first().copied().flatten().ok_or_else(|| std::io::Error::other("the tree has no root"))
 }
 
-/// Writes a directory, unless the last snapshot has the same one with the same stamps.
+/// Writes a directory, unless the last snapshot has the same one, undamaged, with the same stamps and objects.
 fn write_folder(
     folder: &Folder,
     old: Option<FolderRef>,
+    store: &Store,
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
     let below: Vec<TreeDigest> = folder.children.iter().map(|child| child.digest).collect();
@@ -523,7 +528,12 @@ fn write_folder(
         false => Stamps::unknown(),
     };
     let (id, bytes) = folder.encode();
-    if let Some(old) = old.filter(|old| old.id == id && old.seen == seen) {
+    // The id does not cover the places of objects, and those of damaged ones have changed.
+    let refers_to_same = |old: &FolderRef| {
+        let there = store.folder(old);
+        there.is_ok_and(|there| there.children == folder.children && there.contents == folder.contents)
+    };
+    if let Some(old) = old.filter(|old| old.id == id && old.seen == seen && refers_to_same(old)) {
         return Ok(old);
     }
     Ok(FolderRef { id, place: packing.folder(&bytes)?, digest, seen })

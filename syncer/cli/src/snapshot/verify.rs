@@ -21,7 +21,7 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
     let turn = match flags.in_turn {
         Some(of) => Turn::next(&opened.store, of)?,
-        None => flags.part.unwrap_or_default().into(),
+        None => Turn::of(&opened.store, flags.part.unwrap_or_default())?,
     };
     let monitor = Monitor::default();
     let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
@@ -30,9 +30,10 @@ pub(super) fn run(flags: &VerifyFlags) -> Result<ExitCode, SnapshotError> {
     if !verified.damaged.is_empty() && !flags.no_heal {
         put_right(flags, &mut verified)?;
     }
-    let noted = flags.in_turn.map(|_| turn.note(&opened.store, verified.unhealed_contents()));
+    let is_noted = flags.in_turn.is_some() || !flags.no_heal;
+    let noted = is_noted.then(|| turn.note(&opened.store, verified.unhealed_contents()));
     if let Some(error) = noted.and_then(Result::err) {
-        print::complain(&format!("note: the next check reads part {part} again: {}\n", chain(&error)));
+        print::complain(&format!("note: the result of part {part} is not kept: {}\n", chain(&error)));
     }
     match flags.volume.json {
         true => say_json(&VerifyJson::new(part, &verified)),

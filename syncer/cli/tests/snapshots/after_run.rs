@@ -130,9 +130,17 @@ fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
             assert!(told.made.is_some() && told.message.contains(&found.files[0]), "{}", told.message);
             assert_eq!(report_of(&run).reason.as_deref(), Some(contract::SNAPSHOTS_DAMAGED));
         }
-        let healed = next(&good);
-        let found = snapshot_of(&healed, ExitCode::Done).verify.unwrap();
-        assert_eq!((found.damaged, found.healed), (0, 1), "{way:?}: {found:?}");
+        let found = snapshot_of(&next(&good), ExitCode::Done).verify.unwrap();
+        assert_eq!((found.damaged, found.healed), (0, 0), "{way:?}: the snapshot replaced it: {found:?}");
+        // A snapshot reads files again that were changed within a tick of the clock, and heals them itself.
+        let healed = loop {
+            flip(&only_file_below(&pair.destination.join(".volferry/snapshots/content")), 5);
+            let mut runs = (0..2).map(|_| run(&pair, &["--compare=content"], &asked));
+            let is_healed = |run: &Run| snapshot_of(run, ExitCode::Done).verify.unwrap().healed == 1;
+            if let Some(healed) = runs.find(is_healed) {
+                break healed;
+            }
+        };
         let notes = report_of(&healed).notes.join("\n");
         assert!(notes.contains("damaged objects of the snapshots healed: 1"), "{notes}");
         assert!(snapshot("verify", &pair.destination, &[]).status.success());

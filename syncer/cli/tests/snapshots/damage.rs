@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -199,4 +200,40 @@ fn calls_in_turn_read_all_parts_and_one_that_was_cut_off_is_done_again() {
     assert_eq!(volume.run("verify", &["--in-turn", "3", "--json"]).json()["part"], "1/3", "a damaged file");
     let said = volume.run("verify", &["--in-turn", "0"]);
     assert_eq!(said.code, Some(2), "{said:?}");
+}
+
+/// A directory of an unchanged tree is not read again, so a new snapshot needs the same object as the last one, until a
+/// check has found it damaged.
+#[test]
+fn a_snapshot_after_a_check_does_without_what_the_check_found_damaged() {
+    let volume = Volume::new();
+    fs::create_dir_all(volume.path().join("above/dir")).unwrap();
+    fs::write(volume.path().join("above/dir/name-of-file"), "content of file").unwrap();
+    let packs = || fs::read_dir(volume.store("packs")).unwrap().count();
+    let publishes_nothing = || {
+        let before = packs();
+        volume.create(&[]);
+        packs() == before
+    };
+    volume.create(&[]);
+    // Files that were changed within a tick of the clock are read again.
+    let written = Instant::now();
+    while !publishes_nothing() || written.elapsed() < Duration::from_millis(300) {}
+    volume.ok("prune", &["--keep-last", "1"]);
+    for pack in fs::read_dir(volume.store("packs")).unwrap().map(|pack| pack.unwrap().path()) {
+        let bytes = fs::read(&pack).unwrap();
+        let has = bytes.windows(12).any(|window| window == b"name-of-file");
+        has.then(|| flip(&pack, position(&bytes, b"name-of-file")));
+    }
+    assert!(publishes_nothing(), "the directory is not read");
+    let unread = volume.create(&[]);
+    let found = volume.run("verify", &["--json"]).json();
+    assert_eq!(found["damaged"][0]["files"][0]["path"], "above/dir", "{found}");
+    assert_eq!(volume.run("ls", &[&unread, "above/dir"]).code, Some(1));
+    volume.create(&["--tag", "after"]);
+    assert_eq!(volume.ok("cat", &["after", "above/dir/name-of-file"]), "content of file");
+    volume.run("verify", &[]);
+    volume.ok("prune", &["--keep-last", "1"]);
+    volume.ok("verify", &[]);
+    assert!(publishes_nothing(), "no damage is known any more");
 }
