@@ -1,21 +1,53 @@
-//! Reads for how long the CPU limit of a process's control group has stopped it.
+//! Reads for how long the CPU limits of a process's control group, and of those above it, have stopped it.
 
 use std::{fs::File, os::unix::fs::FileExt as _, sync::LazyLock, time::Duration};
 
 /// More than the kernel writes into a `cpu.stat`, or `/proc/self/cgroup` has lines for.
 const MAX_TEXT_BYTES: usize = 2048;
+/// How many groups are read: the process's own and those above it. A pod's container has four to six.
+const MAX_LEVELS: usize = 8;
 
-/// The account of this process's group, which is found once.
-static STAT: LazyLock<Option<File>> = LazyLock::new(|| {
-    with_text(&File::open("/proc/self/cgroup").ok()?, |groups| {
-        places_of(groups).into_iter().flatten().find_map(|path| File::open(path).ok())
-    })
+/// The accounts of this process's group and of those above it, which are found once.
+static STATS: LazyLock<Vec<File>> = LazyLock::new(|| {
+    let groups = File::open("/proc/self/cgroup").ok();
+    groups.and_then(|groups| with_text(&groups, |groups| Some(accounts(groups)))).unwrap_or_default()
 });
 
-/// Returns for how long the CPU limit has stopped the processors of this process's group, all of them added up, since
-/// the group was made. Zero of a group without a limit.
-pub(crate) fn throttled() -> Duration {
-    STAT.as_ref().and_then(|file| with_text(file, throttled_in)).unwrap_or_default()
+/// For how long each of the groups has been stopped since it was made, the process's own first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Throttled([Duration; MAX_LEVELS]);
+
+impl Throttled {
+    /// Returns for how long CPU limits have stopped the processors of this process's groups, all processors of a group
+    /// added up. Zero of groups without a limit.
+    pub(crate) fn now() -> Self {
+        let mut levels = [Duration::ZERO; MAX_LEVELS];
+        for (level, file) in levels.iter_mut().zip(STATS.iter()) {
+            *level = with_text(file, throttled_in).unwrap_or_default();
+        }
+        Self(levels)
+    }
+
+    /// Returns for how long the group was stopped since then that was stopped the longest. Groups are stopped at the
+    /// same time as those above them, so times of several do not add up.
+    pub(crate) fn since(&self, before: &Self) -> Duration {
+        let levels = self.0.iter().zip(before.0);
+        levels.map(|(now, before)| now.saturating_sub(before)).max().unwrap_or_default()
+    }
+}
+
+fn accounts(groups: &str) -> Vec<File> {
+    let own = places_of(groups).into_iter().flatten();
+    let mut found = own.map(|(mount, group)| {
+        let above = levels_of(&group).filter_map(|group| File::open(format!("{mount}{group}/cpu.stat")).ok());
+        above.take(MAX_LEVELS).collect::<Vec<_>>()
+    });
+    found.find(|files| !files.is_empty()).unwrap_or_default()
+}
+
+/// Yields a group and all above it: of `/a/b` also `/a` and that of the mount's root.
+fn levels_of(group: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(group.trim_end_matches('/')), |group| Some(group.rsplit_once('/')?.0))
 }
 
 /// Passes on the text that a file of the kernel's has now.
@@ -35,17 +67,18 @@ pub(crate) fn stopped(wall: Duration, cpu: Duration, throttled: Duration) -> Dur
     wall.mul_f64(throttled.as_secs_f64() / wanted).min(throttled)
 }
 
-/// Returns where the account may be of the group that `/proc/self/cgroup` names: below the mount of version 1 where
-/// that has the processors, else of version 2. A container may see its own group only, at the mount's root.
-fn places_of(groups: &str) -> [Option<String>; 3] {
+/// Returns where the group may be that `/proc/self/cgroup` names, as a mount and a path below it: in version 1 where
+/// that has the processors, else in version 2. A container may see its own group only, at the mount's root.
+fn places_of(groups: &str) -> [Option<(&'static str, String)>; 3] {
     let of = |is_it: fn(&str) -> bool| {
         let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         lines.find(|(controllers, _)| is_it(controllers)).map(|(_, path)| path)
     };
-    let at = |mount: &str, group: &str| Some(format!("/sys/fs/cgroup{mount}{group}/cpu.stat"));
+    let at = |mount: &'static str, group: &str| Some((mount, group.to_string()));
+    const UNIFIED: &str = "/sys/fs/cgroup";
     match (of(|controllers| controllers.split(',').any(|it| it == "cpu")), of(str::is_empty)) {
-        (Some(group), _) => [at("/cpu", group), at("/cpu", ""), None],
-        (None, Some(group)) => [at("", group), at("/unified", group), at("", "")],
+        (Some(group), _) => [at("/sys/fs/cgroup/cpu", group), at("/sys/fs/cgroup/cpu", ""), None],
+        (None, Some(group)) => [at(UNIFIED, group), at("/sys/fs/cgroup/unified", group), at(UNIFIED, "")],
         (None, None) => [None, None, None],
     }
 }
@@ -68,10 +101,31 @@ mod tests {
 
     #[test]
     fn a_group_is_looked_for_where_its_version_is_mounted() {
-        let first = |groups: &str| places_of(groups)[0].clone();
-        assert_eq!(first("0::/kubepods/a\n").unwrap(), "/sys/fs/cgroup/kubepods/a/cpu.stat");
-        assert_eq!(first("4:cpuset:/a\n3:cpu,cpuacct:/x\n0::/y\n").unwrap(), "/sys/fs/cgroup/cpu/x/cpu.stat");
+        let first =
+            |groups: &str| places_of(groups)[0].clone().map(|(mount, group)| format!("{mount}{group}"));
+        assert_eq!(first("0::/kubepods/a\n").unwrap(), "/sys/fs/cgroup/kubepods/a");
+        assert_eq!(first("4:cpuset:/a\n3:cpu,cpuacct:/x\n0::/y\n").unwrap(), "/sys/fs/cgroup/cpu/x");
         assert_eq!(first("nonsense"), None);
+    }
+
+    #[test]
+    fn the_groups_above_are_read_up_to_the_mount() {
+        assert_eq!(
+            levels_of("/kubepods/pod1/c").collect::<Vec<_>>(),
+            ["/kubepods/pod1/c", "/kubepods/pod1", "/kubepods", ""]
+        );
+        assert_eq!(levels_of("/").collect::<Vec<_>>(), [""]);
+    }
+
+    #[test]
+    fn the_limit_that_stopped_the_process_longest_in_a_phase_counts() {
+        let of = |own, pod| {
+            let mut levels = [Duration::ZERO; MAX_LEVELS];
+            (levels[0], levels[1]) = (Duration::from_secs(own), Duration::from_secs(pod));
+            Throttled(levels)
+        };
+        assert_eq!(of(105, 3).since(&of(100, 1)), Duration::from_secs(5));
+        assert_eq!(of(100, 9).since(&of(100, 1)), Duration::from_secs(8), "of the pod's group alone");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use contract::{Effort, Failure, MAX_FAILURES, Phase, Side, Timings, Usage, Work}
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
-    cpu_limit,
+    cpu_limit::{self, Throttled},
     effort::{ThreadGroup, base_of, is_judged, start_main, turn_main},
     hash::digest,
     monitor::Monitor,
@@ -167,7 +167,7 @@ pub struct Stopwatch<'a> {
     /// The CPU time that this process had used before, and before the running phase.
     cpu_before: [Duration; 2],
     /// For how long the CPU limit had stopped this process's group before the running phase.
-    throttled_before: Duration,
+    throttled_before: Throttled,
 }
 
 impl<'a> Stopwatch<'a> {
@@ -177,7 +177,7 @@ impl<'a> Stopwatch<'a> {
         monitor.set_phase(Phase::Connect);
         start_main();
         let (start, phase, spent) = (Instant::now(), Phase::Connect, [Duration::ZERO; Phase::COUNT]);
-        let (work, cpu_before, throttled_before) = (Work::default(), [cpu(); 2], cpu_limit::throttled());
+        let (work, cpu_before, throttled_before) = (Work::default(), [cpu(); 2], Throttled::now());
         let side = Side::Sink;
         Self { monitor, start, phase, since: start, spent, work, side, cpu_before, throttled_before }
     }
@@ -226,10 +226,10 @@ impl<'a> Stopwatch<'a> {
     fn book(&mut self, wall: Duration, next: Phase) {
         let book = self.monitor.efforts();
         let before = (self.cpu_before[1], self.throttled_before);
-        let (used, throttled) = if is_judged(wall) { (cpu(), cpu_limit::throttled()) } else { before };
+        let (used, throttled) = if is_judged(wall) { (cpu(), Throttled::now()) } else { before };
         (self.cpu_before[1], self.throttled_before) = (used, throttled);
         let used = used.saturating_sub(before.0);
-        let stopped = cpu_limit::stopped(wall, used, throttled.saturating_sub(before.1));
+        let stopped = cpu_limit::stopped(wall, used, throttled.since(&before.1));
         book.add_phase(self.phase, [wall, used, stopped]);
         book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
     }

@@ -2,6 +2,7 @@
 //! one server.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
+mod benchmark;
 mod claims;
 mod crds;
 mod deletion;

@@ -2,6 +2,7 @@
 //! side by side.
 #![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
+mod benchmark;
 mod chain;
 mod create;
 mod deleted;

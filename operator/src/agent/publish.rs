@@ -140,8 +140,10 @@ impl Publisher {
         let side = self.side;
         match self.shard {
             None => {
-                let report = Report { efforts: Efforts::default(), ..report.clone() };
-                vec![(format!("/ends/{side}"), json!(report))]
+                let found = report.benchmark.as_ref();
+                let found = found.map(|found| (format!("/ends/benchmarks/{side}"), json!(found)));
+                let report = Report { efforts: Efforts::default(), benchmark: None, ..report.clone() };
+                found.into_iter().chain([(format!("/ends/{side}"), json!(report))]).collect()
             }
             Some(Shard { index, .. }) => {
                 vec![(format!("/ends/shards/{index}/{side}"), json!(termination::of_shard(report.clone())))]

@@ -26,8 +26,8 @@ pub(super) fn of_shard(report: Report) -> Report {
 }
 
 /// The report cut down so that its JSON has at most `limit` bytes. What threads did stays in
-/// the log. Old snapshots go first, then failures, the last ones before the others; then notes; then the end of the
-/// message.
+/// the log. Old snapshots go first, then failures, the last ones before the others; then notes; then what a bench
+/// found; then the end of the message.
 fn fitted(mut report: Report, limit: usize) -> Report {
     report.efforts = Efforts::default();
     while !fits(&report, limit) {
@@ -35,7 +35,8 @@ fn fitted(mut report: Report, limit: usize) -> Report {
         if snapshot.is_some_and(shorten) {
             continue;
         }
-        if report.failures.pop().is_none() && report.notes.pop().is_none() {
+        let has_list = report.failures.pop().is_some() || report.notes.pop().is_some();
+        if !has_list && report.benchmark.take().is_none() {
             return cut(report, limit);
         }
     }

@@ -53,6 +53,7 @@ pub mod reason {
     pub const IMAGE_PULL_FAILED: &str = "ImagePullFailed";
     pub const POD_FAILED: &str = "PodFailed";
     pub const FILES_LEFT_OUT: &str = "FilesLeftOut";
+    pub const BENCHMARK_REFUSED: &str = "BenchmarkRefused";
     pub const RESTORED_IN_PLACE: &str = "RestoredInPlace";
     pub const SLOWER: &str = "Slower";
     pub const AS_USUAL: &str = "AsUsual";

@@ -4,6 +4,7 @@
 //! defaults become schema defaults, and the `rules` become the CEL that the API server judges a manifest by.
 
 pub mod admission;
+mod benchmark;
 pub mod conditions;
 mod crd;
 mod endpoint;
@@ -16,6 +17,7 @@ mod spec;
 mod status;
 mod transfer;
 
+pub use benchmark::{Benchmark, BenchmarkTree};
 pub use crd::{crd_files, crds};
 pub use endpoint::{AccessMode, ClaimReference, CreateClaim, DestinationEndpoint, SourceEndpoint};
 pub use files::{DeleteLimit, Files, Preserve};

@@ -278,10 +278,24 @@ pub(super) fn contacts() -> [Rule; 1] {
 }
 
 /// What a SyncRun says stays as it is. Of one that a person made the operator fills in the rest, once.
-pub(super) fn run() -> [Rule; 1] {
+pub(super) fn run() -> [Rule; 2] {
+    [
+        rule(
+            "has(oldSelf.number) ? self == oldSelf : self.syncJob.name == oldSelf.syncJob.name",
+            "the spec of a SyncRun cannot change: create another SyncRun to run again",
+        ),
+        rule(
+            "!has(self.restore) || !has(self.benchmark)",
+            "a SyncRun has restore or benchmark: remove one of the two, and create another SyncRun for it",
+        ),
+    ]
+}
+
+/// A benchmark has one tree.
+pub(super) fn benchmark() -> [Rule; 1] {
     [rule(
-        "has(oldSelf.number) ? self == oldSelf : self.syncJob.name == oldSelf.syncJob.name",
-        "the spec of a SyncRun cannot change: create another SyncRun to run again",
+        "!has(self.tree) || !has(self.files)",
+        "benchmark.tree names a tree, and benchmark.files describes one: remove one of the two",
     )]
 }
 

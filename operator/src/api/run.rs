@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    benchmark::Benchmark,
     restore::Restore,
     rules,
     spec::{SyncJob, SyncJobSpec},
@@ -61,12 +62,18 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::run()))]
 pub struct SyncRunSpec {
-    /// The SyncJob that this is a run of, in the same namespace. With `restore`, all that a person writes.
+    /// The SyncJob that this is a run of, in the same namespace. With `restore` or `benchmark`, all that a person
+    /// writes.
     pub sync_job: SyncJobReference,
     /// Bring the destination back to one of its own snapshots, in place of a run from the source. Afterwards the
     /// SyncJob starts no run until a person resumes it; its condition Restored says how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
+    /// Measure how fast files get from the source's volume to the destination's, in place of a run: with a made-up tree
+    /// in folders of its own, which are removed. The result is in `status.report.benchmark`; the SyncJob's runs,
+    /// history and baseline do not count it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub benchmark: Option<Benchmark>,
     /// Why the run was started; filled in by the operator, as is all that follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<RunCause>,

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use contract::{
-    Bottleneck, Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings, Usage, VolumeId,
-    Work,
+    BenchFigures, Bottleneck, Failure, Progress, Rates, Report, RunResult, Side, SnapshotReport, Timings,
+    Usage, VolumeId, Work,
     regression::{self, RunKind},
 };
 use k8s_openapi::{
@@ -12,7 +12,7 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::restore::Restore;
+use super::{benchmark::Benchmark, restore::Restore};
 
 /// The most that `spec.parallelism` may be. The engine could take more; what all shards report has to fit into one
 /// status.
@@ -43,6 +43,9 @@ pub struct SyncJobStatus {
     /// The last run that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Run>,
+    /// The last benchmark that ended. It counts as no run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_benchmark: Option<Run>,
     /// What the last run that got to its end left undone without being a failure, one sentence a kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -175,6 +178,8 @@ pub enum RunCause {
     Manual,
     /// A person made a SyncRun that restores a snapshot in place.
     Restore,
+    /// A person made a SyncRun that measures the volumes.
+    Benchmark,
 }
 
 /// A run that has been started and has not ended. It is written before anything is made for the run, so that an
@@ -218,6 +223,9 @@ pub struct ActiveRun {
     /// The snapshot that the run restores in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
+    /// What the run measures, if it is a benchmark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub benchmark: Option<Benchmark>,
     /// The folder that the run reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<RunFolder>,
@@ -428,6 +436,10 @@ pub struct Reports {
     /// Of a run of several shards, what the ends of each reported, by its number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shards: BTreeMap<String, ShardReports>,
+    /// Of a benchmark, what each end found: `source` and `sink`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 2))]
+    pub benchmarks: Option<BTreeMap<String, BenchFigures>>,
 }
 
 /// What the ends of one shard of a run reported.
@@ -443,6 +455,18 @@ pub struct ShardReports {
 }
 
 impl Reports {
+    /// Returns the reports with what each end of a benchmark found in its own.
+    #[must_use]
+    pub fn with_benchmarks(mut self) -> Self {
+        let mut found = self.benchmarks.take().unwrap_or_default();
+        for (side, report) in [(Side::Source, &mut self.source), (Side::Sink, &mut self.sink)] {
+            if let Some(report) = report {
+                report.benchmark = found.remove(&side.to_string()).map(Box::new);
+            }
+        }
+        self
+    }
+
     /// What one end reported, of a run of one shard or as that shard of several.
     pub fn of(&self, shard: Option<u32>, side: Side) -> Option<&Report> {
         let (source, sink) = match shard.map(|shard| self.shards.get(&shard.to_string())) {
@@ -521,6 +545,9 @@ pub struct Run {
     /// What became of the run's hooks, if it got as far as them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<RunHooks>,
+    /// What a benchmark found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub benchmark: Option<Box<BenchFigures>>,
 }
 
 /// One line on a run that ended.

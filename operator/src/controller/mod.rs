@@ -292,15 +292,15 @@ async fn settle_runs(
 ) -> Result<bool, RecordError> {
     let runs = view.found.runs.iter().map(|run| &**run);
     let mut is_settled = true;
-    if let Some(last) = &status.last_run
-        && let Some(run) = runs.clone().find(|run| run.spec.number == Some(last.number))
-    {
+    for last in [&status.last_run, &status.last_benchmark].into_iter().flatten() {
+        let Some(run) = runs.clone().find(|run| run.spec.number == Some(last.number)) else { continue };
         let old = run.status.clone().unwrap_or_default();
-        let is_known = view.status.last_run.as_ref().is_some_and(|known| known.number == last.number);
+        let mut known = [&view.status.last_run, &view.status.last_benchmark].into_iter().flatten();
+        let is_known = known.any(|known| known.number == last.number);
         let is_under_way = view.active().is_some_and(|(run, _)| run.number == last.number);
         let is_over = is_known && !is_under_way;
         let is_swept = is_over && view.leftovers().is_empty();
-        is_settled = is_swept;
+        is_settled &= is_swept;
         if is_over && old.stage != Some(Stage::Done) {
             record::revoke_rights(&context.client, run, &view.access(last.number)).await?;
         }
@@ -311,7 +311,8 @@ async fn settle_runs(
         )
         .await?;
     }
-    for run in model::record::forgotten(status, runs) {
+    let forgotten = model::record::forgotten(status, runs.clone()).into_iter();
+    for run in forgotten.chain(model::benchmark::forgotten(status, runs)) {
         record::delete(&context.client, run).await?;
     }
     Ok(is_settled)
@@ -421,12 +422,19 @@ fn turn(
             status::postpone(status, outcome, &suspects, *at, now);
         }
         Step::Report(outcome) | Step::Finish(outcome) => {
+            let benchmark = status.active_run.clone().filter(|run| run.benchmark.is_some());
+            let outcome = &placed(outcome, benchmark.as_ref(), found);
             let limit = valid.as_ref().ok().map(|valid| valid.history_limit);
             let is_confirmed = matches!(step, Step::Finish(_));
             let end = if is_confirmed { status::finish } else { status::report };
             end(status, outcome, limit, now);
-            status::give_way(status, now);
-            conclude(status, outcome, valid, found, (generation, now));
+            if benchmark.is_none() {
+                status::give_way(status, now);
+                conclude(status, outcome, valid, found, (generation, now));
+            }
+            if let Some((_, fault)) = found.lost() {
+                status::refused(status, &fault, generation, now);
+            }
         }
         Step::Confirm => status.active_run = None,
     }
@@ -450,9 +458,16 @@ fn conclude(
             trend::judge(status, rule, generation, now);
         }
     }
-    if let Some((_, fault)) = found.lost() {
-        status::refused(status, &fault, generation, now);
-    }
+}
+
+/// The outcome of a benchmark with what the cluster knows of its ends; any other as it is.
+fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Outcome {
+    let mut outcome = outcome.clone();
+    let figures = outcome.report.benchmark.take();
+    outcome.report.benchmark = figures.zip(benchmark).map(|(figures, run)| {
+        Box::new(model::benchmark::placed(*figures, run, &found.claims, &found.children.pods))
+    });
+    outcome
 }
 
 async fn write_status(
@@ -478,7 +493,8 @@ async fn tell(context: &Context, job: &SyncJob, old: &SyncJobStatus, new: &SyncJ
     {
         metrics.retried(&labels);
     }
-    if let (Some(_), None, Some(run)) = (&old.active_run, &new.active_run, &new.last_run) {
+    let ended = old.active_run.as_ref().filter(|run| run.benchmark.is_none());
+    if let (Some(_), None, Some(run)) = (ended, &new.active_run, &new.last_run) {
         metrics.run_ended(&labels, run);
     }
     metrics.stands(&labels, standing(job, new));

@@ -9,9 +9,10 @@ use super::{
     dereference::Found,
 };
 use crate::{
-    api::{ActiveRun, Hooks, SyncJob, SyncJobStatus, SyncRunStatus},
+    api::{ActiveRun, Hooks, Reports, SyncJob, SyncJobStatus, SyncRunStatus},
     fault::Fault,
     model::{
+        benchmark,
         children::Seen,
         claims::{self, Blocked},
         creation, destination,
@@ -87,9 +88,10 @@ impl<'a> View<'a> {
         (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
     }
 
-    /// The hooks of the run under way, as its SyncRun has them from its start. A restore in place has none.
+    /// The hooks of the run under way, as its SyncRun has them from its start. Restores and benchmarks have none.
     pub(super) fn hooks(&self) -> Option<&Hooks> {
-        let run = self.status.active_run.as_ref().filter(|run| run.restore.is_none());
+        let run = self.status.active_run.as_ref();
+        let run = run.filter(|run| run.restore.is_none() && run.benchmark.is_none());
         match (run, self.found.run.as_ref().and_then(|run| run.spec.job.as_ref())) {
             (None, _) => None,
             (Some(_), Some(spec)) => spec.hooks.as_ref(),
@@ -160,6 +162,7 @@ impl<'a> View<'a> {
             round: self.found.round,
             record: self.found.record.clone(),
             asked: self.found.asked.as_ref(),
+            refused: self.refused(valid),
             hooks: self.hooks(),
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
@@ -167,6 +170,10 @@ impl<'a> View<'a> {
             outdated: self.is_outdated(),
             now,
         }
+    }
+
+    fn refused(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Option<Fault> {
+        benchmark::refusal(self.status.active_run.as_ref(), valid.as_ref().ok()?, &self.found.claims)
     }
 
     fn is_new_destination(&self, valid: &Result<ValidatedSyncJob, Fault>) -> bool {
@@ -201,10 +208,9 @@ impl<'a> View<'a> {
     fn pairs(&self) -> Vec<Pair> {
         let Some((run, names)) = self.active() else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());
-        let seen = Seen {
-            reports: self.run_status().and_then(|status| status.ends.as_ref()),
-            warnings: &self.found.warnings,
-        };
+        let reports = self.run_status().and_then(|status| status.ends.clone());
+        let reports = reports.map(Reports::with_benchmarks);
+        let seen = Seen { reports: reports.as_ref(), warnings: &self.found.warnings };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
         let pair = |shard| {
             let sink = end(Side::Sink, shard);

@@ -4,6 +4,7 @@
 //! ([`crate::resources::job`]); for `volferry-operator run` they are children of the operator itself
 //! ([`local`]). The command lines are the same.
 
+pub mod bench;
 pub mod local;
 pub mod process;
 

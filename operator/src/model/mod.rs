@@ -1,5 +1,6 @@
 //! What the operator knows and decides of SyncJobs and their runs, as pure functions: no client, no clock.
 
+pub mod benchmark;
 pub mod children;
 pub mod claims;
 pub mod creation;

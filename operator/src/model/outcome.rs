@@ -6,6 +6,7 @@ use contract::{ExitCode, Report, RunResult, SNAPSHOTS_DAMAGED, Side, Work};
 use jiff::Timestamp;
 
 use super::{
+    benchmark,
     destination::{OTHER_DESTINATION, REMEDY},
     security,
 };
@@ -207,6 +208,7 @@ fn succeeded(source: &Ending, sink: &Ending) -> Outcome {
         message: "The run succeeded; its report was lost, so its counts and timings are not known.".into(),
         ..Report::default()
     });
+    benchmark::join(&mut report, source.report.as_ref());
     report.result = RunResult::Succeeded;
     report.reason = None;
     Outcome { report, may_retry: false, exit: ExitCode::Done }

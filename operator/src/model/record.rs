@@ -75,6 +75,7 @@ pub fn sync_run(job: &SyncJob, run: &ActiveRun) -> SyncRun {
     let spec = SyncRunSpec {
         sync_job: SyncJobReference { name: job.name_any(), uid: job.uid(), generation: Some(run.generation) },
         restore: run.restore.clone(),
+        benchmark: run.benchmark.clone(),
         cause: run.cause,
         number: Some(run.number),
         job: Some(job.spec.clone()),
@@ -143,7 +144,8 @@ pub fn contact_key(side: Side, shard: Option<u32>) -> String {
 /// A place for what each end reports: what is not there cannot be added to.
 fn no_ends(run: &ActiveRun) -> Reports {
     let shards = of_shards(run, |_| Default::default());
-    Reports { shards, ..Reports::default() }
+    let benchmarks = run.benchmark.is_some().then(Default::default);
+    Reports { shards, benchmarks, ..Reports::default() }
 }
 
 fn no_progress(run: &ActiveRun, try_id: &str) -> RunProgress {
@@ -212,7 +214,7 @@ pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> 
     Some(new)
 }
 
-/// The SyncRuns of a job that its history does not keep any more.
+/// The SyncRuns of a job that its history does not keep any more, but for those of benchmarks.
 pub fn forgotten<'a>(
     status: &SyncJobStatus,
     runs: impl IntoIterator<Item = &'a SyncRun>,
@@ -222,7 +224,9 @@ pub fn forgotten<'a>(
         status.history.iter().any(|entry| entry.id == name)
             || status.active_run.as_ref().is_some_and(|run| run.id == name)
     };
-    let is_over = |run: &SyncRun| run.spec.number.is_some_and(|number| number <= last.number);
+    let is_over = |run: &SyncRun| {
+        run.spec.benchmark.is_none() && run.spec.number.is_some_and(|number| number <= last.number)
+    };
     let runs = runs.into_iter().filter(|run| run.metadata.deletion_timestamp.is_none());
     runs.filter(|run| is_over(run) && !is_known(&run.name_any())).collect()
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
+use super::benchmark;
 use crate::{
     api::{
         ActiveRun, DeletionPolicy, Files, Placement, Restore, SourceEndpoint, SyncJob, SyncJobSpec,
@@ -19,16 +20,19 @@ use crate::{
 const MAX_TAG_BYTES: usize = 128;
 
 /// Returns the job that the run under way is of, or else the one that a person asks for. For a restore in place, the
-/// source is a snapshot of the destination's own claim, so that the job's source need not exist.
+/// source is a snapshot of the destination's own claim, so that the job's source need not exist. For a benchmark, the
+/// job has its volumes alone.
 pub fn wished<'a>(job: &'a SyncJob, asked: Option<&SyncRun>) -> Cow<'a, SyncJob> {
     let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
-    let restore = match active {
-        Some(run) => run.restore.as_ref(),
-        None => asked.and_then(|asked| asked.spec.restore.as_ref()),
+    let (restore, is_benchmark) = match (active, asked.map(|asked| &asked.spec)) {
+        (Some(run), _) => (run.restore.as_ref(), run.benchmark.is_some()),
+        (None, Some(asked)) => (asked.restore.as_ref(), asked.benchmark.is_some()),
+        (None, None) => (None, false),
     };
     match restore {
-        None => Cow::Borrowed(job),
         Some(restore) => Cow::Owned(SyncJob { spec: in_place(&job.spec, restore), ..job.clone() }),
+        None if is_benchmark => Cow::Owned(SyncJob { spec: benchmark::spec(&job.spec), ..job.clone() }),
+        None => Cow::Borrowed(job),
     }
 }
 

@@ -119,11 +119,8 @@ impl Stray {
     }
 
     fn in_the_way_of(&self, run: &ActiveRun) -> Option<String> {
-        let mut ours = [(&run.source, Use::Reads), (&run.destination, Use::Writes)].into_iter();
-        let is_in_the_way = ours.any(|(folder, ours)| {
-            let used = |it: &&PersistentVolumeClaimVolumeSource| {
-                folder.as_ref().is_some_and(|folder| folder.claim_name == it.claim_name)
-            };
+        let is_in_the_way = uses(run).any(|(folder, ours)| {
+            let used = |it: &&PersistentVolumeClaimVolumeSource| folder.claim_name == it.claim_name;
             let writes = |it: &PersistentVolumeClaimVolumeSource| it.read_only != Some(true);
             self.claims.iter().filter(used).any(|it| ours == Use::Writes || writes(it))
         });
@@ -148,16 +145,24 @@ impl Use {
 }
 
 /// The claim of which one run writes what the other reads or writes, and what each does with it.
-fn conflict<'a>(theirs: &'a ActiveRun, ours: &ActiveRun) -> Option<(&'a str, Use, Use)> {
-    let pairs = [
-        (&theirs.destination, &ours.source, Use::Writes, Use::Reads),
-        (&theirs.source, &ours.destination, Use::Reads, Use::Writes),
-        (&theirs.destination, &ours.destination, Use::Writes, Use::Writes),
-    ];
-    pairs.into_iter().find_map(|(their, our, they, we)| {
-        let their = their.as_ref().filter(|their| our.as_ref().is_some_and(|our| their.overlaps(our)))?;
-        Some((their.claim_name.as_str(), they, we))
+fn conflict(theirs: &ActiveRun, ours: &ActiveRun) -> Option<(String, Use, Use)> {
+    uses(theirs).find_map(|(their, they)| {
+        let is_disputed =
+            |(our, we): &(RunFolder, Use)| their.overlaps(our) && (they == Use::Writes || *we == Use::Writes);
+        let (_, we) = uses(ours).find(is_disputed)?;
+        Some((their.claim_name.clone(), they, we))
     })
+}
+
+/// Yields what a run does with the folders of its claims. A benchmark writes at the root of both volumes.
+fn uses(run: &ActiveRun) -> impl Iterator<Item = (RunFolder, Use)> {
+    let is_benchmark = run.benchmark.is_some();
+    let used = move |folder: &RunFolder, used| match is_benchmark {
+        true => (RunFolder { path: "/".into(), ..folder.clone() }, Use::Writes),
+        false => (folder.clone(), used),
+    };
+    let written = run.destination.as_ref().map(|folder| used(folder, Use::Writes));
+    written.into_iter().chain(run.source.as_ref().map(|folder| used(folder, Use::Reads)))
 }
 
 fn rival(job: &SyncJob) -> Option<Rival> {

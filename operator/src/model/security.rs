@@ -99,6 +99,18 @@ pub fn pod(root: bool, wanted: &PodSecurity) -> PodSecurityContext {
     }
 }
 
+/// The same with the group as one of the process's own, so that no volume changes hands.
+pub fn without_fs_group(mut pod: PodSecurityContext) -> PodSecurityContext {
+    if let Some(group) = pod.fs_group.take() {
+        let groups = pod.supplemental_groups.get_or_insert_default();
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    pod.fs_group_change_policy = None;
+    pod
+}
+
 /// The container's part.
 pub fn container(root: bool, side: Side) -> SecurityContext {
     let needed: &[&str] = match (root, side) {

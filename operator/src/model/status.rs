@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{claims::Blocked, hooks, outcome::Outcome, restore, snapshots, validate::KeptRuns};
+use super::{benchmark, claims::Blocked, hooks, outcome::Outcome, restore, snapshots, validate::KeptRuns};
 use crate::{
     api::{
         ActiveRun, EarlierTries, HistoryEntry, Run, RunCause, RunHooks, Stage, Summary, Superseded,
@@ -47,6 +47,7 @@ pub fn new_run(
         spec_hash: None,
         trigger,
         restore: None,
+        benchmark: None,
         source: None,
         destination: None,
         queue_time: Some(MicroTime(now)),
@@ -64,12 +65,14 @@ pub fn new_run(
 /// A run begins. From here on the spec counts as observed.
 pub fn begin(status: &mut SyncJobStatus, run: ActiveRun, now: Timestamp) {
     status.observed_generation = Some(run.generation);
-    status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
+    if run.benchmark.is_none() {
+        status.last_trigger = run.trigger.clone().or_else(|| status.last_trigger.take());
+        restore::tell(&mut status.conditions, &run, now);
+    }
     status.phase = Some(SyncJobPhase::Preparing);
     let message = format!("Run {} begins.", run.id);
     let cause = Cause { reason: reason::PREPARING, message: &message, generation: run.generation };
     conditions::reconciling(&mut status.conditions, cause, now);
-    restore::tell(&mut status.conditions, &run, now);
     status.active_run = Some(run);
 }
 
@@ -230,9 +233,11 @@ fn retract(status: &mut SyncJobStatus) {
     status.destination = superseded.destination;
     status.history.retain(|entry| entry.id != id);
     status.last_run.take_if(|run| run.id == id);
+    status.last_benchmark.take_if(|run| run.id == id);
 }
 
-/// The run is over: it becomes `lastRun` and a line of the history, which keeps all where nothing says how many.
+/// The run is over: it becomes `lastRun` and a line of the history, which keeps all where nothing says how many. A
+/// benchmark becomes `lastBenchmark` alone.
 pub fn finish(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
@@ -242,6 +247,10 @@ pub fn finish(
     retract(status);
     let Some(active) = status.active_run.take() else { return };
     let mut run = finished_run(&active, outcome, now);
+    if active.benchmark.is_some() {
+        status.last_benchmark = Some(run);
+        return after_benchmark(status, active.generation, now);
+    }
     status.summary = Some(summary_of(&run));
     if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
         left_out(&mut status.conditions, &run, now);
@@ -263,6 +272,17 @@ pub fn finish(
     }
     status.last_run = Some(run);
     rest(status, active.generation, now);
+}
+
+/// A benchmark has ended: the last run decides how the job stands. One that has not run yet is not ready by this.
+fn after_benchmark(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
+    if status.last_run.is_some() {
+        return rest(status, generation, now);
+    }
+    let message = "A benchmark has ended, and no run has begun yet.";
+    let cause = Cause { reason: reason::QUEUED, message, generation };
+    conditions::reconciling(&mut status.conditions, cause, now);
+    status.phase = Some(SyncJobPhase::Pending);
 }
 
 /// Says of a job whose run was stopped for the next one that it goes on, so that it is not stalled for a moment.
@@ -477,6 +497,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         notes,
         snapshot: report.snapshot.as_ref().map(snapshots::bounded),
         hooks: active.hooks.clone().filter(|hooks| *hooks != RunHooks::default()),
+        benchmark: report.benchmark.clone().filter(|_| active.benchmark.is_some()),
     }
 }
 
@@ -541,6 +562,9 @@ pub fn standing_message(run: &Run) -> String {
     let what =
         run.message.as_deref().map(|message| format!(" {}", human::sentence(message))).unwrap_or_default();
     let what = what + &other_owners(run.work.owners_not_kept);
+    if let Some(figures) = run.benchmark.as_ref().filter(|_| run.result == RunResult::Succeeded) {
+        return benchmark::message(run, figures);
+    }
     if run.result == RunResult::Succeeded {
         let Summary { files, transferred, duration } = summary_of(run);
         let took = duration.unwrap_or_default();

@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use contract::Side;
 
+use crate::api::BenchmarkTree;
+
 /// Shows SyncJobs and their runs; asks for, suspends and resumes runs.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-volferry", bin_name = "kubectl volferry", version)]
@@ -96,6 +98,23 @@ pub(super) enum ClusterCommand {
         #[arg(long)]
         no_safety: bool,
         /// Wait until the run has ended; exit code 1 if it does not succeed.
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Measure how fast files get from the source's volume of a SyncJob to the destination's, by a new SyncRun. Both
+    /// volumes stay as they are.
+    Bench {
+        /// The SyncJob.
+        job: String,
+        /// The tree to make.
+        #[arg(long, value_enum, default_value = "mixed")]
+        tree: BenchmarkTree,
+        /// Run each step this many times.
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+        rounds: u32,
+        /// Wait until the benchmark has ended, and print what it found; exit code 1 if it does not succeed.
         #[arg(long)]
         wait: bool,
         #[command(flatten)]

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{args::Scope, error::PluginError};
 use crate::{
-    api::{Restore, SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
+    api::{SyncJob, SyncJobReference, SyncRun, SyncRunSpec},
     names,
 };
 
@@ -81,18 +81,15 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// Asks for a run of a SyncJob now.
+    /// Asks for a run of a SyncJob now. Its name has the word.
     pub(super) async fn create_run(
         &self,
         job: &str,
-        restore: Option<Restore>,
+        word: &str,
+        asked: SyncRunSpec,
     ) -> Result<SyncRun, PluginError> {
-        let word = if restore.is_some() { "restore" } else { "now" };
-        let spec = SyncRunSpec {
-            sync_job: SyncJobReference { name: job.into(), ..SyncJobReference::default() },
-            restore,
-            ..SyncRunSpec::default()
-        };
+        let sync_job = SyncJobReference { name: job.into(), ..SyncJobReference::default() };
+        let spec = SyncRunSpec { sync_job, ..asked };
         let stem = names::shorten(job, MAX_RUN_STEM);
         let metadata = ObjectMeta { generate_name: Some(format!("{stem}-{word}-")), ..ObjectMeta::default() };
         let run = SyncRun { metadata, spec, status: None };

@@ -10,7 +10,7 @@ use super::{
     lines, logs, migrate, output,
 };
 use crate::{
-    api::{Restore, Run, SyncJob, SyncRun},
+    api::{Benchmark, Restore, Run, SyncJob, SyncRun, SyncRunSpec},
     model::restore,
 };
 
@@ -33,7 +33,14 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
         It::Resume { job } => resume(cluster, &job).await,
         It::Restore { job, snapshot, no_safety, wait, form } => {
             let restore = Restore { snapshot, safety: !no_safety };
-            let run = cluster.create_run(&job, Some(restore)).await?;
+            let asked = SyncRunSpec { restore: Some(restore), ..SyncRunSpec::default() };
+            let run = cluster.create_run(&job, "restore", asked).await?;
+            follow(cluster, run, wait, form).await
+        }
+        It::Bench { job, tree, rounds, wait, form } => {
+            let benchmark = Benchmark { tree: Some(tree), rounds, ..Benchmark::default() };
+            let asked = SyncRunSpec { benchmark: Some(benchmark), ..SyncRunSpec::default() };
+            let run = cluster.create_run(&job, "bench", asked).await?;
             follow(cluster, run, wait, form).await
         }
         It::Snapshots { job, form } => snapshots(cluster, &job, form).await,
@@ -111,7 +118,7 @@ fn latest_run(job: &SyncJob) -> Option<String> {
 
 async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Result<(), PluginError> {
     let job = cluster.job(name).await?;
-    let run = cluster.create_run(name, None).await?;
+    let run = cluster.create_run(name, "now", SyncRunSpec::default()).await?;
     if job.spec.suspend {
         let path = lines::path(&job);
         output::complain(&format!("warning: SyncJob {path} is suspended: the run starts once it is resumed"));
@@ -140,9 +147,10 @@ async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Resu
 }
 
 fn tell_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> {
-    match form.output {
-        Output::Json => output::json(run),
-        Output::Text => output::lines(&[lines::ended(report)]),
+    match (form.output, &report.benchmark) {
+        (Output::Json, _) => output::json(run),
+        (Output::Text, Some(found)) => output::lines(&trend::bench_table(found).lines().collect::<Vec<_>>()),
+        (Output::Text, None) => output::lines(&[lines::ended(report)]),
     }
 }
 

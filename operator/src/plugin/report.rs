@@ -15,7 +15,10 @@ use thiserror::Error;
 use trend::{FormFlags, Reports, TrendError};
 
 use super::{args::Scope, cluster::Cluster, error::PluginError, lines, output};
-use crate::{api::SyncRun, telemetry};
+use crate::{
+    api::{RunCause, SyncRun},
+    telemetry,
+};
 
 /// The most bytes that are read of one file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -125,11 +128,13 @@ fn read(path: &Path) -> Result<Vec<SyncRun>, ReportError> {
 fn reports(mut runs: Vec<SyncRun>, job: Option<&str>) -> Result<Reports, ReportError> {
     runs.retain(|run| job.is_none_or(|job| run.spec.sync_job.name == job));
     let ended = runs.iter().filter_map(|run| Some((job_of(run), run.status.as_ref()?.report.as_ref()?)));
-    let (jobs, reports): (BTreeSet<_>, Vec<_>) =
-        ended.map(|(job, report)| (job, lines::report(report, None))).unzip();
+    let (jobs, ended): (BTreeSet<_>, Vec<_>) = ended.unzip();
+    let benches = ended.iter().filter_map(|run| run.benchmark.as_deref().cloned()).collect();
+    let of_job = ended.iter().filter(|run| run.cause != Some(RunCause::Benchmark));
+    let reports = of_job.map(|run| lines::report(run, None)).collect();
     match jobs.len() {
         0 => Err(ReportError::Nothing),
-        1 => Ok(Reports { runs: reports, ..Reports::default() }),
+        1 => Ok(Reports { runs: reports, benches }),
         _ => Err(ReportError::SeveralJobs(jobs.into_iter().collect::<Vec<_>>().join(", "))),
     }
 }
@@ -175,6 +180,16 @@ mod tests {
         let error = reports(runs.clone(), None).unwrap_err();
         assert!(error.to_string().ends_with(": prod/db, prod/web"), "{error}");
         assert!(matches!(reports(runs, Some("mail")), Err(ReportError::Nothing)));
+    }
+
+    #[test]
+    fn benchmarks_are_told_apart_from_runs() {
+        let figures = "{bench: {files: [{count: 1, bytes: 2}]}, startTime: x, steps: []}";
+        let list = list(&[("a", "web", true), ("b", "web", true)])
+            .replace("{id: b,", &format!("{{id: b, cause: Benchmark, benchmark: {figures},"));
+        let told = reports(read_text(&list).unwrap(), None).unwrap();
+        assert_eq!(told.runs.iter().map(|run| run.run.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(told.benches.len(), 1);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use k8s_openapi::{
         batch::v1::{Job, JobSpec},
         core::v1::{
             Affinity, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
-            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
-            Volume, VolumeDevice, VolumeMount,
+            PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
+            ResourceRequirements, Toleration, Volume, VolumeDevice, VolumeMount,
         },
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -18,7 +18,7 @@ use k8s_openapi::{
 use super::{Try, access};
 use crate::{
     api::PodSettings,
-    launch::{self, End, Folder},
+    launch::{self, End, Folder, bench},
     model::{
         placement::{self, Placement},
         restore, security,
@@ -54,19 +54,34 @@ const GRACE_S: i64 = 60;
 /// much later, or be stuck until a person helps.
 pub fn source_job(of: &Try<'_>) -> Job {
     let timeout_s = of.job.timeout.as_secs();
-    job(of, Side::Source, Vec::new(), launch::source_args(&end(of, Side::Source), timeout_s, &params(of)))
+    let (end, params) = (end(of, Side::Source), params(of));
+    let args = match &of.run.benchmark {
+        Some(benchmark) => bench::end_args(Side::Source, &end, timeout_s, &params, benchmark),
+        None => launch::source_args(&end, timeout_s, &params),
+    };
+    job(of, Side::Source, Vec::new(), args)
 }
 
 /// The Job of the end that receives them. It listens at its pod's address, which only the agent knows.
 pub fn sink_job(of: &Try<'_>) -> Job {
     let agent_args = vec![format!("--listen-port={PORT}")];
-    job(of, Side::Sink, agent_args, launch::sink_args(&end(of, Side::Sink), &params(of)))
+    let (end, params) = (end(of, Side::Sink), params(of));
+    let args = match &of.run.benchmark {
+        Some(benchmark) => bench::end_args(Side::Sink, &end, of.job.timeout.as_secs(), &params, benchmark),
+        None => launch::sink_args(&end, &params),
+    };
+    job(of, Side::Sink, agent_args, args)
 }
 
 /// The Job of the one pod that has both volumes. It goes by the sink's name, as it writes to the destination.
 pub fn local_job(of: &Try<'_>) -> Job {
     let [source, destination] = [Side::Source, Side::Sink].map(|side| folder(of.job, side));
-    job(of, Side::Sink, Vec::new(), launch::local_args(&source, &destination, REPORT, &params(of)))
+    let params = params(of);
+    let args = match &of.run.benchmark {
+        Some(benchmark) => bench::local_args([&source, &destination], REPORT, &params.run, benchmark),
+        None => launch::local_args(&source, &destination, REPORT, &params),
+    };
+    job(of, Side::Sink, Vec::new(), args)
 }
 
 fn end(of: &Try<'_>, side: Side) -> End {
@@ -179,7 +194,7 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
         automount_service_account_token: Some(true),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(GRACE_S),
-        security_context: Some(security::pod(root, &pods.security_context)),
+        security_context: Some(pod_security(of, side, root, &pods)),
         containers: vec![Container {
             name: names::CONTAINER.into(),
             image: Some(of.settings.image.name.clone()),
@@ -246,10 +261,26 @@ fn agent_args(of: &Try<'_>, side: Side, more: Vec<String>, syncer_args: Vec<Stri
     args.extend(more);
     args.extend(["--".into(), SYNCER.into()]);
     args.extend(syncer_args);
-    if of.settings.log_format == LogFormat::Json {
+    // A bench logs nothing.
+    if of.settings.log_format == LogFormat::Json && of.run.benchmark.is_none() {
         args.push("--log-format=json".into());
     }
     args
+}
+
+/// A pod that may write to the source, as that of a benchmark, gets the group without having the kubelet give the
+/// volume's files to it.
+fn pod_security(of: &Try<'_>, side: Side, root: bool, pods: &PodSettings) -> PodSecurityContext {
+    let security = security::pod(root, &pods.security_context);
+    match of.run.benchmark.is_some() && sides(of, side).contains(&Side::Source) {
+        true => security::without_fs_group(security),
+        false => security,
+    }
+}
+
+/// Whether the pod only reads the volume of that end.
+fn is_read_only(of: &Try<'_>, side: Side) -> bool {
+    side == Side::Source && of.run.benchmark.is_none()
 }
 
 /// An argument that a kubelet leaves as it is: in arguments it reads `$(NAME)` as a variable, and `$$` as
@@ -305,7 +336,8 @@ fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
         ..VolumeMount::default()
     };
     let folders = sides(of, side).into_iter().filter(|side| !of.job.volume(*side).is_block);
-    let data = folders.map(|side| mount(data_name(of, side), data_path(of.job, side), side == Side::Source));
+    let data =
+        folders.map(|side| mount(data_name(of, side), data_path(of.job, side), is_read_only(of, side)));
     data.chain([mount("scratch", SCRATCH_DIR, false), mount("tmp", TMP_DIR, false)]).collect()
 }
 
@@ -331,7 +363,7 @@ fn data_volume(of: &Try<'_>, side: Side) -> Volume {
             claim_name: of.job.volume(side).claim.name.clone(),
             // Here too and not only at the mount, or the kubelet would give the source's files to `fsGroup`. Of a
             // device it is all that keeps it from being written to.
-            read_only: Some(side == Side::Source),
+            read_only: Some(is_read_only(of, side)),
         }),
         ..Volume::default()
     }

@@ -446,3 +446,30 @@ fn the_pods_of_an_end_have_its_settings_over_those_of_both() {
     let alone = with_try(&job, false, |of| build::both_ends(&Try { run: &run, ..*of }));
     assert_eq!(seen(&alone), json!(["sink", "web", "s", fast, "high", two, "2Gi"]));
 }
+
+#[test]
+fn a_benchmark_may_write_to_the_source_without_taking_its_files() {
+    let claims = |pod: &k8s_openapi::api::core::v1::PodSpec| {
+        let volumes = pod.volumes.iter().flatten().filter_map(|it| it.persistent_volume_claim.clone());
+        volumes.map(|claim| (claim.claim_name, claim.read_only)).collect::<Vec<_>>()
+    };
+    let job = job(json!({}));
+    for local in [false, true] {
+        let run = ActiveRun { local, benchmark: Some(Default::default()), ..run() };
+        let (reader, writer) = with_try(&job, false, |of| {
+            let of = Try { run: &run, ..*of };
+            let ends = build::ends(&of);
+            if local { (build::both_ends(&of), build::both_ends(&of)) } else { (ends.source, ends.sink) }
+        });
+        let (reader, writer) = (pod(&reader), pod(&writer));
+        assert!(claims(reader).contains(&("web-data".into(), Some(false))), "{local}");
+        assert!(claims(writer).contains(&("web-copy".into(), Some(false))), "{local}");
+        assert!(reader.containers[0].volume_mounts.iter().flatten().all(|it| it.read_only == Some(false)));
+        let security = reader.security_context.as_ref().unwrap();
+        assert_eq!((security.fs_group, &security.fs_group_change_policy), (None, &None));
+        assert_eq!(security.supplemental_groups, Some(vec![65_532]));
+        let args = reader.containers[0].args.as_ref().unwrap().join(" ");
+        assert!(args.contains(" -- /volferry bench /source "), "{args}");
+        assert_eq!(writer.security_context.as_ref().unwrap().fs_group.is_some(), !local);
+    }
+}

@@ -35,21 +35,24 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> (Step, Option<
     if let Err(blocked) = &situation.claims {
         return (Step::Block(blocked.clone()), after(situation, SLOW_PERIOD));
     }
-    let number = situation.status.last_run.as_ref().map_or(0, |run| run.number) + 1;
+    let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
+    let number = last.map(|run| run.number).max().unwrap_or(0) + 1;
     let (generation, trigger) = (situation.generation, demand.trigger.clone());
     let run = status::new_run(situation.job, number, generation, trigger, situation.now);
     let id = id.unwrap_or_else(|| run.id.clone());
-    let restore = situation.asked.and_then(|asked| asked.spec.restore.clone());
+    let asked = situation.asked.map(|asked| &asked.spec);
+    let restore = asked.and_then(|asked| asked.restore.clone());
+    let benchmark = asked.and_then(|asked| asked.benchmark.clone());
     let spec_hash = Some(situation.spec_hash.into());
-    let run = ActiveRun { id, cause: Some(cause), spec_hash, restore, ..run };
+    let run = ActiveRun { id, cause: Some(cause), spec_hash, restore, benchmark, ..run };
     (Step::Begin(queued::demanded(situation, demand, run)), None)
 }
 
 /// Whether a run that is under way is to be stopped for one that falls due, and if not, when that may be so.
 pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<RunCause>, Option<Timestamp>) {
     let demand = situation.demand.as_ref().ok();
-    let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && run.restore.is_none())
-    else {
+    let is_asked_for = run.restore.is_some() || run.benchmark.is_some();
+    let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && !is_asked_for) else {
         return (None, None);
     };
     if demand.trigger.is_some() && demand.trigger != run.trigger {
@@ -66,7 +69,11 @@ pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> (Option<R
 }
 
 fn cause_of(asked: &SyncRun) -> RunCause {
-    if asked.spec.restore.is_some() { RunCause::Restore } else { RunCause::Manual }
+    match (&asked.spec.restore, &asked.spec.benchmark) {
+        (Some(_), _) => RunCause::Restore,
+        (None, Some(_)) => RunCause::Benchmark,
+        (None, None) => RunCause::Manual,
+    }
 }
 
 /// One run for each value of the trigger, for a destination's claim that was made anew and, with a schedule, for its
@@ -98,7 +105,8 @@ fn due_time(situation: &Situation<'_>, demand: &Demand) -> Option<Timestamp> {
         return None;
     }
     let last = status.last_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
-    let active = status.active_run.as_ref().and_then(|run| run.start_time.as_ref()).map(|time| time.0);
+    let active = status.active_run.as_ref().filter(|run| run.benchmark.is_none());
+    let active = active.and_then(|run| run.start_time.as_ref()).map(|time| time.0);
     let past = Past {
         recorded: status.next_run_time.as_ref().map(|time| time.0),
         is_of_this_spec: status.observed_generation == Some(situation.generation),
@@ -116,7 +124,9 @@ pub fn next_run(situation: &Situation<'_>, step: &Step) -> Option<Timestamp> {
         Err(_) => None,
         Ok(demand) if demand.suspend => None,
         Ok(demand) => match step {
-            Step::Begin(_) if !is_active => demand.schedule.as_ref()?.after(situation.uid, situation.now),
+            Step::Begin(run) if !is_active && run.benchmark.is_none() => {
+                demand.schedule.as_ref()?.after(situation.uid, situation.now)
+            }
             _ => due_time(situation, demand),
         },
     }

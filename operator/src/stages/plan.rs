@@ -56,6 +56,9 @@ fn of_run(
     if situation.record == Record::Deleted {
         return (Step::Finish(Outcome::canceled(finishing::deleted(run))), None);
     }
+    if let Some(fault) = &situation.refused {
+        return (Step::Finish(Outcome::stopped(fault.clone())), None);
+    }
     if let Some(over) = hooks::settled(situation, run) {
         return over;
     }

@@ -108,6 +108,8 @@ pub struct Situation<'a> {
     pub record: Record,
     /// The SyncRun by which a person asks for a run now.
     pub asked: Option<&'a SyncRun>,
+    /// Why the benchmark under way cannot be run.
+    pub refused: Option<Fault>,
     /// The hooks of the run under way, as its spec has them.
     pub hooks: Option<&'a Hooks>,
     /// How far the try under way is, as far as its pods have said.

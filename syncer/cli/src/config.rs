@@ -34,6 +34,14 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) enum ConfigError {
     #[error("neither --listen nor --connect: one end waits with --listen, the other dials it with --connect")]
     NoEndpoint,
+    #[error(
+        "no --identity: name this end's file, as `volferry keygen` wrote it: `source` to send, `sink` to receive"
+    )]
+    NoIdentity,
+    #[error(
+        "{0} without --end: both volumes are on this machine, so leave it out, or add --end source or --end sink"
+    )]
+    LinkOfNoEnd(&'static str),
     #[error("both --listen and --connect: keep one here, and give the other to the other end")]
     TwoEndpoints,
     #[error("--bandwidth-limit 0 would never move anything: leave it out for no limit")]
@@ -87,10 +95,13 @@ pub(super) enum ConfigError {
 /// A command that can be carried out.
 #[derive(Debug)]
 pub(super) enum Config {
-    Keygen { out: PathBuf },
+    Keygen {
+        out: PathBuf,
+    },
     Report(ReportFlags),
     Doctor(DoctorFlags),
-    Bench(BenchFlags),
+    /// With the link to the other end, if this is one of two.
+    Bench(Box<BenchFlags>, Option<LinkConfig>),
     Generate(GenerateFlags),
     Run(Box<Run>),
     Snapshot(Box<SnapshotCommand>),
@@ -220,12 +231,17 @@ impl Config {
             Command::Report(report) => Self::Report(report.into_inner()),
             Command::Doctor(doctor) => Self::Doctor(doctor.into_inner()),
             Command::Bench(bench) => {
-                let bench = bench.into_inner();
+                let mut bench = bench.into_inner();
                 [&bench.source, &bench.destination]
                     .into_iter()
                     .flatten()
                     .try_for_each(|path| check_local(path))?;
-                Self::Bench(bench)
+                let link = std::mem::take(&mut bench.link);
+                let link = match bench.end {
+                    Some(end) => Some(LinkConfig::resolve(link, end.into())?),
+                    None => check_unlinked(&link, bench.bandwidth_limit).map(|()| None)?,
+                };
+                Self::Bench(Box::new(bench), link)
             }
             Command::Generate(generate) => Self::Generate(generate.into_inner()),
             Command::Snapshot(snapshot) => Self::Snapshot(Box::new(snapshot.into_inner().command)),
@@ -262,6 +278,23 @@ impl Config {
                 Run::resolve(Job::Sync { source, destination, params }, sync.output, surroundings)?
             }
         })
+    }
+}
+
+/// Refuses flags of a link where there is none.
+fn check_unlinked(link: &LinkFlags, bandwidth_limit: Option<u64>) -> Result<(), ConfigError> {
+    let LinkFlags { listen, connect, identity, exchange, connect_timeout } = link;
+    let given = [
+        ("--listen", listen.is_some()),
+        ("--connect", connect.is_some()),
+        ("--identity", identity.is_some()),
+        ("--exchange", exchange.is_some()),
+        ("--connect-timeout", connect_timeout.is_some()),
+        ("--bandwidth-limit", bandwidth_limit.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(ConfigError::LinkOfNoEnd(flag)),
+        None => Ok(()),
     }
 }
 
@@ -314,10 +347,11 @@ impl LinkConfig {
             (None, None) => return Err(ConfigError::NoEndpoint),
             (Some(_), Some(_)) => return Err(ConfigError::TwoEndpoints),
         };
-        Ok(Self::Known { endpoint, side, identity: identity.unwrap_or_default(), connect_timeout })
+        let identity = identity.ok_or(ConfigError::NoIdentity)?;
+        Ok(Self::Known { endpoint, side, identity, connect_timeout })
     }
 
-    fn listens(&self) -> bool {
+    pub(super) fn listens(&self) -> bool {
         match self {
             Self::Known { endpoint, .. } => matches!(endpoint, Endpoint::Listen(_)),
             Self::Exchanged(exchange) => exchange.listen.is_some(),
@@ -411,7 +445,7 @@ mod tests {
             Config::Run(run) => Ok(*run),
             Config::Keygen { .. }
             | Config::Doctor(_)
-            | Config::Bench(_)
+            | Config::Bench(..)
             | Config::Report(_)
             | Config::Generate(_)
             | Config::Snapshot(_) => {

@@ -59,10 +59,10 @@ fn perform() -> ExitCode {
             raise_file_limit();
             doctor::run(&flags)
         }
-        Ok(Config::Bench(flags)) => {
+        Ok(Config::Bench(flags, link)) => {
             raise_file_limit();
             buffers::keep_freed_memory();
-            bench::run(&flags)
+            bench::run(&flags, link)
         }
         Ok(Config::Generate(flags)) => generate::run(&flags),
         Ok(Config::Snapshot(command)) => {

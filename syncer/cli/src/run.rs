@@ -34,7 +34,7 @@ const MAX_CONTACT_BYTES: u64 = 4096;
 
 /// Why this end has no identity to go by.
 #[derive(Debug, Error)]
-enum LinkError {
+pub(super) enum LinkError {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
@@ -50,8 +50,17 @@ impl LinkError {
     /// Returns the outcome of a run that did not begin, for want of a peer or of an identity. A file that is not there
     /// was mistyped on the command line; any other refusal of one is about who the ends are.
     fn outcome(self, run: &str, monitor: &Monitor) -> Outcome {
-        let (exit, reason) = match &self {
-            Self::Session(_) => (ExitCode::Failed, ""),
+        let (exit, reason) = self.refusal();
+        match self {
+            Self::Session(error) => session::not_begun(run, error, monitor),
+            error => refused(run, reason, exit, chain(&error)),
+        }
+    }
+
+    /// Returns the exit code that stands for the error, and the word.
+    pub(super) fn refusal(&self) -> (ExitCode, &'static str) {
+        match self {
+            Self::Session(_) => (ExitCode::PeerLost, "PeerLost"),
             Self::Identity(IdentityError::File { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
@@ -59,10 +68,6 @@ impl LinkError {
             }
             Self::Identity(_) => (ExitCode::Identity, "IdentityUnusable"),
             Self::OtherSide { .. } => (ExitCode::Identity, "IdentityOfOtherSide"),
-        };
-        match self {
-            Self::Session(error) => session::not_begun(run, error, monitor),
-            error => refused(run, reason, exit, chain(&error)),
         }
     }
 }
@@ -155,7 +160,8 @@ fn receive(
     outcome.exit
 }
 
-fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Result<LinkOptions, LinkError> {
+/// Makes the identity of an end ready, and meets the peer where a third party passes on the contacts.
+pub(super) fn open(link: LinkConfig, screen: &Screen, monitor: &Monitor) -> Result<LinkOptions, LinkError> {
     match link {
         LinkConfig::Exchanged(exchange) => {
             Ok(exchange.link(|own| screen.event(&Event::Contact(own)), hear_contact, monitor)?)

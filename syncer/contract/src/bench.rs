@@ -33,11 +33,14 @@ pub struct BenchTree {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BenchFiles {
     /// How many.
+    #[schemars(range(min = 1, max = MAX_BENCH_FILES))]
     pub count: u64,
     /// The size of each, in bytes.
+    #[schemars(range(max = MAX_BENCH_BYTES))]
     pub bytes: u64,
     /// How many folders they are in.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = MAX_BENCH_FILES))]
     pub folders: u64,
 }
 
@@ -98,31 +101,40 @@ impl BenchTree {
     }
 }
 
-/// What a bench found.
+/// What a bench found, and the runs that it found it by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchResult {
-    /// The tree that was brought from one volume to the other.
-    pub bench: BenchTree,
-    /// When the bench began, RFC 3339.
-    pub start_time: String,
-    /// The volume that it was read from.
-    pub source: BenchPlace,
-    /// The volume that it was written to.
-    pub destination: BenchPlace,
-    /// The machine that both ends ran on.
-    pub machine: BenchMachine,
-    /// What each step took, in the order of the steps.
-    pub steps: Vec<BenchStep>,
-    /// What could not be put back as it was, and why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
+    /// What it found.
+    #[serde(flatten)]
+    pub figures: BenchFigures,
     /// All runs in their order: of each round, the first copy, that of no change, and that of some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<Report>,
 }
 
-/// Where a bench worked.
+/// What a bench found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BenchFigures {
+    /// The tree that was brought from one volume to the other.
+    pub bench: BenchTree,
+    /// When the bench began, RFC 3339.
+    pub start_time: String,
+    /// The volume that it was read from; absent from what the other end found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<BenchPlace>,
+    /// The volume that it was written to; absent from what the other end found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<BenchPlace>,
+    /// What each step took, in the order of the steps.
+    pub steps: Vec<BenchStep>,
+    /// What could not be put back as it was, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Where an end of a bench worked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchPlace {
@@ -134,9 +146,27 @@ pub struct BenchPlace {
     pub device: String,
     /// How it is mounted, such as `rw,relatime`.
     pub mount_options: String,
+    /// The storage class of the volume's claim; in a cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class: Option<String>,
+    /// The node that the end ran on; in a cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The machine that the end ran on.
+    #[serde(default)]
+    pub machine: BenchMachine,
 }
 
-/// The machine of a bench.
+impl BenchPlace {
+    /// Describes the volume in a line for people.
+    pub fn volume(&self) -> String {
+        let Self { path, file_system, device, mount_options, storage_class, .. } = self;
+        let class = storage_class.iter().map(|class| format!(", storage class {class}")).collect::<String>();
+        format!("{path}: {file_system} on {device} ({mount_options}){class}")
+    }
+}
+
+/// The machine of an end of a bench.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchMachine {

@@ -19,8 +19,8 @@ mod snapshots;
 mod volume;
 
 pub use bench::{
-    BenchFiles, BenchMachine, BenchPlace, BenchResult, BenchStep, BenchStepName, BenchTree, MAX_BENCH_BYTES,
-    MAX_BENCH_FILES, MAX_BENCH_GROUPS,
+    BenchFigures, BenchFiles, BenchMachine, BenchPlace, BenchResult, BenchStep, BenchStepName, BenchTree,
+    MAX_BENCH_BYTES, MAX_BENCH_FILES, MAX_BENCH_GROUPS,
 };
 pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, MIN_JUDGED_US, Measured, bottleneck};
 pub use contact::{Contact, Fingerprint};

@@ -2,6 +2,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    bench::BenchFigures,
     bottleneck::{Bottleneck, Efforts},
     contact::Contact,
     phase::Phase,
@@ -286,6 +287,10 @@ pub struct Report {
     /// The snapshot of the destination, if one was to be taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotReport>,
+    /// What a bench found, of a run that is one. A cluster's status has it beside the reports of the ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub benchmark: Option<Box<BenchFigures>>,
 }
 
 impl Report {

@@ -2,21 +2,21 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use contract::{BenchPlace, BenchResult};
+use contract::{BenchFigures, BenchMachine, BenchPlace};
 
 use crate::human::{bytes, count, measured, printable};
 
-/// Returns the volumes and the machine, and a line for each step below a line of headings.
-pub fn bench_table(result: &BenchResult) -> String {
+/// Returns the volumes and the machines, and a line for each step below a line of headings.
+pub fn bench_table(result: &BenchFigures) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name:12} {}", printable(value));
     };
-    line("Source", &place(&result.source));
-    line("Destination", &place(&result.destination));
-    let machine = &result.machine;
-    let memory = bytes(machine.memory_bytes);
-    line("Machine", &format!("kernel {}, {} cores, {memory} of memory", machine.kernel, machine.cores));
+    let ends = [("Source", &result.source), ("Destination", &result.destination)];
+    for (name, place) in ends.iter().filter_map(|(name, place)| Some((name, place.as_ref()?))) {
+        line(name, &place.volume());
+    }
+    machines(result).iter().for_each(|(name, machine)| line(name, machine));
     let (files, all) = (count(result.bench.count()), bytes(result.bench.bytes()));
     line("Tree", &format!("{files} files, {all}; {} % change", result.bench.change_percent));
     let _ = writeln!(
@@ -46,7 +46,19 @@ pub fn bench_table(result: &BenchResult) -> String {
     text
 }
 
-fn place(place: &BenchPlace) -> String {
-    let BenchPlace { path, file_system, device, mount_options } = place;
-    format!("{path}: {file_system} on {device} ({mount_options})")
+/// Returns the machines of the ends with what each is called: one, if both ends ran on it.
+pub(crate) fn machines(result: &BenchFigures) -> Vec<(&'static str, String)> {
+    let places = [("Source on", &result.source), ("Written on", &result.destination)];
+    let places: Vec<_> =
+        places.into_iter().filter_map(|(name, place)| Some((name, place.as_ref()?))).collect();
+    match places[..] {
+        [(_, source), (_, destination)] if on(source) == on(destination) => vec![("Machine", on(source))],
+        _ => places.into_iter().map(|(name, place)| (name, on(place))).collect(),
+    }
+}
+
+fn on(place: &BenchPlace) -> String {
+    let BenchMachine { kernel, cores, memory_bytes } = &place.machine;
+    let node = place.node.iter().map(|node| format!("node {node}, ")).collect::<String>();
+    format!("{node}kernel {kernel}, {cores} cores, {} of memory", bytes(*memory_bytes))
 }

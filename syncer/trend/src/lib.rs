@@ -15,7 +15,7 @@ use std::{
 };
 
 use clap::Args;
-use contract::{BenchResult, Report, regression::Rule};
+use contract::{BenchFigures, BenchResult, Report, regression::Rule};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -104,8 +104,8 @@ impl TrendError {
 pub struct Reports {
     /// The runs, in any order.
     pub runs: Vec<Report>,
-    /// The benches; their runs are among `runs`, too.
-    pub benches: Vec<BenchResult>,
+    /// The benches; their runs may be among `runs`, too.
+    pub benches: Vec<BenchFigures>,
 }
 
 impl Reports {
@@ -140,9 +140,9 @@ impl Reports {
             self.runs.push(serde_json::from_value(value)?);
             return Ok(());
         }
-        let mut bench: BenchResult = serde_json::from_value(value)?;
-        self.runs.append(&mut bench.runs);
-        self.benches.push(bench);
+        let BenchResult { figures, mut runs } = serde_json::from_value(value)?;
+        self.runs.append(&mut runs);
+        self.benches.push(figures);
         Ok(())
     }
 

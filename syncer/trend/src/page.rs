@@ -6,13 +6,16 @@
 
 use std::fmt::Write as _;
 
-use contract::{BenchPlace, BenchResult, regression::PHASES};
+use contract::{BenchFigures, regression::PHASES};
 
 use super::{
     columns::{conclusion, note, took},
     history::{History, RunRow},
 };
-use crate::human::{bytes, count};
+use crate::{
+    bench_table::machines,
+    human::{bytes, count},
+};
 
 /// Size of a chart, in units of its view box.
 const WIDTH: f64 = 960.0;
@@ -45,7 +48,7 @@ ul.key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .35
 ";
 
 /// Returns the page.
-pub(super) fn page(history: &History, benches: &[BenchResult]) -> String {
+pub(super) fn page(history: &History, benches: &[BenchFigures]) -> String {
     let verdict = history.verdict();
     let class = if verdict.slower.is_some() { "alarm" } else { "calm" };
     let mut html = format!(
@@ -73,23 +76,17 @@ pub(super) fn page(history: &History, benches: &[BenchResult]) -> String {
 }
 
 /// Adds what a bench found: its volumes and machine, and a line for each step.
-fn bench(html: &mut String, found: &BenchResult) {
-    let place = |place: &BenchPlace| {
-        let BenchPlace { path, file_system, device, mount_options } = place;
-        escaped(&format!("{path}: {file_system} on {device} ({mount_options})"))
-    };
-    let machine = &found.machine;
+fn bench(html: &mut String, found: &BenchFigures) {
+    let ends = [("Source", &found.source), ("Destination", &found.destination)];
+    let places = ends.into_iter().filter_map(|(name, place)| Some((name, place.as_ref()?.volume())));
+    let facts =
+        places.chain(machines(found)).map(|(name, fact)| format!("<li>{name} {}</li>", escaped(&fact)));
     let _ = write!(
         html,
-        "<h2>Bench of {}</h2>\n<ul><li>Source {}</li><li>Destination {}</li>\
-         <li>Kernel {}, {} cores, {} of memory</li><li>{} files, {}; {} % change</li></ul>\n\
+        "<h2>Bench of {}</h2>\n<ul>{}<li>{} files, {}; {} % change</li></ul>\n\
          <div class=\"wide\" tabindex=\"0\">\n<table class=\"bench\">\n<thead><tr>",
         escaped(&found.start_time),
-        place(&found.source),
-        place(&found.destination),
-        escaped(&machine.kernel),
-        machine.cores,
-        bytes(machine.memory_bytes),
+        facts.collect::<String>(),
         count(found.bench.count()),
         bytes(found.bench.bytes()),
         found.bench.change_percent,

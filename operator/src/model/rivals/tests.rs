@@ -187,3 +187,19 @@ fn who_probably_uses_a_volume_is_named() {
     assert_eq!(known.suspects(&own, Side::Sink), "The claim b is used by run r-1 of SyncJob db.");
     assert!(known.suspects(&own, Side::Source).contains("of another namespace or cluster"));
 }
+
+#[test]
+fn a_benchmark_writes_to_both_of_its_volumes_whatever_folders_its_job_has() {
+    let benchmark =
+        ActiveRun { benchmark: Some(crate::api::Benchmark::default()), ..run("a:/in", "b:/out", 5) };
+    for (source, destination, waits) in
+        [("a:/else", "x", true), ("b:/else", "x", true), ("x", "a", true), ("x", "y", false)]
+    {
+        let ahead_of = |own: &ActiveRun, other: &ActiveRun| {
+            ahead(own, &[job("other", started(other.clone()))]).is_some()
+        };
+        let later = run(source, destination, 9);
+        assert_eq!(ahead_of(&benchmark, &later), waits, "the benchmark waits for {source} {destination}");
+        assert_eq!(ahead_of(&later, &benchmark), waits, "{source} {destination} waits for the benchmark");
+    }
+}

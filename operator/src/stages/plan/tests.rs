@@ -70,6 +70,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         round: 0,
         record: Record::Kept,
         asked: None,
+        refused: None,
         hooks: None,
         progress: None,
         pairs: pair(EndState::Absent, EndState::Absent),
@@ -482,6 +483,33 @@ fn after_a_restore_in_place_only_a_person_starts_a_run() {
     status.active_run = None;
     let late = Situation { demand: Ok(hourly()), now: at(90_000), ..situation(&status) };
     assert!(matches!(step(&late), Step::Begin(_)), "the schedule goes on");
+}
+
+#[test]
+fn a_benchmark_takes_no_run_out_of_turn_and_one_that_is_refused_ends() {
+    let benchmark = Some(api::Benchmark::default());
+    let spec = api::SyncRunSpec { benchmark: benchmark.clone(), ..api::SyncRunSpec::default() };
+    let asked = SyncRun::new("bench", spec);
+    let mut status = after_run(GENERATION);
+    status.last_benchmark = Some(api::Run { number: 11, ..api::Run::default() });
+    let schedule =
+        Schedule::new(&api::Schedule { interval: Some("1m".into()), ..Default::default() }).unwrap();
+    let hourly =
+        Ok(Demand { schedule: Some(schedule), trigger: Some("go".into()), replaces: true, ..demand() });
+    let due = Situation { asked: Some(&asked), demand: hourly, now: at(9000), ..situation(&status) };
+    let begin = step(&due);
+    let Step::Begin(run) = begin.clone() else { panic!("{begin:?}") };
+    assert_eq!((run.cause, &run.benchmark, run.number), (Some(RunCause::Benchmark), &benchmark, 12));
+    let rest = Situation { asked: None, ..due.clone() };
+    assert_eq!(next_run(&due, &begin), next_run(&rest, &Step::Rest), "the time of the next run stays");
+
+    let mut begun = status.clone();
+    status::begin(&mut begun, ActiveRun { start_time: None, ..run }, at(9000));
+    assert_eq!(begun.last_trigger, status.last_trigger, "the trigger is still to be answered");
+    let active = Situation { status: &begun, asked: None, ..due };
+    assert_eq!(next_run(&active, &Step::Run), next_run(&rest, &Step::Rest));
+    let refused = Situation { refused: Some(Fault::new("No", "a device")), ..active };
+    assert_eq!(finished(step(&refused)).message, "a device");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Why a bench failed.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::SystemTime};
 
+use contract::{ExitCode, Report, RunResult};
 use thiserror::Error;
+
+use crate::run::LinkError;
 
 #[derive(Debug, Error)]
 pub(super) enum BenchError {
@@ -30,10 +33,44 @@ pub(super) enum BenchError {
     Remove { path: PathBuf, source: io::Error },
     #[error("the bench was stopped")]
     Stopped,
-    #[error("{run}: {message}")]
-    Run { run: String, message: String },
+    #[error("{}: {}", .report.run, .report.message)]
+    Run { exit: ExitCode, report: Box<Report> },
+    #[error("a bench needs the folders of both volumes, or of one and a link to the other")]
+    NoFolders,
+    #[error(transparent)]
+    Link(#[from] LinkError),
     #[error("cannot write {path}", path = .path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot print the result")]
     Output(#[from] io::Error),
+}
+
+impl BenchError {
+    pub(super) fn exit(&self) -> ExitCode {
+        match self {
+            Self::Run { exit, .. } => *exit,
+            Self::Link(error) => error.refusal().0,
+            _ => ExitCode::Failed,
+        }
+    }
+
+    /// Returns the report of a bench that began at that time and failed, as one run of this name.
+    pub(super) fn report(&self, run: &str, start_time: String, message: String) -> Report {
+        let (result, reason) = match self {
+            Self::Stopped => (RunResult::Canceled, "Canceled".into()),
+            Self::NoRoom { .. } => (RunResult::Failed, "NoRoom".into()),
+            Self::Run { report, .. } => (report.result, report.reason.clone().unwrap_or_default()),
+            Self::Link(error) => (RunResult::Failed, error.refusal().1.into()),
+            _ => (RunResult::Failed, "BenchFailed".into()),
+        };
+        Report {
+            run: run.into(),
+            result,
+            reason: Some(reason),
+            message,
+            start_time,
+            completion_time: contract::timestamp(SystemTime::now()),
+            ..Report::default()
+        }
+    }
 }

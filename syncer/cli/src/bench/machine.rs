@@ -7,7 +7,7 @@ use contract::{BenchMachine, BenchPlace};
 use super::bench_error::BenchError;
 use crate::mounts;
 
-/// Names the file system that a folder is on.
+/// Names the file system that a folder is on, and this machine.
 pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
     let failed = |source| BenchError::Folder { path: path.into(), source };
     let real = path.canonicalize().map_err(failed)?;
@@ -16,19 +16,20 @@ pub(super) fn place(path: &Path) -> Result<BenchPlace, BenchError> {
     }
     let mounts = mounts::read().map_err(failed)?;
     let path = real.to_string_lossy().into_owned();
+    let here = BenchPlace { path, machine: here(), ..BenchPlace::default() };
     Ok(match mounts::of(&mounts, &real) {
         Some(mount) => BenchPlace {
-            path,
             file_system: mount.kind.clone(),
             device: mount.device.clone(),
             mount_options: mount.options.clone(),
+            ..here
         },
-        None => BenchPlace { path, ..BenchPlace::default() },
+        None => here,
     })
 }
 
 /// Describes this machine. What the kernel does not tell is 0.
-pub(super) fn here() -> BenchMachine {
+fn here() -> BenchMachine {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());

@@ -23,11 +23,11 @@ const PART_BYTES: u64 = 64 << 10;
 /// The longest description, in bytes.
 const MAX_DESCRIPTION_BYTES: u64 = 64 << 10;
 
-/// Returns the tree of this name, or the one that a file describes in YAML or JSON.
+/// Returns the tree of this name, or the one that the name itself describes in braces, or a file in YAML or JSON.
 pub(super) fn named(name: &Path) -> Result<BenchTree, BenchError> {
-    match name.to_str().and_then(BenchTree::named) {
-        Some(tree) => Ok(tree),
-        None => described(name),
+    match name.to_str() {
+        Some(text) if text.starts_with('{') => parsed(Path::new("--tree"), text),
+        text => text.and_then(BenchTree::named).map_or_else(|| described(name), Ok),
     }
 }
 
@@ -37,11 +37,15 @@ fn described(path: &Path) -> Result<BenchTree, BenchError> {
     let file = File::open(path).map_err(failed)?;
     io::Read::read_to_string(&mut io::Read::take(file, MAX_DESCRIPTION_BYTES + 1), &mut text)
         .map_err(failed)?;
+    parsed(path, &text)
+}
+
+fn parsed(path: &Path, text: &str) -> Result<BenchTree, BenchError> {
     let refused = |message| BenchError::Parse { path: path.into(), message };
     if text.len() as u64 > MAX_DESCRIPTION_BYTES {
         return Err(refused(format!("it has more than {MAX_DESCRIPTION_BYTES} bytes")));
     }
-    let tree: BenchTree = serde_saphyr::from_str(&text).map_err(|error| refused(error.to_string()))?;
+    let tree: BenchTree = serde_saphyr::from_str(text).map_err(|error| refused(error.to_string()))?;
     match tree.fault() {
         Some(fault) => Err(BenchError::Impossible { path: path.into(), fault }),
         None => Ok(tree),

@@ -6,40 +6,56 @@ mod machine;
 mod made_tree;
 mod own_folder;
 mod room;
+mod way;
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write as _},
     path::Path,
     sync::Arc,
     time::SystemTime,
 };
 
-use contract::{BenchResult, BenchStep, BenchStepName, BenchTree, ExitCode, Report, RunParams, RunResult};
+use contract::{
+    BenchFigures, BenchResult, BenchStep, BenchStepName, BenchTree, Event, ExitCode, Report, RunParams,
+    RunResult, Side, Timings,
+};
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
-use syncer::{monitor::Monitor, session};
+use syncer::{monitor::Monitor, session::LinkOptions};
 
-use crate::{flags::BenchFlags, report_file, screen::Screen, signals};
+use crate::{
+    config::{LinkConfig, ProgressMode},
+    flags::BenchFlags,
+    live::{Live, Look},
+    report_file,
+    run::open,
+    screen::Screen,
+    signals,
+};
 use bench_error::BenchError;
 use own_folder::OwnFolder;
 use trend::human::chain;
+use way::Way;
 
 /// Measures, and prints what was found in the form that is asked for.
-pub(super) fn run(flags: &BenchFlags) -> ExitCode {
-    let done = match (&flags.source, &flags.destination) {
-        (Some(source), Some(destination)) => {
-            measure(source, destination, flags).and_then(|result| tell(&result, flags))
-        }
-        _ => print(&schemars::schema_for!(BenchResult)).map_err(Into::into),
+pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {
+    let start_time = contract::timestamp(SystemTime::now());
+    let done = match flags.schema {
+        true => print(&schemars::schema_for!(BenchResult)).map_err(Into::into),
+        false => measure(flags, link, &start_time).and_then(|result| tell(&result, flags)),
     };
     match done {
         Ok(()) => ExitCode::Done,
         // A reader that went away is no error.
         Err(BenchError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Done,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}", chain_with_hint(&error));
-            ExitCode::Failed
+            let text = chain_with_hint(&error);
+            let _ = writeln!(io::stderr(), "error: {text}");
+            if let Some(name) = &flags.run {
+                let _ = report(flags, &error.report(name, start_time, text));
+            }
+            error.exit()
         }
     }
 }
@@ -56,51 +72,105 @@ fn chain_with_hint(error: &BenchError) -> String {
     }
 }
 
+/// The folders of the volumes that this process works on.
+struct Volumes<'a> {
+    source: Option<&'a Path>,
+    destination: Option<&'a Path>,
+}
+
+impl<'a> Volumes<'a> {
+    fn of(flags: &'a BenchFlags) -> Self {
+        let (source, destination) = (flags.source.as_deref(), flags.destination.as_deref());
+        match flags.end.map(Side::from) {
+            Some(Side::Sink) => Self { source: None, destination: source },
+            Some(Side::Source) | None => Self { source, destination },
+        }
+    }
+}
+
 /// Makes the tree, runs all rounds, and removes what it made, however that ends.
-fn measure(source: &Path, destination: &Path, flags: &BenchFlags) -> Result<BenchResult, BenchError> {
-    let tree = made_tree::named(&flags.tree)?;
-    let start_time = contract::timestamp(SystemTime::now());
-    let places = [machine::place(source)?, machine::place(destination)?];
+fn measure(
+    flags: &BenchFlags,
+    link: Option<LinkConfig>,
+    start_time: &str,
+) -> Result<BenchResult, BenchError> {
+    let bench = made_tree::named(&flags.tree)?;
+    let volumes = Volumes::of(flags);
+    let source = volumes.source.map(machine::place).transpose()?;
+    let destination = volumes.destination.map(machine::place).transpose()?;
     let monitor = Arc::new(Monitor::default());
-    signals::pass_on(&monitor, &Arc::new(Screen::new(false)))?;
-    let from = OwnFolder::make(source)?;
-    let to = OwnFolder::make(destination)?;
-    let runs = room::check(&tree, source, destination)
-        .and_then(|()| rounds(&tree, [from.path(), to.path()], flags.rounds, &monitor));
-    // The folder that was made last goes first, because both may lie in one volume.
-    let removed = [to.remove(), from.remove()];
-    let runs = if monitor.cancelled() { Err(BenchError::Stopped) } else { runs }?;
-    let notes = removed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    let screen = Arc::new(Screen::new(false));
+    signals::pass_on(&monitor, &screen)?;
+    let mode = if flags.run.is_some() { ProgressMode::Json } else { ProgressMode::None };
+    let listens = link.as_ref().is_some_and(LinkConfig::listens);
+    let _live = Live::start(Look { mode, color: false, listens }, &screen, &monitor)?;
+    room::check(&bench, volumes.source, volumes.destination)?;
+    let link = link.map(|link| open(link, &screen, &monitor)).transpose()?;
+    let params = RunParams { bandwidth_limit: flags.bandwidth_limit, ..RunParams::default() };
+    let (runs, notes) =
+        in_own_folders(&volumes, &Bench { tree: &bench, link, params, monitor }, flags.rounds)?;
     let of_step =
         |at: usize| runs.iter().skip(at).step_by(BenchStepName::ALL.len()).cloned().collect::<Vec<_>>();
     let steps = BenchStepName::ALL.into_iter().enumerate();
     let steps = steps.filter_map(|(at, name)| BenchStep::of(name, &of_step(at))).collect();
-    let [source, destination] = places;
-    let machine = machine::here();
-    Ok(BenchResult { bench: tree, start_time, source, destination, machine, steps, notes, runs })
+    let start_time = start_time.into();
+    let figures = BenchFigures { bench, start_time, source, destination, steps, notes };
+    Ok(BenchResult { figures, runs })
 }
 
-/// Runs every step as often as is asked for, each round into a new folder.
-fn rounds(
-    tree: &BenchTree,
-    [from, to]: [&Path; 2],
+/// Runs all rounds in new folders, and removes them. Returns the runs, and what could not be put back.
+fn in_own_folders(
+    volumes: &Volumes<'_>,
+    bench: &Bench<'_>,
     rounds: u32,
-    monitor: &Monitor,
-) -> Result<Vec<Report>, BenchError> {
-    let mut runs = Vec::new();
-    made_tree::make(tree, from, monitor)?;
-    for round in 1..=rounds {
-        let copy = to.join("copy");
-        for step in BenchStepName::ALL {
-            if step == BenchStepName::Changed {
-                made_tree::change(tree, from, monitor)?;
-            }
-            settle(tree, from)?;
-            runs.push(run_once(&format!("bench {} {round}", step.word()), [from, &copy], monitor)?);
+) -> Result<(Vec<Report>, Vec<String>), BenchError> {
+    let from = volumes.source.map(OwnFolder::make).transpose()?;
+    let to = volumes.destination.map(OwnFolder::make).transpose()?;
+    let way =
+        Way::new(from.as_ref().map(OwnFolder::path), to.as_ref().map(OwnFolder::path), bench.link.as_ref());
+    let runs = way.ok_or(BenchError::NoFolders).and_then(|way| bench.rounds(&way, rounds));
+    // The folder that was made last goes first, because both may lie in one volume.
+    let removed = [to, from].map(|folder| folder.map_or(Ok(None), OwnFolder::remove));
+    let runs = if bench.monitor.cancelled() { Err(BenchError::Stopped) } else { runs }?;
+    let notes = removed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    Ok((runs, notes))
+}
+
+/// What all rounds have in common.
+struct Bench<'a> {
+    tree: &'a BenchTree,
+    link: Option<LinkOptions>,
+    params: RunParams,
+    monitor: Arc<Monitor>,
+}
+
+impl Bench<'_> {
+    /// Runs every step as often as is asked for, each round into a new folder.
+    fn rounds(&self, way: &Way<'_>, rounds: u32) -> Result<Vec<Report>, BenchError> {
+        let mut runs = Vec::new();
+        if let Some(from) = way.from() {
+            made_tree::make(self.tree, from, &self.monitor)?;
         }
-        fs::remove_dir_all(&copy).map_err(|source| BenchError::Remove { path: copy, source })?;
+        for round in 1..=rounds {
+            for step in BenchStepName::ALL {
+                if let Some(from) = way.from() {
+                    self.prepare(step, from)?;
+                }
+                let params =
+                    RunParams { run: format!("bench {} {round}", step.word()), ..self.params.clone() };
+                runs.push(way.run_once(&params, &self.monitor)?);
+            }
+            way.remove_copy()?;
+        }
+        Ok(runs)
     }
-    Ok(runs)
+
+    fn prepare(&self, step: BenchStepName, from: &Path) -> Result<(), BenchError> {
+        if step == BenchStepName::Changed {
+            made_tree::change(self.tree, from, &self.monitor)?;
+        }
+        settle(self.tree, from)
+    }
 }
 
 /// Sends what was made to the volume, and has the kernel forget the content, so that the run reads it from there.
@@ -114,25 +184,47 @@ fn settle(tree: &BenchTree, folder: &Path) -> Result<(), BenchError> {
     })
 }
 
-fn run_once(name: &str, [from, to]: [&Path; 2], monitor: &Monitor) -> Result<Report, BenchError> {
-    monitor.reset();
-    let params = RunParams { run: name.into(), ..RunParams::default() };
-    let report = session::sync(from, to, &params, monitor).report;
-    match report.result {
-        RunResult::Succeeded => Ok(report),
-        _ => Err(BenchError::Run { run: name.into(), message: report.message }),
+/// Returns the report of the bench as one run of this name.
+fn as_run(result: &BenchResult, name: &str) -> Report {
+    let mut report = Report {
+        run: name.into(),
+        result: RunResult::Succeeded,
+        start_time: result.figures.start_time.clone(),
+        completion_time: contract::timestamp(SystemTime::now()),
+        benchmark: Some(Box::new(result.figures.clone())),
+        ..Report::default()
+    };
+    let mut timings = Timings::default();
+    for run in &result.runs {
+        timings.add_try(&run.timings);
+        report.work.add_try(&run.work);
+        report.usage.add(&run.usage);
     }
+    report.timings = timings;
+    report.fill_rates();
+    report
+}
+
+/// Leaves the report of a run, in its file and as an event.
+fn report(flags: &BenchFlags, run: &Report) -> io::Result<()> {
+    if let Some(path) = &flags.report {
+        report_file::write(path, &report_file::text(run)?)?;
+    }
+    Screen::new(false).event(&Event::Finished(Box::new(run.clone())))
 }
 
 fn tell(result: &BenchResult, flags: &BenchFlags) -> Result<(), BenchError> {
+    let failed = |source| BenchError::Write { path: flags.report.clone().unwrap_or_default(), source };
+    if let Some(name) = &flags.run {
+        return report(flags, &as_run(result, name)).map_err(failed);
+    }
     if let Some(path) = &flags.report {
         let text = serde_json::to_string_pretty(result).map_err(io::Error::from)? + "\n";
-        let failed = |source| BenchError::Write { path: path.clone(), source };
         report_file::write(path, &text).map_err(failed)?;
     }
     match flags.json {
         true => print(result)?,
-        false => io::stdout().write_all(trend::bench_table(result).as_bytes())?,
+        false => io::stdout().write_all(trend::bench_table(&result.figures).as_bytes())?,
     }
     Ok(())
 }

@@ -19,22 +19,29 @@ struct Need {
 
 /// Checks that the tree fits into the source, and into the destination with a second version of its largest file. Two
 /// folders of one file system need both.
-pub(super) fn check(tree: &BenchTree, source: &Path, destination: &Path) -> Result<(), BenchError> {
+/// An end that has one of them alone checks that one.
+pub(super) fn check(
+    tree: &BenchTree,
+    source: Option<&Path>,
+    destination: Option<&Path>,
+) -> Result<(), BenchError> {
     let files = tree.count().saturating_add(tree.folders());
     let once = Need { bytes: tree.bytes().saturating_add(files.saturating_mul(BYTES_PER_FILE)), files };
     let largest = tree.files.iter().map(|group| group.bytes).max().unwrap_or(0);
     let copy = Need { bytes: once.bytes.saturating_add(largest), files };
-    let device = |path: &Path| {
-        let found = fs::metadata(path).map(|found| found.dev());
-        found.map_err(|source| BenchError::Folder { path: path.into(), source })
-    };
-    match device(source)? == device(destination)? {
-        true => {
-            let both = Need { bytes: once.bytes.saturating_add(copy.bytes), files: files.saturating_mul(2) };
-            check_volume(destination, both)
-        }
-        false => check_volume(source, once).and_then(|()| check_volume(destination, copy)),
+    if let (Some(source), Some(destination)) = (source, destination)
+        && device(source)? == device(destination)?
+    {
+        let both = Need { bytes: once.bytes.saturating_add(copy.bytes), files: files.saturating_mul(2) };
+        return check_volume(destination, both);
     }
+    source.map_or(Ok(()), |source| check_volume(source, once))?;
+    destination.map_or(Ok(()), |destination| check_volume(destination, copy))
+}
+
+fn device(path: &Path) -> Result<u64, BenchError> {
+    let found = fs::metadata(path).map(|found| found.dev());
+    found.map_err(|source| BenchError::Folder { path: path.into(), source })
 }
 
 fn check_volume(path: &Path, need: Need) -> Result<(), BenchError> {

@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clap_complete::Shell;
+use contract::Side;
 use syncer::path::RelPath;
 use trend::FormFlags;
 
@@ -54,27 +55,57 @@ pub(crate) struct ReportFlags {
 /// The volumes that `volferry bench` measures, and what with.
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// A folder of the volume to read from
+    /// A folder of the volume to read from; with --end sink, of the one to write to
     #[arg(value_name = "SRC", required_unless_present = "schema")]
     pub(crate) source: Option<PathBuf>,
     /// A folder of the volume to write to
-    #[arg(value_name = "DST", required_unless_present = "schema")]
+    #[arg(value_name = "DST", required_unless_present_any = ["schema", "end"], conflicts_with = "end")]
     pub(crate) destination: Option<PathBuf>,
-    /// The tree to make: small, large, mixed, or a file that describes one
+    /// The tree to make: small, large, mixed, or a file that describes one, or the description itself in braces
     #[arg(long, value_name = "TREE", default_value = "mixed")]
     pub(crate) tree: PathBuf,
     /// Run each step this many times
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
+    /// Be one end of a bench between two machines. Both give the same --tree and --rounds; the sink prints the result
+    #[arg(long, value_name = "END", value_enum, conflicts_with = "schema")]
+    pub(crate) end: Option<BenchEnd>,
+    #[command(flatten)]
+    pub(crate) link: LinkFlags,
+    /// With --end source: send at most this many bytes a second, such as 10MB
+    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes, help_heading = "Connection")]
+    pub(crate) bandwidth_limit: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// Also write the JSON to this file, which `volferry report` reads
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// Make --report the report of a run of this name, with the result in it, and print progress and report as lines of
+    /// JSON. For programs
+    #[arg(long, value_name = "NAME", requires = "report", conflicts_with = "json")]
+    pub(crate) run: Option<String>,
     /// Print the schema of --json
     #[arg(long, conflicts_with_all = ["source", "json", "report"])]
     pub(crate) schema: bool,
+}
+
+/// An end of a bench between two machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchEnd {
+    /// The one that has the tree
+    Source,
+    /// The one that gets the copy
+    Sink,
+}
+
+impl From<BenchEnd> for Side {
+    fn from(end: BenchEnd) -> Self {
+        match end {
+            BenchEnd::Source => Self::Source,
+            BenchEnd::Sink => Self::Sink,
+        }
+    }
 }
 
 /// The places that `volferry doctor` checks.

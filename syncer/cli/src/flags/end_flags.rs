@@ -19,7 +19,7 @@ pub(crate) struct BackupFlags {
 }
 
 /// Where the other end is, and who this end is.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct LinkFlags {
     /// Wait for the other end on this UDP address; port 0 takes a free one
@@ -31,7 +31,7 @@ pub(crate) struct LinkFlags {
     pub(crate) connect: Option<String>,
 
     /// This end's file as `volferry keygen` wrote it: `source` to send, `sink` to receive
-    #[arg(long, value_name = "FILE", required_unless_present = "exchange")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
 
     /// In place of --identity and --connect: make a key for this run in memory, print its fingerprint and the address

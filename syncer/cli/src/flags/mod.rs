@@ -51,7 +51,11 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   volferry bench /mnt/fast /mnt/slow
   volferry bench /mnt/a /mnt/b --tree small --rounds 5 --report bench.json
-  volferry report bench.json --html bench.html";
+  volferry report bench.json --html bench.html
+
+  Two machines:
+    volferry bench --end sink /mnt/b --listen 0.0.0.0:7400 --identity sink
+    volferry bench --end source /mnt/a --connect b.example.org:7400 --identity source";
 
 const SEND_EXAMPLES: &str = "\
 Examples:
@@ -161,6 +165,9 @@ pub(crate) enum Command {
     /// TREE is small (5,000 files of 4 KiB), large (one of 256 MiB), mixed (2,000 of 4 KiB, 100 of 256 KiB and 4 of
     /// 16 MiB), or a file of YAML or JSON that describes one:
     /// {"files": [{"count": 100, "bytes": 4096, "folders": 10}], "changePercent": 5}.
+    ///
+    /// With --end, the volumes are on two machines, and the runs go over QUIC as those of `volferry send` and `volferry
+    /// receive` do: the source makes the tree, the sink gets the copies and prints the result.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Deferred<BenchFlags>),
 

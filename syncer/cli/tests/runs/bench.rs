@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use contract::{BenchResult, BenchStepName, ExitCode, regression::RunKind};
+use contract::{BenchResult, BenchStepName, ExitCode, Report, regression::RunKind};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -93,18 +93,81 @@ fn a_bench_tells_each_step_and_leaves_the_volumes_as_they_were() {
     }
 
     let result: BenchResult = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
-    for place in [&result.source, &result.destination] {
+    let figures = &result.figures;
+    for place in [&figures.source, &figures.destination].map(|place| place.as_ref().unwrap()) {
         let told = [&place.file_system, &place.device, &place.mount_options];
         assert!(told.iter().all(|word| !word.is_empty()), "{place:?}");
+        let machine = &place.machine;
+        assert_eq!(machine.kernel, rustix::system::uname().release().to_str().unwrap());
+        assert!(machine.cores > 0 && machine.memory_bytes > 0, "{machine:?}");
     }
-    assert_eq!(result.machine.kernel, rustix::system::uname().release().to_str().unwrap());
-    assert!(result.machine.cores > 0 && result.machine.memory_bytes > 0, "{:?}", result.machine);
-    assert_eq!(result.notes, [] as [String; 0]);
-    let steps: Vec<_> = result.steps.iter().map(|step| (step.step, step.rounds)).collect();
+    assert_eq!(figures.notes, [] as [String; 0]);
+    let steps: Vec<_> = figures.steps.iter().map(|step| (step.step, step.rounds)).collect();
     assert_eq!(steps, BenchStepName::ALL.map(|step| (step, 2)));
     let kinds: Vec<_> = result.runs.iter().map(|run| RunKind::of(&run.work)).collect();
     assert_eq!(kinds, [RunKind::First, RunKind::Unchanged, RunKind::Changed].repeat(2));
     assert_eq!(result.runs[2].work.files_updated, 11, "ten small files and the large one");
+}
+
+/// Starts an end of a bench that meets the other by what this test passes on.
+fn start_end(volumes: &Volumes, side: &str, flags: &[&str]) -> Running {
+    let volume = if side == "source" { &volumes.source } else { &volumes.destination };
+    let mut command = Command::new(program());
+    let tree = ["bench", text(volume), "--end", side, "--exchange=job", "--tree", text(&volumes.tree)];
+    command.args(tree).args(["--rounds", "2", "--run=run-1"]).args(flags);
+    Running::start_listening(command)
+}
+
+#[test]
+fn the_ends_of_a_bench_over_the_network_report_as_a_run_does_and_leave_the_volumes_as_they_were() {
+    let volumes = Volumes::new();
+    let reports = ["source", "sink"].map(|side| volumes.place.path().join(format!("{side}.json")));
+    let [of_source, of_sink] = reports.each_ref().map(|path| format!("--report={}", path.display()));
+    let mut source = start_end(&volumes, "source", &[&of_source]);
+    let mut sink = start_end(&volumes, "sink", &[&of_sink, "--listen=127.0.0.1:0"]);
+    let contacts = [source.contact(), sink.contact()].map(|it| serde_json::to_string(&it).unwrap());
+    source.tell(&contacts[1]);
+    sink.tell(&contacts[0]);
+    for end in [source, sink] {
+        end.wait().assert_exit(ExitCode::Done);
+    }
+    volumes.assert_as_before();
+
+    let [source, sink] =
+        reports.map(|path| serde_json::from_slice::<Report>(&fs::read(path).unwrap()).unwrap());
+    assert_eq!((source.run.as_str(), sink.run.as_str()), ("run-1", "run-1"));
+    assert_eq!((sink.work.files_created, sink.work.files_updated), (2 * 107, 2 * 11), "of two rounds");
+    let [source, sink] = [source, sink].map(|report| report.benchmark.unwrap());
+    assert!(source.source.is_some() && source.destination.is_none());
+    assert!(sink.source.is_none() && sink.destination.is_some());
+    let steps: Vec<_> = sink.steps.iter().map(|step| (step.step, step.rounds)).collect();
+    assert_eq!(steps, BenchStepName::ALL.map(|step| (step, 2)));
+}
+
+#[test]
+fn an_end_of_a_bench_that_fails_leaves_the_report_of_a_run() {
+    let volumes = Volumes::new();
+    fs::write(&volumes.tree, "files: [{count: 1, bytes: 1000000000000}]").unwrap();
+    let path = volumes.place.path().join("report.json");
+    let end = start_end(&volumes, "source", &[&format!("--report={}", path.display())]);
+    end.wait().assert_exit(ExitCode::Failed);
+    let report: Report = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    assert_eq!((report.run.as_str(), report.reason.as_deref()), ("run-1", Some("NoRoom")));
+    assert!(report.message.contains(" has room for "), "{}", report.message);
+    let flags = ["--connect=localhost:1", "--identity=x"];
+    let refused = volumes.bench(&flags);
+    assert_eq!(refused.status.code(), Some(ExitCode::Usage as i32), "{refused:?}");
+}
+
+#[test]
+fn a_tree_may_be_described_on_the_command_line() {
+    let volumes = Volumes::new();
+    let tree = r#"{"files": [{"count": 3, "bytes": 10}], "changePercent": 100}"#;
+    let mut command = Command::new(program());
+    command.args(["bench", text(&volumes.source), text(&volumes.destination), "--rounds=1", "--json"]);
+    let run = command.args(["--tree", tree]).output().unwrap();
+    let result: BenchResult = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((result.figures.bench.count(), result.runs[2].work.files_updated), (3, 3));
 }
 
 #[test]

@@ -48,6 +48,17 @@ fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
 #[test]
 fn a_run_that_its_container_stops_waits_for_its_cpu_limit() {
     let Some(group) = CpuGroup::new("limit") else { return };
+    assert_waits_for_limit(&group);
+}
+
+#[test]
+fn a_limit_of_a_group_above_the_containers_is_seen() {
+    let Some(group) = CpuGroup::above("limit-above") else { return };
+    assert_waits_for_limit(&group);
+}
+
+#[track_caller]
+fn assert_waits_for_limit(group: &CpuGroup) {
     let mut pair = Pair::new(Way::Local);
     pair.limited = Some(group.program(pair.dir()));
     tree::many(&pair.source, 1200, 3000);
