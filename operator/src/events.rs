@@ -81,9 +81,11 @@ pub fn of_change(old: &SyncJobStatus, new: &SyncJobStatus) -> Option<Note> {
     if conditions::find(&old.conditions, READY).filter(same).is_some() {
         return None;
     }
+    // A run that is on its way says so once it runs.
+    if [reason::PREPARING, reason::QUEUED].contains(&&*now.reason) {
+        return None;
+    }
     let calm = [
-        reason::PREPARING,
-        reason::QUEUED,
         reason::WAITING_FOR_RUN,
         reason::RUNNING,
         reason::REPLACED,

@@ -10,6 +10,7 @@ mod devices;
 mod hooks;
 mod kills;
 mod lease;
+mod load;
 mod local;
 mod plugin;
 mod queue;

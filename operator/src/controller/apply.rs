@@ -4,7 +4,10 @@
 use std::fmt::Debug;
 
 use contract::Side;
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::PersistentVolumeClaim};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{batch::v1::Job, core::v1::PersistentVolumeClaim},
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
@@ -12,7 +15,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use super::build;
+use super::{build, watched::Watched};
 use crate::{
     api::conditions::reason,
     fault::Fault,
@@ -96,31 +99,39 @@ impl ApplyError {
     }
 }
 
-/// Creates the destination's claim. One of its name that somebody has made in between is as good.
-pub async fn create_claim(client: &Client, claim: &PersistentVolumeClaim) -> Result<(), ApplyError> {
+/// Creates the destination's claim, and returns it. One of its name that somebody has made in between is as good.
+pub async fn create_claim(
+    client: &Client,
+    claim: &PersistentVolumeClaim,
+) -> Result<Option<PersistentVolumeClaim>, ApplyError> {
     match create(client, claim).await {
-        Err(ApplyError::Apply { source: kube::Error::Api(answer), .. }) if answer.code == 409 => Ok(()),
-        done => done,
+        Err(ApplyError::Apply { source: kube::Error::Api(answer), .. }) if answer.code == 409 => Ok(None),
+        done => done.map(Some),
     }
 }
 
-/// Makes what is missing of a try, given what there is.
-pub async fn launch(client: &Client, of: &Try<'_>, children: &Children) -> Result<(), ApplyError> {
+/// Makes what is missing of a try, given what there is, and notes the Jobs among the `known` ones.
+pub async fn launch(
+    client: &Client,
+    known: &Watched<Job>,
+    of: &Try<'_>,
+    children: &Children,
+) -> Result<(), ApplyError> {
     let there = |side| children.job_of(of.names, side).is_some();
     let (has_source, has_sink) = (there(Side::Source), there(Side::Sink));
     groundwork(client, of).await?;
     if of.run.local {
         if !has_sink {
-            apply(client, &build::both_ends(of)).await?;
+            known.wrote(&apply(client, &build::both_ends(of)).await?);
         }
         return Ok(());
     }
     let ends = build::ends(of);
     if !has_sink {
-        apply(client, &ends.sink).await?;
+        known.wrote(&apply(client, &ends.sink).await?);
     }
     if !has_source {
-        apply(client, &ends.source).await?;
+        known.wrote(&apply(client, &ends.source).await?);
     }
     Ok(())
 }
@@ -135,7 +146,7 @@ async fn groundwork(client: &Client, of: &Try<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-async fn create<K>(client: &Client, object: &K) -> Result<(), ApplyError>
+async fn create<K>(client: &Client, object: &K) -> Result<K, ApplyError>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -145,8 +156,7 @@ where
 {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
     let api = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    api.create(&params, object).await.map_err(failed(object))?;
-    Ok(())
+    api.create(&params, object).await.map_err(failed(object))
 }
 
 async fn apply<K>(client: &Client, object: &K) -> Result<K, ApplyError>

@@ -1,8 +1,10 @@
 //! Removes what is left of tries that are over.
 
-use contract::Side;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{batch::v1::Job, core::v1::Pod},
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Preconditions, PropagationPolicy},
@@ -11,7 +13,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::{
-    model::{children::Children, record},
+    model::{children::Children, observe, record},
     names::{self, TryNames},
 };
 
@@ -36,25 +38,33 @@ pub enum CleanupError {
     },
 }
 
-/// Removes what there is of these tries. Returns without waiting for pods to be gone.
+/// Removes these Jobs with their pods. Returns without waiting for pods to be gone.
 pub async fn sweep(
     client: &Client,
     owner: &Owner,
     children: &Children,
-    tries: &[TryNames],
+    jobs: &[&Job],
 ) -> Result<(), CleanupError> {
     let namespace = owner.namespace.as_str();
-    for of in tries {
-        for job in children.jobs.iter().filter(|job| is_of(*job, of) && owner.owns(*job)) {
-            // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend on it.
-            let pods = children.pods.iter().filter(|pod| record::is_of_job(pod, job));
-            delete_this(client, namespace, job).await?;
-            for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-                delete_this(client, namespace, pod).await?;
-            }
+    for job in jobs {
+        // The Job's deletion reaches its pods by the garbage collector; this is sooner, and does not depend on it.
+        let pods = children.pods.iter().filter(|pod| record::is_of_job(pod, job));
+        delete_this(client, namespace, *job).await?;
+        for pod in pods.filter(|pod| pod.metadata.deletion_timestamp.is_none() && observe::is_alive(pod)) {
+            delete_this(client, namespace, pod).await?;
         }
     }
     Ok(())
+}
+
+/// The Jobs of these tries that are still to be removed.
+pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec<&'a Job> {
+    let is_due = |job: &&Job| {
+        job.metadata.deletion_timestamp.is_none()
+            && owner.owns(*job)
+            && tries.iter().any(|of| is_of(*job, of))
+    };
+    children.jobs.iter().filter(is_due).collect()
 }
 
 /// Removes all Jobs that a SyncRun owns, with their pods.
@@ -78,29 +88,14 @@ pub struct Owner {
 }
 
 impl Owner {
-    fn owns(&self, child: &impl kube::ResourceExt) -> bool {
+    /// Whether one of them owns a child.
+    pub fn owns(&self, child: &impl kube::ResourceExt) -> bool {
         child.owner_references().iter().any(|owner| self.runs.contains(&owner.uid))
     }
 }
 
 fn is_of(child: &impl kube::ResourceExt, of: &TryNames) -> bool {
     child.labels().get(names::LABEL_TRY) == Some(&of.label())
-}
-
-/// Removes the Job and the pods of one end of a try, which is made again later.
-pub async fn dismiss(
-    client: &Client,
-    owner: &Owner,
-    children: &Children,
-    names: &TryNames,
-    side: Side,
-) -> Result<(), CleanupError> {
-    let Some(job) = children.job_of(names, side).filter(|job| owner.owns(*job)) else { return Ok(()) };
-    delete_this(client, &owner.namespace, job).await?;
-    for pod in children.pods_of(names, side).into_iter().filter(|pod| record::is_of_job(pod, job)) {
-        delete_this(client, &owner.namespace, pod).await?;
-    }
-    Ok(())
 }
 
 /// What is said of the pods of earlier tries while they are on their way out: which they are, and what to do about one

@@ -1,19 +1,22 @@
-//! The first step: read the job anew, and all that it refers to and has made.
+//! The first step: gather all that a job refers to and has made, most of it from what the watches have brought.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use contract::Side;
-use futures::{future::try_join_all, try_join};
+use futures::future::try_join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Namespace, PersistentVolumeClaim, Pod},
+    core::v1::{PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
-use kube::{Api, Client, ResourceExt, api::ListParams, runtime::reflector::Store};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{
+    consent,
     read::{Guarded, Result, api, is_forbidden, reading},
+    recent::Recent,
     warnings::warnings,
+    watched::{Known, Watched},
 };
 use crate::{
     api::{ActiveRun, ClaimReference, SyncJob, SyncRun},
@@ -21,7 +24,6 @@ use crate::{
     model::{
         children::Children,
         claims::{self, Claim, Class},
-        place::Place,
         placement::{self, Placements},
         queue::{Limits, Line},
         record::{self, Record},
@@ -30,8 +32,14 @@ use crate::{
         security,
         warnings::Warnings,
     },
-    names::{self, TryNames},
+    names::{self, LABEL_TRY, TryNames},
+    stages::situation::USUAL_START,
 };
+
+/// For how long it is known what keeps pods from starting.
+const LATE_AGE: Duration = Duration::from_secs(5);
+/// For how long the annotation of a namespace is believed that was read for another reconciliation.
+const CONSENT_AGE: Duration = Duration::from_secs(60);
 
 /// All that a job refers to and has made.
 #[derive(Debug, Default)]
@@ -40,16 +48,17 @@ pub struct Found {
     pub claims: Vec<Claim>,
     /// What the namespace's annotation says of syncers that run as root.
     pub consent: Option<String>,
+    /// Whether that was read just now.
+    pub is_consent_fresh: bool,
     /// What there is of the job's runs.
     pub children: Children,
     /// Warnings about children that do not start.
     pub warnings: Warnings,
     /// Where the pods of the try under way have to run, as long as they do not run.
     pub placements: Placements,
-    /// The other users of the namespace's claims; read only while the run under way has no pods.
+    /// The other users of the namespace's claims; only while no run under way has pods.
     pub rivals: Option<Rivals>,
-    /// The other runs, as far as they count for the limits on runs; from the API server if `rivals` are, else from a
-    /// watch.
+    /// The other runs, as far as they count for the limits on runs.
     pub line: Option<Line>,
     /// The round of the queue for a run that takes a place now.
     pub round: i64,
@@ -61,35 +70,6 @@ pub struct Found {
     pub record: Record,
     /// The SyncRun by which a person asks for a run; looked for only between runs.
     pub asked: Option<SyncRun>,
-}
-
-/// What the watches have brought.
-pub struct Known {
-    /// The SyncJobs.
-    pub jobs: Store<Guarded>,
-    /// The SyncRuns.
-    pub runs: Store<SyncRun>,
-    /// The one namespace that is watched; `None`: all are.
-    pub namespace: Option<String>,
-}
-
-impl Known {
-    /// The line of all jobs but `job`, as far as they have been heard of; `None` without a limit on runs.
-    fn line(&self, job: &SyncJob, limits: Limits) -> Option<Line> {
-        if !limits.any() {
-            return None;
-        }
-        let jobs = self.jobs.state();
-        let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
-        Some(Line::new(&job.uid().unwrap_or_default(), jobs, limits))
-    }
-
-    fn all_jobs(&self, client: &Client) -> Api<Guarded> {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
-        }
-    }
 }
 
 impl Found {
@@ -118,81 +98,169 @@ impl Found {
 }
 
 /// The job as it is now; `None` if it is gone.
-pub async fn fresh(client: &Client, job: &Guarded) -> Result<Option<Guarded>> {
-    let api = Api::<Guarded>::namespaced(client.clone(), &job.namespace().unwrap_or_default());
+pub async fn fresh(client: &Client, job: &SyncJob) -> Result<Option<Guarded>> {
+    let api = api::<Guarded>(client, job);
     api.get_opt(&job.name_any()).await.map_err(reading("status"))
 }
 
-/// Reads what `job` refers to and has made.
-pub async fn dereference(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Found> {
+/// Where all that comes from.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// The API server.
+    pub client: &'a Client,
+    /// What the watches have brought.
+    pub known: &'a Known,
+    /// How many runs may be under way at a time.
+    pub limits: Limits,
+    /// What namespaces said of syncers that run as root.
+    pub consents: &'a Recent<Option<String>>,
+    /// What was found of pods that are late, by the UIDs of their jobs.
+    pub late: &'a Recent<(Warnings, Placements)>,
+}
+
+/// Gathers what `job` refers to and has made.
+pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
+    let Sources { client, known, .. } = sources;
     let asked = asked(client, &known.runs, job).await?;
     let wished = restore::wished(job, asked.as_ref());
-    let (claims, consent, children) =
-        try_join!(claims(client, &wished), consent(client, job), children(client, job))?;
-    // After the pods: an end writes its report before it ends, so the report of each end that has ended is in it.
-    let run = own_run(client, job).await?;
+    let children = children(known, &job.namespace().unwrap_or_default(), &job.name_any());
+    let run = own_run(client, known, job, &children).await?;
+    let is_launching = launching(job, &children);
+    let claims = claims(client, Some(&known.claims), &wished).await?;
+    let age = if is_launching { Duration::ZERO } else { CONSENT_AGE };
+    let (consent, is_consent_fresh) = consent::of(client, sources.consents, job, age).await?;
     let runs = runs_of(&known.runs, job);
-    let line = known.line(job, limits);
+    // After the job: what the watch brought before the start of this one's run is among it.
+    let jobs = known.jobs.state();
+    let line = line(&jobs, job, sources.limits);
     let round = line.as_ref().map_or(0, |line| line.next_round(&job.namespace().unwrap_or_default()));
-    let mut found = Found { claims, consent, children, runs, run, line, round, asked, ..Found::default() };
+    let found = Found {
+        claims,
+        consent,
+        is_consent_fresh,
+        children,
+        runs,
+        run,
+        line,
+        round,
+        asked,
+        ..Found::default()
+    };
+    with_run(sources, job, &jobs, found, is_launching).await
+}
+
+/// Adds what only counts while a run is under way.
+async fn with_run(
+    sources: Sources<'_>,
+    job: &SyncJob,
+    jobs: &[Arc<Guarded>],
+    mut found: Found,
+    is_launching: bool,
+) -> Result<Found> {
     let status = job.status.as_ref();
     if let Some(failed) = status.and_then(record::last_failed) {
         found.children.leave_to_readers(failed);
     }
-    if let Some(run) = job.status.as_ref().and_then(|status| status.active_run.as_ref()) {
-        found.warnings = warnings(client, job, run, &found.children).await?;
-        if run.pods_ready_time.is_none() {
-            found.placements = placements(client, job, &found.claims).await?;
-        }
-        let names =
-            TryNames::new(&job.name_any(), &job.uid().unwrap_or_default(), run.number, run.past_tries());
-        if run.reported.is_none() && !found.children.has_live_pods(&names) {
-            let line = found.line.take();
-            (found.line, found.rivals) = others(client, known, job, run, line).await?;
-        }
+    let Some(run) = status.and_then(|status| status.active_run.as_ref()) else {
+        found.rivals = Some(rivals(sources.known, jobs, job));
+        return Ok(found);
+    };
+    if is_launching {
+        found.placements = placements(sources.client, job, &found.claims).await?;
+    }
+    if is_late(run, Timestamp::now()) {
+        (found.warnings, found.placements) = of_late_pods(sources, job, run, &found).await?;
+    }
+    let names = try_names(job, run);
+    if run.reported.is_none() && !found.children.has_live_pods(&names) {
+        found.rivals = Some(rivals(sources.known, jobs, job));
     }
     Ok(found)
 }
 
-/// Reads which other runs are ahead of `run`. What the watch has brought is enough to have it wait for the limits on
-/// runs; only what the API server says lets it start.
-async fn others(
-    client: &Client,
-    known: &Known,
+/// Looks for what keeps the pods of a run from starting, unless somebody looked a moment ago.
+async fn of_late_pods(
+    sources: Sources<'_>,
     job: &SyncJob,
     run: &ActiveRun,
-    line: Option<Line>,
-) -> Result<(Option<Line>, Option<Rivals>)> {
-    let (namespace, uid) = (job.namespace().unwrap_or_default(), job.uid().unwrap_or_default());
-    let place = Place::of(run, &job.name_any(), &uid).filter(|_| !run.is_started());
-    let is_ahead = |line: &Line| place.is_some_and(|it| line.ahead_of(run, &namespace, &it).is_some());
-    if line.as_ref().is_some_and(is_ahead) {
-        return Ok((line, None));
+    found: &Found,
+) -> Result<(Warnings, Placements)> {
+    let uid = job.uid().unwrap_or_default();
+    if let Some(known) = sources.late.get(&uid, LATE_AGE) {
+        return Ok(known);
     }
-    let limits = line.map(|line| line.limits());
-    let mut jobs = jobs(client, known, limits.unwrap_or_default(), job).await?;
-    let line = limits.map(|limits| Line::new(&uid, &jobs, limits));
-    jobs.retain(|it| it.metadata.namespace == job.metadata.namespace);
-    Ok((line, Some(rivals(client, job, &jobs).await?)))
+    let warnings = warnings(sources.client, job, run, &found.children).await?;
+    let placements = placements(sources.client, job, &found.claims).await?;
+    sources.late.put(&uid, (warnings.clone(), placements.clone()));
+    Ok((warnings, placements))
+}
+
+fn try_names(job: &SyncJob, run: &ActiveRun) -> TryNames {
+    TryNames::new(&job.name_any(), &job.uid().unwrap_or_default(), run.number, run.past_tries())
+}
+
+/// Whether the pods of a run are about to be made.
+fn launching(job: &SyncJob, children: &Children) -> bool {
+    let run =
+        job.status.as_ref().and_then(|status| status.active_run.as_ref()).filter(|run| run.is_started());
+    run.is_some_and(|run| {
+        let (names, sides) = (try_names(job, run), [Side::Sink, Side::Source]);
+        let made = if run.local { &sides[..1] } else { &sides[..] };
+        made.iter().any(|side| children.job_of(&names, *side).is_none())
+    })
+}
+
+/// Whether the pods of a try should run by now, and have not been seen to.
+fn is_late(run: &ActiveRun, now: Timestamp) -> bool {
+    let tried = run.try_time.as_ref().filter(|_| run.pods_ready_time.is_none());
+    tried.is_some_and(|tried| now.duration_since(tried.0) >= USUAL_START)
+}
+
+/// The line of all jobs but `job`, as far as they have been heard of; `None` without a limit on runs.
+fn line(jobs: &[Arc<Guarded>], job: &SyncJob, limits: Limits) -> Option<Line> {
+    let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
+    limits.any().then(|| Line::new(&job.uid().unwrap_or_default(), jobs, limits))
 }
 
 /// The SyncRuns that a job owns, as far as they have been heard of.
-pub fn runs_of(known: &Store<SyncRun>, job: &SyncJob) -> Vec<Arc<SyncRun>> {
+pub fn runs_of(known: &Watched<SyncRun>, job: &SyncJob) -> Vec<Arc<SyncRun>> {
     let uid = job.uid().unwrap_or_default();
     let mut runs = known.state();
     runs.retain(|run| run.metadata.namespace == job.metadata.namespace && run.is_of(&uid));
     runs
 }
 
-async fn own_run(client: &Client, job: &SyncJob) -> Result<Option<SyncRun>> {
+/// The SyncRun of the run under way. It is read if what the watch has brought lacks the report of an end that has
+/// ended, which writes it before, or says that the SyncRun is not the run's.
+async fn own_run(
+    client: &Client,
+    known: &Known,
+    job: &SyncJob,
+    children: &Children,
+) -> Result<Option<SyncRun>> {
     let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let Some(run) = active else { return Ok(None) };
-    api::<SyncRun>(client, job).get_opt(&run.id).await.map_err(reading("SyncRun"))
+    let heard_of = known.runs.get(&job.namespace().unwrap_or_default(), &run.id).map(|run| (*run).clone());
+    let (uid, name) = (job.uid().unwrap_or_default(), job.name_any());
+    let is_enough = match record::judge(run, &name, &uid, heard_of.as_ref()) {
+        Record::Kept if run.reported.is_none() => {
+            let ends = heard_of.as_ref().and_then(|run| run.status.as_ref()?.ends.as_ref());
+            !children.lacks_reports(&try_names(job, run), &names::try_id(&run.id, run.past_tries()), ends)
+        }
+        Record::Kept | Record::Missing => true,
+        _ => false,
+    };
+    if is_enough {
+        return Ok(heard_of);
+    }
+    let now = api::<SyncRun>(client, job).get_opt(&run.id).await.map_err(reading("SyncRun"))?;
+    now.iter().for_each(|now| known.runs.wrote(now));
+    Ok(now)
 }
 
 /// The first SyncRun by which a person asks for a run; none while a run is under way. One that was heard of is read
 /// anew, or it would be run twice.
-async fn asked(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
+async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Result<Option<SyncRun>> {
     if job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {
         return Ok(None);
     }
@@ -208,45 +276,65 @@ async fn asked(client: &Client, known: &Store<SyncRun>, job: &SyncJob) -> Result
     Ok(now.filter(is_for))
 }
 
-/// Reads the jobs of the namespace, or all that the operator watches if those count; from the API server and not from a
-/// watch: two runs that are recorded at a time would each miss the other in what a watch has brought so far.
-async fn jobs(client: &Client, known: &Known, limits: Limits, job: &SyncJob) -> Result<Vec<SyncJob>> {
-    let api = if limits.all > 0 { known.all_jobs(client) } else { api::<Guarded>(client, job) };
-    let jobs = api.list(&ListParams::default()).await.map_err(reading("SyncJobs"))?;
-    Ok(jobs.items.into_iter().filter_map(|job| job.0.ok()).collect())
+/// The other users of the claims of the namespace of `job`.
+fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
+    let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
+    let of_namespace = jobs.filter(|it| it.metadata.namespace == job.metadata.namespace);
+    let pods = known.pods.state().into_iter().filter(|pod| pod.metadata.namespace == job.metadata.namespace);
+    Rivals::new(&job.name_any(), of_namespace, pods.map(|pod| (*pod).clone()).collect())
 }
 
-/// Reads the syncer pods of the namespace, after its jobs.
-async fn rivals(client: &Client, job: &SyncJob, jobs: &[SyncJob]) -> Result<Rivals> {
-    let of_runs = ListParams::default().labels(names::LABEL_TRY);
-    let pods = api::<Pod>(client, job).list(&of_runs).await.map_err(reading("namespace's syncer pods"))?;
-    Ok(Rivals::new(&job.name_any(), jobs, pods.items))
+/// What there is of the runs of the job of that name.
+pub fn children(known: &Known, namespace: &str, job: &str) -> Children {
+    let label = names::label_value(job);
+    Children {
+        jobs: labelled(&known.batch, namespace, &label),
+        pods: labelled(&known.pods, namespace, &label),
+    }
 }
 
-/// What there is of the runs of `job`.
-pub async fn children(client: &Client, job: &SyncJob) -> Result<Children> {
-    let label = names::label_value(&job.name_any());
-    let of_job =
-        ListParams::default().labels(&format!("{}={label},{}", names::LABEL_SYNCJOB, names::LABEL_TRY));
-    let (jobs, pods) = (api::<Job>(client, job), api::<Pod>(client, job));
-    let (jobs, pods) = try_join!(async { jobs.list(&of_job).await.map_err(reading("Jobs")) }, async {
-        pods.list(&of_job).await.map_err(reading("pods"))
-    },)?;
-    Ok(Children { jobs: jobs.items, pods: pods.items })
+fn labelled<K>(known: &Watched<K>, namespace: &str, job: &str) -> Vec<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + 'static,
+{
+    let is_of = |child: &K| {
+        child.namespace().as_deref() == Some(namespace)
+            && child.labels().get(names::LABEL_SYNCJOB).is_some_and(|it| it == job)
+            && child.labels().contains_key(LABEL_TRY)
+    };
+    known.state().into_iter().filter(|child| is_of(child)).map(|child| (*child).clone()).collect()
 }
 
-/// Reads the claims of both ends, the source's first, and the classes of those that are not bound.
-pub async fn claims(client: &Client, job: &SyncJob) -> Result<Vec<Claim>> {
+/// The claims of both ends, the source's first, with the classes of those that are not bound; `known` are those that
+/// have been heard of.
+pub async fn claims(
+    client: &Client,
+    known: Option<&Watched<PersistentVolumeClaim>>,
+    job: &SyncJob,
+) -> Result<Vec<Claim>> {
     let named = [
         (Side::Source, &job.spec.source.persistent_volume_claim),
         (Side::Sink, &job.spec.destination.persistent_volume_claim),
     ];
-    try_join_all(named.map(|(side, named)| claim(client, job, side, named))).await
+    try_join_all(named.map(|(side, named)| claim(client, known, job, side, named))).await
 }
 
-async fn claim(client: &Client, job: &SyncJob, side: Side, named: &ClaimReference) -> Result<Claim> {
-    let claims: Api<PersistentVolumeClaim> = api(client, job);
-    let found = claims.get_opt(&named.claim_name).await.map_err(reading("PersistentVolumeClaims"))?;
+/// A claim that has not been heard of is asked for, since its watch may be slower than that of SyncJobs.
+async fn claim(
+    client: &Client,
+    known: Option<&Watched<PersistentVolumeClaim>>,
+    job: &SyncJob,
+    side: Side,
+    named: &ClaimReference,
+) -> Result<Claim> {
+    let heard_of = known.and_then(|known| known.get(&job.namespace().unwrap_or_default(), &named.claim_name));
+    let found = match heard_of {
+        Some(claim) => Some((*claim).clone()),
+        None => {
+            let claims: Api<PersistentVolumeClaim> = api(client, job);
+            claims.get_opt(&named.claim_name).await.map_err(reading("PersistentVolumeClaims"))?
+        }
+    };
     let class = match &found {
         Some(claim) if !is_bound(claim) => class(client, claim).await?,
         _ => Class::Unknown,
@@ -277,8 +365,8 @@ async fn class(client: &Client, claim: &PersistentVolumeClaim) -> Result<Class> 
     }
 }
 
-/// The pods of the whole namespace are looked at only where a claim ties to a node, and only until the run is under
-/// way.
+/// The pods of the whole namespace are looked at only where a claim ties to a node: when pods are about to be made, and
+/// while they are late.
 async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<Placements> {
     let found = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
     let on_one_node = |side| {
@@ -294,15 +382,4 @@ async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<
         api::<Pod>(client, job).list(&ListParams::default()).await.map_err(reading("namespace's pods"))?;
     let of = |side| found(side).and_then(|claim| placement::placement(claim, &pods.items));
     Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
-}
-
-async fn consent(client: &Client, job: &SyncJob) -> Result<Option<String>> {
-    let namespaces = Api::<Namespace>::all(client.clone());
-    match namespaces.get_metadata_opt(&job.namespace().unwrap_or_default()).await {
-        Ok(namespace) => {
-            Ok(namespace.and_then(|it| it.annotations().get(names::ANNOTATION_PRIVILEGED).cloned()))
-        }
-        Err(error) if is_forbidden(&error) => Ok(None),
-        Err(error) => Err(reading("namespace")(error)),
-    }
 }

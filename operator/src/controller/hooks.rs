@@ -12,8 +12,8 @@ use super::{
     dereference,
     hook_tasks::HookTasks,
     record::{self, RecordError},
-    skeleton,
     view::View,
+    watched::Known,
 };
 use crate::{
     api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
@@ -92,17 +92,17 @@ pub(super) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Op
             && run.spec.sync_job.uid.as_deref() != uid
     };
     for run in context.known.runs.state().into_iter().filter(|run| is_orphan(run)) {
-        let (client, hooks) = (context.client.clone(), context.hooks.clone());
+        let (client, known, hooks) = (context.client.clone(), context.known.clone(), context.hooks.clone());
         let key = run.uid().unwrap_or_default();
-        context.hooks.spawn_once(key, async move { end_orphan(&client, &hooks, &run).await });
+        context.hooks.spawn_once(key, async move { end_orphan(&client, &known, &hooks, &run).await });
     }
 }
 
 /// Stops the pods of a run, runs its hook `after`, and lets go of its SyncRun, which is removed then.
-async fn end_orphan(client: &Client, hooks: &HookTasks, run: &SyncRun) {
+async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
-    while let Err(error) = stop(client, run).await {
+    while let Err(error) = stop(client, known, run).await {
         pause(&namespace, &name, &chain(&error)).await;
     }
     let after = run.spec.job.as_ref().and_then(|job| job.hooks.as_ref()?.after.as_ref());
@@ -121,14 +121,10 @@ async fn pause(namespace: &str, name: &str, error: &str) {
     tokio::time::sleep(PAUSE).await;
 }
 
-async fn stop(client: &Client, run: &SyncRun) -> Result<(), super::Error> {
-    let metadata = kube::api::ObjectMeta {
-        name: Some(run.spec.sync_job.name.clone()),
-        namespace: run.namespace(),
-        ..Default::default()
-    };
-    let children = dereference::children(client, &skeleton(metadata)).await?;
-    let owner =
-        Owner { namespace: run.namespace().unwrap_or_default(), runs: run.uid().into_iter().collect() };
+async fn stop(client: &Client, known: &Known, run: &SyncRun) -> Result<(), super::Error> {
+    known.catch_up().await?;
+    let namespace = run.namespace().unwrap_or_default();
+    let children = dereference::children(known, &namespace, &run.spec.sync_job.name);
+    let owner = Owner { namespace, runs: run.uid().into_iter().collect() };
     Ok(cleanup::stop(client, &owner, &children).await?)
 }

@@ -8,16 +8,19 @@
 pub mod apply;
 pub mod build;
 pub mod cleanup;
+mod consent;
 pub mod dereference;
 pub mod exec;
 pub mod hook_tasks;
 pub mod hooks;
 pub mod read;
+pub mod recent;
 pub mod record;
 pub mod serve;
 mod strays;
 mod view;
 mod warnings;
+pub mod watched;
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,14 +39,18 @@ use tokio::time::{Instant, timeout};
 use self::{
     apply::{ApplyError, Refusal},
     cleanup::CleanupError,
-    dereference::{Found, Known},
+    dereference::{Found, Sources},
     hook_tasks::HookTasks,
     read::{DereferenceError, Guarded},
+    recent::Recent,
     record::RecordError,
     view::View,
+    watched::{Known, WatchEnded},
 };
 use crate::{
-    api::{ActiveRun, RunCause, Stage, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, conditions},
+    api::{
+        ActiveRun, RunCause, Stage, SyncJob, SyncJobSpec, SyncJobStatus, SyncRun, SyncRunStatus, conditions,
+    },
     events::{self, Events, Note},
     fault::Fault,
     health::Health,
@@ -53,15 +60,20 @@ use crate::{
         claims::Blocked,
         creation, destination, kinds, locality,
         outcome::Outcome,
-        queue::Limits,
+        placement::Placements,
+        queue::{Limits, Queued},
         record::Record,
         restore, security, status, trend,
         validate::{self, ValidatedSyncJob},
+        warnings::Warnings,
     },
     names::FIELD_MANAGER,
     resources::{Settings, Try},
     schedule::Schedule,
-    stages::{plan, situation::Step},
+    stages::{
+        plan,
+        situation::{Step, Turn},
+    },
     telemetry::chain,
 };
 
@@ -70,6 +82,10 @@ const CLEANUP_PERIOD: Duration = Duration::from_secs(5);
 /// How long one reconciliation may take. Without a bound, a connection that died without a word would hold
 /// its job up for ever.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// For how long the words on a run's position in the queue stay at most.
+const POSITION_AGE: Duration = Duration::from_secs(600);
+/// For how long the rights of a run's pods that were taken count as taken.
+const REVOKED_AGE: Duration = Duration::from_secs(600);
 /// How long to wait before trying again what failed.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
 /// The same, where somebody else has written to the object in between.
@@ -85,8 +101,18 @@ pub struct Context {
     pub events: Events,
     /// Where metrics go.
     pub health: Arc<Health>,
-    /// The SyncJobs and SyncRuns that have been heard of.
+    /// What the watches have brought.
     pub known: Known,
+    /// The one namespace that is watched; `None`: all are.
+    pub namespace: Option<String>,
+    /// What namespaces say of syncers that run as root.
+    pub consents: Recent<Option<String>>,
+    /// What was found of pods that are late, by the UIDs of their jobs.
+    pub late: Recent<(Warnings, Placements)>,
+    /// For how long the positions of queued runs stay as they are, by the UIDs of their jobs.
+    pub positions: Recent<Timestamp>,
+    /// The UIDs of SyncRuns whose pods have no rights any more.
+    pub revoked: Recent<()>,
     /// How many runs may be under way at a time.
     pub limits: Limits,
     /// The hooks that run.
@@ -94,6 +120,18 @@ pub struct Context {
 }
 
 impl Context {
+    fn sources(&self) -> Sources<'_> {
+        let Self { client, known, limits, consents, late, .. } = self;
+        Sources { client, known, limits: *limits, consents, late }
+    }
+
+    /// Writes what of a SyncRun's status differs from what is wanted.
+    async fn tell_run(&self, run: &SyncRun, new: &SyncRunStatus) -> Result<(), RecordError> {
+        let written = record::write(&self.client, run, new).await?;
+        written.iter().for_each(|written| self.known.runs.wrote(written));
+        Ok(())
+    }
+
     /// Ends the metrics of a SyncJob that is deleted.
     pub(crate) fn forget(&self, namespace: &str, name: &str) {
         self.health.metrics.forget(&JobLabels { namespace: namespace.into(), name: name.into() });
@@ -116,9 +154,12 @@ pub enum Error {
     /// A run cannot be recorded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The operator has not heard of any SyncRuns yet.
-    #[error("the watch of SyncRuns has ended")]
-    Unwatched,
+    /// The operator hears of nothing any more.
+    #[error(transparent)]
+    Unwatched(#[from] WatchEnded),
+    /// The job has changed since the watch brought it.
+    #[error("there is a newer version of the job")]
+    Outdated,
     /// The status cannot be written.
     #[error("cannot write the status")]
     Status(#[source] kube::Error),
@@ -133,14 +174,15 @@ pub enum Error {
 /// Reconciles one job.
 pub async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
-    let done = timeout(TIMEOUT, reconcile_fresh(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
+    let done = timeout(TIMEOUT, reconcile_known(&job, &context)).await.unwrap_or(Err(Error::TimedOut));
     context.health.metrics.reconciled(started.elapsed(), done.is_err());
     done
 }
 
-/// What the watch has brought may be out of date, and a run must not be started twice. So the job is read anew.
-async fn reconcile_fresh(job: &Guarded, context: &Context) -> Result<Action, Error> {
-    let found = dereference::fresh(&context.client, job).await?;
+/// A run must not be started twice. So first the watches have to bring what this operator wrote before.
+async fn reconcile_known(job: &Guarded, context: &Context) -> Result<Action, Error> {
+    context.known.catch_up().await?;
+    let found = context.known.jobs.get(&job.namespace().unwrap_or_default(), &job.name_any());
     // Owner references see to all that was made for a SyncJob that is deleted.
     let Some(job) = found.filter(|job| job.meta().deletion_timestamp.is_none()) else {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
@@ -148,10 +190,21 @@ async fn reconcile_fresh(job: &Guarded, context: &Context) -> Result<Action, Err
         hooks::end_orphans(context, &namespace, &name, None);
         return Ok(Action::await_change());
     };
-    match job.0 {
-        Ok(job) => go_on(&job, context).await,
-        Err(unreadable) => set_aside(unreadable, context).await,
+    match &job.0 {
+        Ok(job) => go_on(job, context).await,
+        Err(unreadable) => set_aside(unreadable.clone(), context).await,
     }
+}
+
+/// Makes sure that nobody has written to a job since the watch brought it: another operator may have believed that it
+/// leads, too.
+async fn newest(context: &Context, job: &SyncJob) -> Result<(), Error> {
+    let now = dereference::fresh(&context.client, job).await?;
+    if now.as_ref().is_some_and(|now| now.resource_version() == job.resource_version()) {
+        return Ok(());
+    }
+    now.iter().for_each(|now| context.known.jobs.wrote(now));
+    Err(Error::Outdated)
 }
 
 /// What becomes of a reconciliation that failed.
@@ -178,7 +231,8 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let patch = Patch::Merge(serde_json::json!({ "status": status }));
-    api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
+    let written = api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
+    context.known.jobs.wrote(&written);
     tell(context, &job, &SyncJobStatus::default(), &status).await;
     Ok(Action::await_change())
 }
@@ -190,14 +244,18 @@ fn skeleton(metadata: ObjectMeta) -> SyncJob {
 
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Dereference.
-    context.known.runs.wait_until_ready().await.map_err(|_| Error::Unwatched)?;
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     strays::take_back(context, &namespace, &name).await?;
     hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
-    let mut found = dereference::dereference(&context.client, &context.known, context.limits, job).await?;
+    let mut found = dereference::dereference(context.sources(), job).await?;
     // 2. Validate.
     let wished = restore::wished(job, found.asked.as_ref());
-    let valid = validated(&wished, &found);
+    let mut valid = validated(&wished, &found);
+    if valid.is_err() && !found.is_consent_fresh {
+        (found.consent, found.is_consent_fresh) =
+            consent::of(&context.client, &context.consents, job, Duration::ZERO).await?;
+        valid = validated(&wished, &found);
+    }
     // 3. Plan, for a run that is an object before anything else is made of it.
     let (known, old) = (job.status.clone().unwrap_or_default(), restore::released(job));
     if let (Some(run), Ok(_)) = (&old.active_run, &valid) {
@@ -209,10 +267,14 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let situation = view.situation(&valid, now);
     let (step, again) = plan::next(&situation);
     let next_run = plan::next_run(&situation, &step);
-    let step = advised(step, &valid, &found);
+    let step = patient(context, job, advised(step, &valid, &found), again);
     // 4. Record the stage; build and apply; remove what is over.
+    let doomed = view.doomed(&step);
+    if !doomed.is_empty() || matches!(step, Step::Launch | Step::Create) {
+        newest(context, job).await?;
+    }
     tell_run(context, &view, &step, now).await?;
-    view.sweep(&context.client, &step).await?;
+    view.sweep(&context.client, &doomed).await?;
     let refused = match (&step, &valid) {
         (Step::Launch, Ok(valid)) => launch(job, context, &view, valid).await?,
         (Step::Create, Ok(valid)) => create(context, (job, valid), &found).await?,
@@ -224,7 +286,10 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let mut new = old.clone();
     new.next_run_time = next_run.map(Time);
     turn(&mut new, &step, &valid, &found, view.generation, now);
-    note_run(&mut new, &step, &found);
+    if matches!(step, Step::Begin(_)) {
+        start_or_wait(&mut new, &view, now);
+    }
+    note_run(&mut new, &step, &view);
     if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
         model::snapshots::forget_damage(&mut new);
     }
@@ -246,7 +311,10 @@ async fn keep(
     found: Option<SyncRun>,
 ) -> Result<(Record, Option<SyncRun>), Error> {
     match record::keep(&context.client, job, run, found).await {
-        Ok(kept) => Ok(kept),
+        Ok((record, kept)) => {
+            kept.iter().for_each(|kept| context.known.runs.wrote(kept));
+            Ok((record, kept))
+        }
         Err(error) => match error.refusal() {
             Some(fault) => Ok((Record::Taken(fault), None)),
             None => Err(error.into()),
@@ -262,23 +330,26 @@ async fn tell_run(
     now: Timestamp,
 ) -> Result<(), RecordError> {
     let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
-    let is_told = run.reported.is_some() || matches!(step, Step::Begin(_) | Step::Report(_));
+    let is_told = run.reported.is_some() || matches!(step, Step::Begin(_) | Step::Admit | Step::Report(_));
     if view.found.record != Record::Kept || is_told {
         return Ok(());
     }
     let old = kept.status.clone().unwrap_or_default();
-    let mut new =
-        model::record::under_way(&old, run, step.stage(run.stage), step.obstacle(), generation(kept), now);
+    // The SyncJob says at which position it is in the queue.
+    let why = step.obstacle().filter(|why| why.reason != conditions::reason::QUEUED);
+    let mut new = model::record::under_way(&old, run, step.stage(run.stage), why, generation(kept), now);
     view.absent_ends(step).for_each(|side| model::record::forget_contacts(&mut new, side));
-    record::write(&context.client, kept, &new).await
+    context.tell_run(kept, &new).await
 }
 
-/// Notes in the status which SyncRun the run under way has, and its stage.
-fn note_run(status: &mut SyncJobStatus, step: &Step, found: &Found) {
+/// Notes in the status which SyncRun the run under way has, and its stage. A run that has its turn and no hooks starts
+/// at once.
+fn note_run(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
     let Some(run) = &mut status.active_run else { return };
-    run.stage = step.stage(run.stage);
-    if found.record == Record::Kept && !matches!(step, Step::Begin(_)) {
-        run.uid = found.run.as_ref().and_then(ResourceExt::uid);
+    let is_admitted = matches!(step, Step::Begin(_) | Step::Admit) && run.is_started();
+    run.stage = if is_admitted && view.is_without_hooks() { Stage::Starting } else { step.stage(run.stage) };
+    if view.found.record == Record::Kept && !matches!(step, Step::Begin(_)) {
+        run.uid = view.found.run.as_ref().and_then(ResourceExt::uid);
     }
 }
 
@@ -301,15 +372,12 @@ async fn settle_runs(
         let is_over = is_known && !is_under_way;
         let is_swept = is_over && view.leftovers().is_empty();
         is_settled &= is_swept;
-        if is_over && old.stage != Some(Stage::Done) {
+        let uid = run.uid().unwrap_or_default();
+        if is_over && old.stage != Some(Stage::Done) && context.revoked.get(&uid, REVOKED_AGE).is_none() {
             record::revoke_rights(&context.client, run, &view.access(last.number)).await?;
+            context.revoked.put(&uid, ());
         }
-        record::write(
-            &context.client,
-            run,
-            &model::record::ended(&old, last, is_swept, generation(run), now),
-        )
-        .await?;
+        context.tell_run(run, &model::record::ended(&old, last, is_swept, generation(run), now)).await?;
     }
     let forgotten = model::record::forgotten(status, runs.clone()).into_iter();
     for run in forgotten.chain(model::benchmark::forgotten(status, runs)) {
@@ -338,7 +406,7 @@ async fn launch(
     let (privileged, placements) = (found.privileged(), &found.placements);
     let expect_volume = destination::expected(view.status, valid, found.destination_uid());
     let of = Try { job: valid, uid, run, run_uid, names, settings, privileged, placements, expect_volume };
-    match apply::launch(&context.client, &of, &found.children).await {
+    match apply::launch(&context.client, &context.known.batch, &of, &found.children).await {
         Ok(()) => Ok(None),
         Err(error) => error.refusal().map(Some).ok_or_else(|| error.into()),
     }
@@ -352,7 +420,10 @@ async fn create(
 ) -> Result<Option<Refusal>, Error> {
     let Some(claim) = creation::due(valid, &found.claims) else { return Ok(None) };
     match apply::create_claim(&context.client, &creation::given_to(claim, job)).await {
-        Ok(()) => Ok(None),
+        Ok(made) => {
+            made.iter().for_each(|made| context.known.claims.wrote(made));
+            Ok(None)
+        }
         Err(error) => error.refusal().map(Some).ok_or_else(|| error.into()),
     }
 }
@@ -376,6 +447,37 @@ fn advised(step: Step, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -
         Step::Retry(outcome, at) => Step::Retry(outcome.without_root(), at),
         Step::Finish(outcome) => Step::Finish(outcome.without_root()),
         other => other,
+    }
+}
+
+/// The same step; of a run that waits in the queue, with the words of its last position until it is time for a new
+/// one: each that looks writes otherwise whenever another run ends.
+fn patient(context: &Context, job: &SyncJob, step: Step, again: Option<Timestamp>) -> Step {
+    let queued = |reason: &str| reason == conditions::reason::QUEUED;
+    let (Step::Wait(fault), Some(again)) = (&step, again) else { return step };
+    if !queued(&fault.reason) {
+        return step;
+    }
+    let uid = job.uid().unwrap_or_default();
+    let said = job.status.as_ref().and_then(|it| conditions::find(&it.conditions, conditions::RECONCILING));
+    let is_recent = context.positions.get(&uid, POSITION_AGE).is_some_and(|until| Timestamp::now() < until);
+    match said.filter(|said| is_recent && queued(&said.reason)) {
+        Some(said) => Step::Wait(Fault::new(conditions::reason::QUEUED, said.message.clone())),
+        None => {
+            context.positions.put(&uid, again);
+            step
+        }
+    }
+}
+
+/// Starts a run that begins if nothing seems to be in its way, else says what is. Either way it looks again once its
+/// record is there, before anything is made of it.
+fn start_or_wait(status: &mut SyncJobStatus, view: &View<'_>, now: Timestamp) {
+    let Some(run) = status.active_run.clone() else { return };
+    match view.turn_of(&run) {
+        Turn::Free => status::admit(status, now),
+        Turn::Taken(fault) | Turn::Queued(Queued { fault, .. }) => status::wait(status, &fault, now),
+        Turn::Unknown => {}
     }
 }
 
@@ -480,7 +582,9 @@ async fn write_status(
     let Some(patch) = status::patch(old, new, &version).map_err(Error::Render)? else { return Ok(()) };
     let api = Api::<SyncJob>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-    api.patch_status(&job.name_any(), &params, &Patch::Merge(patch)).await.map_err(Error::Status)?;
+    let written =
+        api.patch_status(&job.name_any(), &params, &Patch::Merge(patch)).await.map_err(Error::Status)?;
+    context.known.jobs.wrote(&written);
     Ok(())
 }
 
@@ -531,6 +635,7 @@ fn success_deadline(job: &SyncJob, status: &SyncJobStatus) -> Option<Timestamp> 
 
 fn is_conflict(error: &Error) -> bool {
     let source = match error {
+        Error::Outdated => return true,
         Error::Status(source) | Error::Record(RecordError { source, .. }) => source,
         _ => return false,
     };

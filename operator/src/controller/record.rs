@@ -94,18 +94,27 @@ async fn adopt(
     api(client, job).patch(&run.id, &params(), &patch).await.map_err(failed("fill in", &run.id))
 }
 
-/// Writes what of a SyncRun's status differs from what is wanted.
-pub async fn write(client: &Client, run: &SyncRun, new: &SyncRunStatus) -> Result<(), RecordError> {
+/// Writes what of a SyncRun's status differs from what is wanted, and returns the SyncRun if anything does.
+pub async fn write(
+    client: &Client,
+    run: &SyncRun,
+    new: &SyncRunStatus,
+) -> Result<Option<SyncRun>, RecordError> {
     let name = run.name_any();
     let old = run.status.clone().unwrap_or_default();
     let difference = status::difference(&old, new)
         .map_err(|error| failed("render", &name)(kube::Error::SerdeError(error)))?;
-    let Some(difference) = difference else { return Ok(()) };
-    let patch = Patch::Merge(json!({"metadata": {"uid": run.uid()}, "status": difference}));
+    let Some(difference) = difference else { return Ok(None) };
+    let mut metadata = json!({"uid": run.uid()});
+    // What the ends of another try have written is not removed unseen.
+    if old.try_id != new.try_id {
+        metadata["resourceVersion"] = json!(run.resource_version());
+    }
+    let patch = Patch::Merge(json!({"metadata": metadata, "status": difference}));
     match namespaced(client, run).patch_status(&name, &params(), &patch).await {
-        Ok(_) => Ok(()),
+        Ok(written) => Ok(Some(written)),
         // It is gone: whoever deleted it wants no record.
-        Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.is_not_found() => Ok(None),
         Err(source) => Err(failed("write the status of", &name)(source)),
     }
 }

@@ -1,11 +1,12 @@
 //! `volferry-operator controller`: watches, leader election, probes, until told to stop.
 
-use std::{fmt::Debug, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, future::ready, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use clap::Args;
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
     channel::mpsc::{UnboundedReceiver, UnboundedSender},
+    stream,
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -21,14 +22,23 @@ use kube::{
     api::ListParams,
     runtime::{
         Config, Controller, WatchStreamExt as _, controller,
-        reflector::{self, ObjectRef, Store, store::Writer},
+        reflector::{ObjectRef, Store},
         watcher,
     },
 };
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tokio::task::JoinSet;
 
-use super::{Context, dereference::Known, hook_tasks::HookTasks, hooks, read::Guarded, strays};
+use super::{
+    Context,
+    hook_tasks::HookTasks,
+    hooks,
+    read::Guarded,
+    recent::Recent,
+    strays,
+    watched::{Feed, Known, slim, slim_job, slim_pod, watched},
+};
 use crate::{
     api::{ActiveRun, SyncJob, SyncRun},
     events::Events,
@@ -122,9 +132,9 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
         () = await_api(&client, args.watch_namespace.as_deref()) => health.set_ready(),
         () = &mut stop => return Ok(()),
     }
-    let (context, writers) = context(&args, log_format, &client, &identity, health);
+    let (context, feeds) = context(&args, log_format, &client, &identity, health);
     if !args.leader_elect {
-        return work(context, writers, stop).await;
+        return work(context, feeds, stop).await;
     }
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
     let election = Election::new(client, &namespace, &args.lease_name, &identity);
@@ -136,7 +146,7 @@ pub async fn serve(args: ControllerArgs, log_format: LogFormat) -> Result<(), Se
     let ended = tokio::select! {
         // A lost lease ends the process at once: another replica may be at work.
         lost = leadership.hold() => return Err(lost.into()),
-        ended = work(context, writers, stop) => ended,
+        ended = work(context, feeds, stop) => ended,
     };
     leadership.release().await;
     ended
@@ -148,8 +158,9 @@ fn context(
     client: &Client,
     identity: &str,
     health: Arc<Health>,
-) -> (Arc<Context>, Writers) {
-    let ((jobs, job_writer), (runs, run_writer)) = (reflector::store(), reflector::store());
+) -> (Arc<Context>, Feeds) {
+    let ((jobs, job_feed), (runs, run_feed)) = (watched(), watched());
+    let ((batch, batch_feed), (pods, pod_feed), (claims, claim_feed)) = (watched(), watched(), watched());
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
     let (hook_ended, hooks_ended) = futures::channel::mpsc::unbounded();
     let context = Context {
@@ -157,17 +168,33 @@ fn context(
         events: Events::new(client.clone(), identity),
         client: client.clone(),
         health,
-        known: Known { jobs, runs, namespace: args.watch_namespace.clone() },
+        known: Known { jobs, runs, batch, pods, claims },
+        namespace: args.watch_namespace.clone(),
+        consents: Recent::default(),
+        late: Recent::default(),
+        positions: Recent::default(),
+        revoked: Recent::default(),
         limits: Limits { all: args.max_runs, namespace: args.max_runs_per_namespace },
         hooks: HookTasks::new(hook_ended),
     };
-    (Arc::new(context), Writers { jobs: job_writer, runs: run_writer, hooks_ended })
+    let feeds = Feeds {
+        jobs: job_feed,
+        runs: run_feed,
+        batch: batch_feed,
+        pods: pod_feed,
+        claims: claim_feed,
+        hooks_ended,
+    };
+    (Arc::new(context), feeds)
 }
 
-/// What keeps [`Known`] up to date, and tells which SyncJob's hook has ended.
-struct Writers {
-    jobs: Writer<Guarded>,
-    runs: Writer<SyncRun>,
+/// What keeps what is known up to date, and tells which SyncJob's hook has ended.
+struct Feeds {
+    jobs: Feed<Guarded>,
+    runs: Feed<SyncRun>,
+    batch: Feed<Job>,
+    pods: Feed<Pod>,
+    claims: Feed<PersistentVolumeClaim>,
     hooks_ended: UnboundedReceiver<ObjectRef<Guarded>>,
 }
 
@@ -194,14 +221,11 @@ where
 }
 
 /// Reconciles until `stop`, and then ends what is under way.
-async fn work(
-    context: Arc<Context>,
-    writers: Writers,
-    stop: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+async fn work(context: Arc<Context>, feeds: Feeds, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
+    let mut watches = Watches::default();
     let mut reconciling = pin!(
-        controller(&context, writers, async {
+        controller(&context, feeds, &mut watches, async {
             let _ = stopping.await;
         })
         .run(super::reconcile, super::on_error, context.clone())
@@ -224,28 +248,80 @@ async fn work(
     Ok(())
 }
 
+/// The watches, each in a task of its own, which ends with this: reconciliations wait for what watches bring, and a
+/// controller that has as many under way as it may have takes nothing from its streams.
+#[derive(Default)]
+struct Watches {
+    tasks: JoinSet<()>,
+}
+
+impl Watches {
+    /// Follows `changes` and returns them.
+    fn follow<T: Send + 'static>(
+        &mut self,
+        changes: impl Stream<Item = watcher::Result<T>> + Send + 'static,
+    ) -> impl Stream<Item = T> + Send + 'static {
+        let (sender, receiver) = futures::channel::mpsc::unbounded();
+        self.tasks.spawn(changes.for_each(move |change| {
+            match change {
+                // Nobody receives any more while the controller stops.
+                Ok(change) => drop(sender.unbounded_send(change)),
+                Err(error) => tracing::warn!(error = chain(&error), "a watch is interrupted and begins anew"),
+            }
+            ready(())
+        }));
+        receiver
+    }
+}
+
 fn controller(
     context: &Context,
-    writers: Writers,
+    feeds: Feeds,
+    watches: &mut Watches,
     stop: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Controller<Guarded> {
-    let (client, limits, store) = (&context.client, context.limits, context.known.jobs.clone());
-    let namespace = context.known.namespace.as_deref();
+    let (client, limits, store) = (&context.client, context.limits, context.known.jobs.store().clone());
+    let namespace = context.namespace.as_deref();
     let (freeing, freed) = futures::channel::mpsc::unbounded();
-    let jobs = syncjobs(client, namespace, writers.jobs, freeing);
-    let ours =
-        watcher::Config::default().labels(&format!("{}={}", names::LABEL_MANAGED_BY, names::FIELD_MANAGER));
-    let claims = scoped::<PersistentVolumeClaim>(client, namespace);
+    let jobs = watches.follow(syncjobs(client, namespace, feeds.jobs, freeing));
+    let runs = watches.follow(syncruns(client, namespace, feeds.runs).map_ok(|run| job_of_run(&run)));
+    let of_runs = format!("{},{}", names::LABEL_SYNCJOB, names::LABEL_TRY);
+    let batch = changes(client, namespace, &of_runs, feeds.batch, slim_job);
+    let batch = watches.follow(batch.map_ok(|job| job_of_child(&job)));
+    let pods = changes(client, namespace, &of_runs, feeds.pods, slim_pod);
+    let pods = watches.follow(pods.map_ok(|pod| job_of_child(&pod)));
+    let claims = watches.follow(changes(client, namespace, "", feeds.claims, slim));
     let (referring, waiting) = (store.clone(), store.clone());
-    Controller::for_stream(jobs, store)
+    let of_claims = claims.flat_map(move |claim| stream::iter(jobs_of_claim(&referring, &claim)));
+    Controller::for_stream(jobs.map(Ok), store)
         .with_config(Config::default().concurrency(CONCURRENCY))
-        .watches(scoped::<Job>(client, namespace), ours.clone(), |job| job_of_child(&job))
-        .watches(scoped::<Pod>(client, namespace), ours, |pod| job_of_child(&pod))
-        .watches_stream(syncruns(client, namespace, writers.runs), |run| job_of_run(&run))
-        .watches(claims, watcher::Config::default(), move |claim| jobs_of_claim(&referring, &claim))
-        .watches_stream(freed.map(Ok), move |job| jobs_waiting_for(&waiting, &job, limits))
-        .reconcile_on(writers.hooks_ended)
+        .reconcile_on(stream::select(batch, pods).filter_map(ready))
+        .reconcile_on(runs.filter_map(ready))
+        .reconcile_on(of_claims)
+        .reconcile_on(freed.flat_map(move |job| stream::iter(jobs_waiting_for(&waiting, &job, limits))))
+        .reconcile_on(feeds.hooks_ended)
         .graceful_shutdown_on(stop)
+}
+
+/// The objects with those labels that changed.
+fn changes<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    labels: &str,
+    feed: Feed<K>,
+    slim: fn(&mut K),
+) -> impl Stream<Item = watcher::Result<K>> + Send + 'static
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let events = watcher(scoped::<K>(client, namespace), watcher::Config::default().labels(labels));
+    feed.reflect(events.default_backoff().modify(slim)).touched_objects()
 }
 
 /// The stream of SyncJobs that changed in a way that is of interest. Those that have no started run go to
@@ -253,12 +329,11 @@ fn controller(
 fn syncjobs(
     client: &Client,
     namespace: Option<&str>,
-    writer: Writer<Guarded>,
+    feed: Feed<Guarded>,
     freeing: UnboundedSender<Guarded>,
 ) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static {
-    watcher(scoped::<Guarded>(client, namespace), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer)
+    let events = watcher(scoped::<Guarded>(client, namespace), watcher::Config::default());
+    feed.reflect(events.default_backoff().modify(slim))
         .map_ok(marked)
         .touched_objects()
         .inspect_ok(move |job| {
@@ -281,11 +356,10 @@ fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
 fn syncruns(
     client: &Client,
     namespace: Option<&str>,
-    writer: Writer<SyncRun>,
+    feed: Feed<SyncRun>,
 ) -> impl Stream<Item = Result<SyncRun, watcher::Error>> + Send + 'static {
-    watcher(scoped::<SyncRun>(client, namespace), watcher::Config::default())
-        .default_backoff()
-        .reflect(writer)
+    let events = watcher(scoped::<SyncRun>(client, namespace), watcher::Config::default());
+    feed.reflect(events.default_backoff().modify(slim))
         .touched_objects()
         .predicate_filter(interest_in_run, Default::default())
 }
@@ -394,7 +468,7 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
+    use kube::{core::DeserializeGuard, runtime::reflector};
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 

@@ -2,10 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{
-    Context,
-    record::{self, RecordError},
-};
+use super::{Context, record::RecordError};
 use crate::{api::SyncRun, model::record as model, telemetry::chain};
 
 /// Says of each SyncRun that asks for a run of this missing SyncJob that there is none.
@@ -39,7 +36,7 @@ async fn write(
     };
     for run in context.known.runs.state().into_iter().filter(|run| asks(run)) {
         if let Some(new) = status(&run) {
-            record::write(&context.client, &run, &new).await?;
+            context.tell_run(&run, &new).await?;
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use contract::Side;
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use kube::{Client, ResourceExt};
 
 use super::{
@@ -99,6 +100,11 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether no run of the job has hooks.
+    pub(super) fn is_without_hooks(&self) -> bool {
+        self.own_hooks.is_none() && self.hooks().is_none()
+    }
+
     /// What the SyncRun of the run under way says.
     fn run_status(&self) -> Option<&SyncRunStatus> {
         self.found.run.as_ref()?.status.as_ref()
@@ -120,16 +126,22 @@ impl<'a> View<'a> {
         Owner { namespace: self.namespace.clone(), runs: runs.chain(active).collect() }
     }
 
-    /// Removes children of tries that are over, and of the one that a step withdraws.
-    pub(super) async fn sweep(&self, client: &Client, step: &Step) -> Result<(), CleanupError> {
+    /// The Jobs of tries that are over, and of the one that a step withdraws, as far as they are still to be removed.
+    pub(super) fn doomed(&self, step: &Step) -> Vec<&'a Job> {
         let mut tries = self.leftovers();
         if matches!(step, Step::Withdraw | Step::Halt(_) | Step::BeginHook { stops: true, .. }) {
             tries.extend(self.active_names.clone());
         }
+        let mut doomed = cleanup::due(&self.owner(), &self.found.children, &tries);
         if let (Step::Dismiss(side, _), Some(names)) = (step, &self.active_names) {
-            cleanup::dismiss(client, &self.owner(), &self.found.children, names, *side).await?;
+            doomed.extend(self.found.children.job_of(names, *side).filter(|job| self.owner().owns(*job)));
         }
-        cleanup::sweep(client, &self.owner(), &self.found.children, &tries).await
+        doomed
+    }
+
+    /// Removes these Jobs with their pods.
+    pub(super) async fn sweep(&self, client: &Client, doomed: &[&Job]) -> Result<(), CleanupError> {
+        cleanup::sweep(client, &self.owner(), &self.found.children, doomed).await
     }
 
     /// The ends of the run under way that have no pods, or will have none after this step.
@@ -182,7 +194,11 @@ impl<'a> View<'a> {
     }
 
     fn turn(&self) -> Turn {
-        let Some((run, _)) = self.active() else { return Turn::Unknown };
+        self.active().map_or(Turn::Unknown, |(run, _)| self.turn_of(run))
+    }
+
+    /// Whether other runs leave this one of the job its turn.
+    pub(super) fn turn_of(&self, run: &ActiveRun) -> Turn {
         let rivals = self.found.rivals.as_ref();
         if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, &self.name, &self.uid)) {
             return Turn::Taken(fault);

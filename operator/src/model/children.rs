@@ -102,6 +102,21 @@ impl Children {
         pods.any(observe::is_alive)
     }
 
+    /// Whether an end of a try has ended whose report is not in what its SyncRun says of the ends.
+    pub fn lacks_reports(&self, names: &TryNames, try_id: &str, ends: Option<&Reports>) -> bool {
+        let has = |shard, side| {
+            let report = ends.and_then(|ends| ends.of(shard, side));
+            report.is_some_and(|report| report.run == try_id)
+        };
+        [Side::Source, Side::Sink].into_iter().any(|side| {
+            let is_over = self.job_of(names, side).is_some_and(observe::is_over);
+            let mut ended =
+                self.pods_of(names, side).into_iter().filter(|pod| observe::has_ended(pod)).peekable();
+            (is_over && ended.peek().is_none() && !has(None, side))
+                || ended.any(|pod| !has(shard_of(pod), side))
+        })
+    }
+
     /// The Job of one end of a try.
     pub fn job_of(&self, names: &TryNames, side: Side) -> Option<&Job> {
         let name = names.job(side);

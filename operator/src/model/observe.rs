@@ -157,6 +157,19 @@ pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
+/// Whether the process of a pod has ended, by the kubelet's word.
+pub fn has_ended(pod: &Pod) -> bool {
+    let container = pod.status.as_ref().and_then(container_of);
+    !is_alive(pod)
+        || container.is_some_and(|it| it.state.as_ref().is_some_and(|state| state.terminated.is_some()))
+}
+
+/// Whether a Job says of itself that it is over.
+pub fn is_over(job: &Job) -> bool {
+    let conditions = job.status.iter().flat_map(|status| status.conditions.as_deref().unwrap_or_default());
+    conditions.into_iter().any(|it| it.status == "True" && ["Complete", "Failed"].contains(&&*it.type_))
+}
+
 fn container_of(status: &PodStatus) -> Option<&ContainerStatus> {
     status.container_statuses.iter().flatten().find(|container| container.name == CONTAINER)
 }

@@ -50,10 +50,9 @@ enum Use {
 }
 
 impl Rivals {
-    /// Those of the job of that name and UID: the SyncJobs of its namespace and the namespace's syncer pods, read one
-    /// after the other, jobs first.
-    pub fn new(name: &str, jobs: &[SyncJob], pods: Vec<Pod>) -> Self {
-        let others = jobs.iter().filter(|job| job.name_any() != name);
+    /// Those of the job of that name: the SyncJobs of its namespace and the namespace's syncer pods.
+    pub fn new<'a>(name: &str, jobs: impl IntoIterator<Item = &'a SyncJob>, pods: Vec<Pod>) -> Self {
+        let others = jobs.into_iter().filter(|job| job.name_any() != name);
         let runs: Vec<Rival> = others.filter_map(rival).collect();
         let is_recorded = |job: &str| runs.iter().any(|rival| rival.job == job && rival.run.is_started());
         let is_stray = |pod: &Pod| owner(pod).is_some_and(|job| job != name && !is_recorded(job));
@@ -64,13 +63,13 @@ impl Rivals {
 
     /// Whom `run` of the job with that name and UID waits for before anything is made for it; `None`: it is its turn.
     ///
-    /// A run that has been started is waited for. Of two that have not, the one with the later place waits, and one
-    /// that was started a moment ago gives way to an earlier place.
+    /// A run that has been started is waited for, also by one that was started a moment ago and has not made anything.
+    /// Of two that have not, the one with the later place waits.
     pub fn ahead_of(&self, run: &ActiveRun, name: &str, uid: &str) -> Option<Fault> {
         let place = Place::of(run, name, uid);
         let is_ahead = |rival: &&Rival| {
             let is_earlier = place.as_ref().is_some_and(|own| rival.place < *own);
-            is_earlier || (rival.run.is_started() && !run.is_started())
+            is_earlier || rival.run.is_started()
         };
         let runs = self.runs.iter().filter(is_ahead).filter_map(|rival| rival.in_the_way_of(run));
         let said: Vec<String> =

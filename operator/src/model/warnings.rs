@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 
 /// The last warning that Kubernetes recorded about a pod of each end that does not start, or about a Job that lacks
 /// pods.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Warnings {
     /// That about the end with the files.
     pub source: Option<Warning>,
@@ -15,7 +15,7 @@ pub struct Warnings {
 }
 
 /// One warning.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Warning {
     /// The pod's UID; `None`: it is about the Job.
     pub pod: Option<String>,

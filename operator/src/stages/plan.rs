@@ -11,7 +11,7 @@ use jiff::Timestamp;
 pub use super::done::next_run;
 use super::{
     done, finishing, hooks, preparing, queued, running,
-    situation::{SLOW_PERIOD, Situation, Step, WARNINGS_PERIOD, after, deadline, is_behind},
+    situation::{SLOW_PERIOD, Situation, Step, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
     starting,
 };
 use crate::{
@@ -91,7 +91,9 @@ fn of_run(
         Stand::Running => (Step::Run, None),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {
-            (starting::next(pairs, fault, try_time, situation.now), after(situation, WARNINGS_PERIOD))
+            let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);
+            let again = late.or_else(|| after(situation, WARNINGS_PERIOD));
+            (starting::next(pairs, fault, try_time, situation.now), again)
         }
     };
     (step, [again, due, Some(deadline)].into_iter().flatten().min())

@@ -20,6 +20,9 @@ use crate::{
     schedule::Schedule,
 };
 
+/// How long pods usually take to start. Nobody looks for the reasons of a delay before.
+pub const USUAL_START: SignedDuration = SignedDuration::from_secs(5);
+
 /// How often to look for warnings while pods do not start: events do not wake the controller.
 pub(super) const WARNINGS_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 

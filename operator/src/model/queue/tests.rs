@@ -138,11 +138,19 @@ struct Player {
     over: bool,
 }
 
-/// Jobs that all want to run at a time, two of each namespace, with places that say nothing about who comes first.
+/// Jobs that all want to run at a time, two of each namespace, with places that say nothing about who comes first. What
+/// a job reads is at most `lag` writes old, and never older than its own last write.
 struct Game {
     players: Vec<Player>,
     places: Vec<i64>,
     limits: Limits,
+    /// What was recorded after each write.
+    history: Vec<Vec<SyncJob>>,
+    /// After which of these each job wrote last.
+    written: Vec<usize>,
+    lag: usize,
+    /// Jobs start as soon as they are recorded.
+    hasty: bool,
 }
 
 impl Game {
@@ -152,8 +160,9 @@ impl Game {
 
     /// One step of one job: it takes its place, reads, writes what it makes of that, or ends.
     fn step(&mut self, own: usize) {
-        let recorded: Vec<SyncJob> = (0..self.players.len()).filter_map(|it| self.job(it)).collect();
-        let place = self.places[own];
+        let newest = self.history.len() - 1;
+        let seen = &self.history[newest.saturating_sub(self.lag).max(self.written[own])];
+        let (place, is_hasty) = (self.places[own], self.hasty);
         let (limits, player) = (self.limits, &mut self.players[own]);
         let (namespace, name) = ((own / 2).to_string(), own.to_string());
         let uid = format!("uid-of-{namespace}-{name}");
@@ -161,15 +170,27 @@ impl Game {
             _ if player.over => {}
             _ if player.launched => {
                 *player = Player { over: true, ..Player::default() };
+                self.write(own);
             }
-            (None, _) => player.run = Some(run(0, place)),
-            (Some(_), None) => player.seen = Some(Line::new(&uid, &recorded, limits)),
+            (None, _) => {
+                player.run = Some(ActiveRun { start_time: is_hasty.then(|| at(99)), ..run(0, place) });
+                self.write(own);
+            }
+            (Some(_), None) => player.seen = Some(Line::new(&uid, seen, limits)),
             (Some(run), Some(seen)) => {
                 let is_free = seen.ahead_of(run, &namespace, &Place::of(run, &name, &uid).unwrap()).is_none();
                 player.launched = is_free && run.is_started();
-                player.run = Some(ActiveRun { start_time: is_free.then(|| at(99)), ..run.clone() });
+                let after = ActiveRun { start_time: is_free.then(|| at(99)), ..run.clone() };
+                if player.run.replace(after.clone()) != Some(after) {
+                    self.write(own);
+                }
             }
         }
+    }
+
+    fn write(&mut self, own: usize) {
+        self.history.push((0..self.players.len()).filter_map(|it| self.job(it)).collect());
+        self.written[own] = self.history.len() - 1;
     }
 
     fn launched(&self, of: impl Fn(usize) -> bool) -> usize {
@@ -178,18 +199,23 @@ impl Game {
 }
 
 proptest! {
-    /// Whatever the order in which jobs record, read and write: no more are launched at a time than the limits say, and
-    /// all come to their end.
+    /// Whatever the order in which jobs record, read and write, and however old what they read is: no more are
+    /// launched at a time than the limits say, and all come to their end.
     #[test]
     fn no_more_than_the_limits_run_whatever_comes_first(
         places in prop::collection::vec(0_i64..4, 6),
         order in prop::collection::vec(0_usize..6, 0..120),
         (all, namespace) in (0_u32..4, 0_u32..3),
+        (lag, hasty) in (0_usize..12, any::<bool>()),
     ) {
         let limits = limits(all, namespace);
-        let mut game = Game { players: vec![Player::default(); 6], places, limits };
+        let (players, history, written) = (vec![Player::default(); 6], vec![vec![]], vec![0; 6]);
+        let mut game = Game { players, places, limits, history, written, lag, hasty };
         let in_turn = (0..60).flat_map(|_| 0..6);
-        for own in order.into_iter().chain(in_turn) {
+        let random = order.len();
+        for (step, own) in order.into_iter().chain(in_turn).enumerate() {
+            // In the end everybody hears of everything.
+            game.lag = if step < random { lag } else { 0 };
             game.step(own);
             let launched = game.launched(|_| true);
             prop_assert!(all == 0 || launched <= all as usize, "{launched} of {limits:?}");

@@ -152,7 +152,7 @@ async fn may(cluster: &Cluster, verb: &str, resource: &str, subresource: &str) -
 
 async fn one_job(cluster: &Cluster, job: &SyncJob) -> Result<Vec<Finding>, PluginError> {
     let mut findings = judge::job(job);
-    match dereference::claims(&cluster.client, job).await {
+    match dereference::claims(&cluster.client, None, job).await {
         Ok(claims) => findings.extend(claims.iter().map(|claim| {
             judge::claim(claim, claim.side == contract::Side::Sink && job.spec.destination.create.is_some())
         })),

@@ -322,9 +322,11 @@ fn what_keeps_a_pod_from_starting_is_passed_on_from_either_end() {
         (EndState::Running, stuck.clone()),
         (EndState::Starting(None), stuck.clone()),
     ] {
-        let (step, again) = next(&Situation { pairs: pair(source, sink), ..situation(&status) });
+        let starting = Situation { pairs: pair(source, sink), ..situation(&status) };
+        let (step, again) = next(&starting);
         assert_eq!(step, Step::Start(Some(fault.clone())));
-        assert_eq!(again, Some(at(10)));
+        assert_eq!(again, Some(at(5)), "then it is late");
+        assert_eq!(next(&Situation { now: at(6), ..starting }).1, Some(at(16)));
     }
 }
 
