@@ -1,13 +1,9 @@
-//! What `volferry bench` found of two volumes, and the tree that it found it with. Pure.
+//! What `volferry bench` finds of two volumes, and the tree that it finds it with. Pure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    bottleneck::Bottleneck,
-    regression::Baseline,
-    report::{Report, Timings},
-};
+use crate::{bottleneck::Bottleneck, timings::Timings};
 
 /// The most files that a tree may have.
 pub const MAX_BENCH_FILES: u64 = 10_000_000;
@@ -99,18 +95,6 @@ impl BenchTree {
             .or_else(|| bounds("the sum of all bytes".into(), self.bytes(), 0, MAX_BENCH_BYTES))
             .or_else(|| bounds("changePercent".into(), self.change_percent.into(), 0, 100))
     }
-}
-
-/// What a bench found, and the runs that it found it by.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct BenchResult {
-    /// What it found.
-    #[serde(flatten)]
-    pub figures: BenchFigures,
-    /// All runs in their order: of each round, the first copy, that of no change, and that of some.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub runs: Vec<Report>,
 }
 
 /// What a bench found.
@@ -231,34 +215,9 @@ pub struct BenchStep {
     pub bottleneck: Option<Bottleneck>,
 }
 
-impl BenchStep {
-    /// Sums up the runs of one step; `None` if none succeeded.
-    pub fn of(step: BenchStepName, runs: &[Report]) -> Option<Self> {
-        let usual = Baseline::of_reports(runs)?;
-        let mut by_time: Vec<&Report> = runs.iter().collect();
-        by_time.sort_by_key(|run| run.timings.total);
-        let (least, most) = (by_time.first()?.timings.total, by_time.last()?.timings.total);
-        let middle = by_time[(by_time.len() - 1) / 2];
-        let seconds = (usual.timings.total.max(1)) as f64 / 1000.0;
-        Some(Self {
-            step,
-            rounds: usual.runs,
-            median_ms: usual.timings.total,
-            least_ms: least,
-            most_ms: most,
-            spread: usual.spread,
-            files_per_second: usual.files_scanned as f64 / seconds,
-            bytes_per_second: usual.bytes_changed as f64 / seconds,
-            timings: usual.timings,
-            bottleneck: middle.bottleneck.clone(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Work;
 
     fn tree(text: &str) -> BenchTree {
         serde_json::from_str(text).unwrap()
@@ -291,20 +250,5 @@ mod tests {
             assert_eq!(BenchTree::named(name).unwrap().fault(), None, "{name}");
         }
         assert_eq!(BenchTree::named("huge"), None);
-    }
-
-    #[test]
-    fn a_step_has_the_median_of_its_rounds_and_what_that_one_waited_for() {
-        let run = |total: u64| Report {
-            timings: Timings { total, transfer: total, ..Timings::default() },
-            work: Work { files_scanned: 500, bytes_changed: 1_000_000, ..Work::default() },
-            bottleneck: Some(Bottleneck { cause: crate::Cause::Cpu, share: 9, message: total.to_string() }),
-            ..Report::default()
-        };
-        let step = BenchStep::of(BenchStepName::First, &[900, 500, 100_000].map(run)).unwrap();
-        assert_eq!((step.rounds, step.median_ms, step.least_ms, step.most_ms), (3, 900, 500, 100_000));
-        assert_eq!(step.bottleneck.unwrap().message, "900");
-        assert!((step.bytes_per_second - 1_000_000.0 / 0.9).abs() < 1.0);
-        assert_eq!(BenchStep::of(BenchStepName::First, &[]), None);
     }
 }

@@ -5,6 +5,7 @@
 //! [`RunParams::to_args`], starts `volferry`, and reads back [`Event`] lines and a [`Report`].
 
 mod bench;
+mod bench_result;
 mod bottleneck;
 mod contact;
 mod escape;
@@ -16,12 +17,14 @@ mod phase;
 pub mod regression;
 mod report;
 mod snapshots;
+mod timings;
 mod volume;
 
 pub use bench::{
-    BenchFigures, BenchFiles, BenchMachine, BenchPlace, BenchResult, BenchStep, BenchStepName, BenchTree,
-    MAX_BENCH_BYTES, MAX_BENCH_FILES, MAX_BENCH_GROUPS,
+    BenchFigures, BenchFiles, BenchMachine, BenchPlace, BenchStep, BenchStepName, BenchTree, MAX_BENCH_BYTES,
+    MAX_BENCH_FILES, MAX_BENCH_GROUPS,
 };
+pub use bench_result::BenchResult;
 pub use bottleneck::{Bottleneck, Cause, Effort, Efforts, MAX_EFFORTS, MIN_JUDGED_US, Measured, bottleneck};
 pub use contact::{Contact, Fingerprint};
 pub use escape::Escaping;
@@ -35,10 +38,11 @@ pub use parse_error::ParseParamError;
 pub use phase::Phase;
 pub use report::{
     Action, Difference, EntryKind, Event, Failure, MAX_FAILURES, PlannedAction, Progress, Rates, Report,
-    RunResult, Side, Timings, Usage, Work, plural, timestamp,
+    RunResult, Side, Usage, Work, plural, timestamp,
 };
 pub use snapshots::{
     MAX_DAMAGED, MAX_SNAPSHOTS, Retention, SNAPSHOTS_DAMAGED, SnapshotEngine, SnapshotEntry, SnapshotParams,
     SnapshotReport, SnapshotVerify, VerifyReport,
 };
+pub use timings::Timings;
 pub use volume::VolumeId;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     phase::Phase,
-    report::{Report, RunResult, Timings, Work},
+    report::{Report, RunResult, Work},
+    timings::Timings,
 };
 
 /// How many runs in a row must be slow, so that one that was disturbed raises no alarm.
