@@ -14,8 +14,11 @@ use trend::human::chain;
 
 /// Makes what is asked for. An error is printed, and names the folder.
 pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
-    if let Some(shell) = flags.completions {
-        clap_complete::generate(shell, &mut Flags::command(), "volferry", &mut io::stdout());
+    if let Some(shell) = flags.completions
+        && let Err(error) = print_completions(shell)
+    {
+        let _ = writeln!(io::stderr(), "error: the completions cannot be printed: {error}");
+        return ExitCode::Failed;
     }
     let Some(folder) = &flags.man else { return ExitCode::Done };
     match write_pages(folder) {
@@ -24,6 +27,16 @@ pub(super) fn run(flags: &GenerateFlags) -> ExitCode {
             let _ = writeln!(io::stderr(), "error: {}: {}", folder.display(), chain(&error));
             ExitCode::Failed
         }
+    }
+}
+
+/// Prints a shell's completions. A reader that has seen enough, such as `head`, is no error.
+fn print_completions(shell: clap_complete::Shell) -> io::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Flags::command(), "volferry", &mut script);
+    match io::stdout().write_all(&script).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
     }
 }
 

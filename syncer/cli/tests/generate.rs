@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 fn volferry(args: &[&str]) -> Output {
@@ -42,4 +42,18 @@ fn every_subcommand_has_a_manual_page_with_its_flags() {
         let text = fs::read_to_string(folder.join(page)).unwrap();
         assert!(text.contains(".TH volferry") && text.contains(flag), "{page}: {text}");
     }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_volferry"));
+    let mut child = command
+        .args(["generate", "--completions", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }

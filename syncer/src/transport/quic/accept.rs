@@ -35,7 +35,8 @@ async fn first_to_prove_itself(door: &Listener) -> Option<(quinn::Connection, In
             incoming = door.next() => handshakes.begin(incoming?, door),
             Some((from, result)) = handshakes.next() => match result {
                 Ok(proven) => return Some(proven),
-                Err(error) => turned_away.add(from, &error),
+                Err(Some(error)) => turned_away.add(from, &error),
+                Err(None) => {}
             },
         }
     }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quinn::{ConnectionError, TransportErrorCode};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{listener::Listener, port::HANDSHAKE};
@@ -23,8 +24,9 @@ pub(super) const MAX_HANDSHAKES: usize = 32;
 /// their last packets (RFC 9000, section 10.2). Beyond that, a dialler gets no answer and repeats its packet.
 pub(super) const MAX_OPEN: usize = 128;
 
-/// The result of a handshake: the connection, and when the peer's first packet came.
-pub(super) type Shaken = Result<(quinn::Connection, Instant), String>;
+/// The result of a handshake: the connection, and when the peer's first packet came. An error without words is an
+/// attempt that the peer gave up for another one of its own.
+pub(super) type Shaken = Result<(quinn::Connection, Instant), Option<String>>;
 
 /// Handshakes with peers that have not shown their key yet.
 #[derive(Default)]
@@ -65,18 +67,24 @@ impl Handshakes {
     }
 }
 
-async fn shake_hands(accepted: Result<quinn::Connecting, quinn::ConnectionError>) -> Shaken {
+async fn shake_hands(accepted: Result<quinn::Connecting, ConnectionError>) -> Shaken {
     let began = Instant::now();
-    let connecting = accepted.map_err(|error| error.to_string())?;
+    let connecting = accepted.map_err(|error| Some(error.to_string()))?;
     match tokio::time::timeout(HANDSHAKE, connecting).await {
         Ok(Ok(connection)) if tls::is_of_one_job(&connection) => Ok((connection, began)),
         Ok(Ok(connection)) => {
             connection.close(code::FAILED.into(), b"of another job");
-            Err(TransportError::OtherJob.to_string())
+            Err(Some(TransportError::OtherJob.to_string()))
         }
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("it did not finish the handshake".into()),
+        Ok(Err(error)) => Err((!is_given_up(&error)).then(|| error.to_string())),
+        Err(_) => Err(Some("it did not finish the handshake".into())),
     }
+}
+
+/// Whether the peer's program closed the connection before the handshake was done, as it does with all attempts but the
+/// first that succeeds. A key that is refused is an error of another kind.
+fn is_given_up(error: &ConnectionError) -> bool {
+    matches!(error, ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::APPLICATION_ERROR)
 }
 
 /// Logs peers that were turned away, at most one line in a while.
@@ -110,5 +118,16 @@ mod tests {
             turned_away.add(([127, 0, 0, 1], 1).into(), "a wrong key");
         }
         assert_eq!(turned_away.untold, 99);
+    }
+
+    #[test]
+    fn an_attempt_that_the_peer_gives_up_for_another_is_not_told_and_a_refused_key_is() {
+        let closed = |error_code| {
+            let close = quinn::ConnectionClose { error_code, frame_type: None, reason: Default::default() };
+            ConnectionError::ConnectionClosed(close)
+        };
+        assert!(is_given_up(&closed(TransportErrorCode::APPLICATION_ERROR)));
+        assert!(!is_given_up(&closed(TransportErrorCode::crypto(42))));
+        assert!(!is_given_up(&ConnectionError::TimedOut));
     }
 }
