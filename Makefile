@@ -12,12 +12,15 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 # What `make image` builds and `make demo` runs: release, or dev.
 PROFILE ?= release
 IMAGE ?= volferry/volferry:$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# What `make dist` packs programs for; this machine's own architecture by default.
+TARGET ?= $(shell rustc --print host-tuple 2>/dev/null)
 # Further arguments of the side-by-side runs, for example `make bench-peers BENCH='--quick --rounds 3'`.
 BENCH ?=
 
 # Programs are always built from the whole workspace, so that its dependencies are built once, with the features of all its members.
 PROGRAMS = cargo build --profile $(PROFILE) --bin volferry --bin volferry-operator
-PROGRAMS_DIR = $(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+PROFILE_DIR = $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+PROGRAMS_DIR = $(CARGO_TARGET_DIR)/$$(rustc --print host-tuple)/$(PROFILE_DIR)
 
 # The CRDs, and copies of them: kustomize reads no file outside of a base, and Flux no symbolic link of a chart.
 CRD_FOLDERS = crds config/crd charts/volferry/files/crds
@@ -167,10 +170,11 @@ image: ## The container image, from static programs
 	PROFILE=$(PROFILE) config/image/build "$(IMAGE)"
 
 .PHONY: dist
-dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, and a krew manifest, in dist/
+dist: ## Static programs with manual pages, completions, units, bills of materials and checksums, and a krew manifest, in dist/ (TARGET=aarch64-unknown-linux-gnu)
 	@.ci/tools build dist
-	$(PROGRAMS) --bin kubectl-volferry
-	PATH=$(CACHE)/tools/bin:$$PATH config/dist "$(PROGRAMS_DIR)" dist
+	export PATH=$(CACHE)/tools/bin:$$PATH
+	config/cross "$(TARGET)" cargo build --profile $(PROFILE) --bin volferry --bin kubectl-volferry
+	config/cross "$(TARGET)" config/dist "$(CARGO_TARGET_DIR)/$(TARGET)/$(PROFILE_DIR)" dist
 
 .PHONY: cluster
 cluster: ## A kind cluster of two nodes; prints the path of its kubeconfig
