@@ -250,7 +250,9 @@ impl Config {
                 check_local(&send.source)?;
                 let source = place(send.source, send.source_path);
                 let link = LinkConfig::resolve(send.link, Side::Source)?;
-                let params = check_params(send.wire.add_to(params(send.params)?))?;
+                let source_snapshot = send.source_snapshot;
+                let params = RunParams { source_snapshot, ..params(send.params)? };
+                let params = check_params(send.wire.add_to(params))?;
                 Run::resolve(Job::Send { source, link, params }, send.output, surroundings)?
             }
             Command::Receive(receive) => {

@@ -174,6 +174,11 @@ pub(crate) struct SendFlags {
     #[arg(long, value_name = "PATH", value_parser = folder_below)]
     pub(crate) source_path: Option<RelPath>,
 
+    /// Send a snapshot of SRC in place of its files: an id or its first digits, a tag, of which the newest counts,
+    /// `latest`, or `as-of:TIME`, the newest of that time or before, such as as-of:2026-11-22T18:00Z
+    #[arg(long, value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) source_snapshot: Option<String>,
+
     #[command(flatten)]
     pub(crate) link: LinkFlags,
 

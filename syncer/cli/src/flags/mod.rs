@@ -361,7 +361,7 @@ mod tests {
                               no_xattrs one_file_system ownership shard update verify write";
         for (command, flags) in [
             ("keygen", vec![KEYGEN]),
-            ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0]]),
+            ("send", vec![OUTPUT, LINK, WIRE, PARAMS, PLACES[0], "source_snapshot"]),
             ("receive", vec![OUTPUT, LINK, DEMANDS, SNAPSHOT, "backup_dir", PLACES[1]]),
             ("sync", vec![OUTPUT, PARAMS, SNAPSHOT, RESTORE, "backup_dir", PLACES[0], PLACES[1]]),
         ] {

@@ -1,5 +1,6 @@
 //! What the commands print as JSON. Programs rely on it: fields are added, and never renamed.
 
+use contract::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -439,6 +440,7 @@ struct Commands {
     history: Vec<VersionJson>,
     prune: PruneJson,
     verify: VerifyJson,
+    restore: Report,
     log: Vec<EventJson>,
 }
 

@@ -153,14 +153,22 @@ fn foreign_writes_do_not_reach_a_snapshot() {
 #[test]
 fn the_schema_describes_every_command() {
     let volume = Volume::new();
-    let mut command = std::process::Command::new(crate::common::process::program());
-    let schema: serde_json::Value =
-        serde_json::from_slice(&command.args(["snapshot", "schema"]).output().unwrap().stdout).unwrap();
+    let printed = |args: &[&str]| {
+        let mut command = std::process::Command::new(crate::common::process::program());
+        String::from_utf8(command.arg("snapshot").args(args).output().unwrap().stdout).unwrap()
+    };
+    let schema: serde_json::Value = serde_json::from_str(&printed(&["schema"])).unwrap();
     volume.create(&[]);
     let properties = schema["properties"].as_object().unwrap();
-    for command in ["create", "list", "ls", "diff", "history", "prune", "verify", "log"] {
-        assert!(properties.contains_key(command), "{command}");
-    }
+    let help = printed(&["--help"]);
+    let commands =
+        help.split_once("Commands:\n").unwrap().1.lines().map_while(|line| line.strip_prefix("  "));
+    let commands = commands.filter_map(|line| line.split(' ').next().filter(|name| !name.is_empty()));
+    let with_json: Vec<&str> =
+        commands.filter(|command| printed(&[command, "--help"]).contains("\n      --json")).collect();
+    assert!(with_json.len() >= 15, "{with_json:?}");
+    let missing: Vec<_> = with_json.iter().filter(|command| !properties.contains_key(**command)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
     let list = &volume.list()[0];
     let described = schema["$defs"]["ListedJson"]["properties"].as_object().unwrap();
     assert!(list.as_object().unwrap().keys().all(|key| described.contains_key(key)), "{list}");

@@ -14,8 +14,12 @@ use crate::{
         rng::Rng,
         tree,
     },
+    damage::{flip, only_file_below},
     volume::Volume,
 };
+
+/// The length of the file whose content is damaged before a check that is killed.
+const LARGE: usize = 200_000;
 
 /// How many commands are killed. `VOLFERRY_KILLS` sets another number.
 const KILLS: usize = 500;
@@ -41,8 +45,9 @@ fn the_store_is_complete_or_unchanged_after_every_kill() {
     let kills = std::env::var("VOLFERRY_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let volume = Volume::new();
     tree::many(volume.path(), 60, 300);
-    fs::write(volume.path().join("large"), vec![3; 200_000]).unwrap();
+    fs::write(volume.path().join("large"), vec![3; LARGE]).unwrap();
     volume.create(&["--tag", "first", "--pin"]);
+    let object = only_file_below(&volume.store("content"));
     let mut rng = Rng::new(17);
     let mut cut_off = 0;
     let mut usual: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -67,7 +72,13 @@ fn the_store_is_complete_or_unchanged_after_every_kill() {
         });
         let before = if before.len() == listed(&volume).len() { before } else { listed(&volume) };
         let after = time.mul_f64(rng.below(1100) as f64 / 1000.0);
+        if command == "verify" {
+            flip(&object, rng.below(LARGE as u64));
+        }
         cut_off += usize::from(!kill(&volume, command, args, after));
+        if command == "verify" && volume.run("verify", &[]).code != Some(0) {
+            volume.ok("verify", &[]);
+        }
         let now = listed(&volume);
         for (id, digest) in &now {
             assert!(before.get(id).is_none_or(|other| other == digest), "round {round}, {command}");

@@ -15,6 +15,7 @@ mod formats;
 mod full;
 mod many;
 mod model;
+mod network;
 mod roundtrip;
 mod source;
 mod volume;

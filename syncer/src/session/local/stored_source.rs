@@ -45,7 +45,8 @@ pub(crate) struct StoredSource<'a> {
 
 impl<'a> StoredSource<'a> {
     pub(crate) fn new(restore: &'a Restore<'a>, run: &Run<'a>) -> Self {
-        Self { restore, tree: StoredTree::new(restore), monitor: run.monitor }
+        let Restore { store, snapshot, path, .. } = restore;
+        Self { restore, tree: StoredTree::new(store, snapshot, path), monitor: run.monitor }
     }
 
     fn origin(&self) -> Origin<'_> {

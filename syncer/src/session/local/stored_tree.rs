@@ -16,6 +16,7 @@ use crate::{
     entry::{Entry, Kind, Meta, Time},
     hash::TreeDigest,
     listing::ListingBuilder,
+    monitor::Monitor,
     path::RelPath,
     plan::Step,
     root::TreeLocation,
@@ -34,9 +35,10 @@ use crate::{
         folder::{Folder, FolderRef},
         publish::files_of,
     },
+    transport::TransportError,
     tree::{
         Tree,
-        dir::{DirId, ROOT},
+        dir::{Dir, DirId, ROOT, Totals},
     },
     wire::Listed,
 };
@@ -44,7 +46,10 @@ use crate::{
 /// The tree of a snapshot, read directory by directory as a comparison asks for it.
 #[derive(Debug)]
 pub(crate) struct StoredTree<'a> {
-    restore: &'a Restore<'a>,
+    store: &'a Store,
+    snapshot: &'a Snapshot,
+    /// What is restored of it.
+    path: &'a RelPath,
     /// What the folders on the way to the path look like at the sink, as far as they are there.
     way_there: Vec<(Meta, AttrsBuf)>,
     state: Mutex<StoredState>,
@@ -80,27 +85,52 @@ struct StoredFile {
 }
 
 impl<'a> StoredTree<'a> {
-    pub(crate) fn new(restore: &'a Restore<'a>) -> Self {
-        let root = StoredDir { folder: restore.snapshot.tree, path: RelPath::root(), read: None };
+    pub(crate) fn new(store: &'a Store, snapshot: &'a Snapshot, path: &'a RelPath) -> Self {
+        let root = StoredDir { folder: snapshot.tree, path: RelPath::root(), read: None };
         let state = StoredState { dirs: vec![root], asked: VecDeque::new() };
-        Self { restore, way_there: Vec::new(), state: Mutex::new(state) }
+        Self { store, snapshot, path, way_there: Vec::new(), state: Mutex::new(state) }
+    }
+
+    /// Reads all of it, for a source whose sink asks for directories by their numbers.
+    ///
+    /// # Errors
+    /// If a directory cannot be read, the snapshot has more entries than its record says, or the run is told to stop.
+    pub(crate) fn load(&self, monitor: &Monitor) -> Result<Tree, SessionError> {
+        let Snapshot { id, root_meta, root_attrs, entries, bytes, tree, .. } = self.snapshot;
+        let mut dirs = vec![Dir { digest: tree.digest, ..Dir::default() }];
+        let (mut next, mut count) = (0, 0);
+        while next < dirs.len() {
+            monitor.check().map_err(|_| TransportError::Canceled)?;
+            let Listed { listing, first_child, children, .. } = self.list(next as DirId)?;
+            count += listing.len() as u64;
+            if count > *entries {
+                let problem = format!("snapshot {id} has more than the {entries} entries of its record");
+                return Err(SnapshotError::Invalid(problem).into());
+            }
+            let digest = dirs[next].digest;
+            dirs[next] = Dir { listing, first_child, digest, ..Dir::default() };
+            dirs.extend(children.into_iter().map(|digest| Dir { digest, ..Dir::default() }));
+            next += 1;
+        }
+        let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
+        Ok(Tree { dirs, root_meta: *root_meta, root_attrs: root_attrs.clone(), totals, ..Tree::default() })
     }
 
     /// Remembers what the folders on the way to the path look like in the sink's tree.
     pub(crate) fn go_to(&mut self, sink: &Tree) {
-        self.way_there = way_there(sink, &self.restore.path);
+        self.way_there = way_there(sink, &self.path);
     }
 
     /// The name in this folder that leads to the path that is restored; `None` in the path itself, and below it.
     fn way(&self, dir: &RelPath) -> Option<&'a [u8]> {
-        self.restore.path.names().nth(dir.names().count()).filter(|_| self.restore.path.starts_with(dir))
+        self.path.names().nth(dir.names().count()).filter(|_| self.path.starts_with(dir))
     }
 
     /// Reads a folder. Of one on the way to the path there is only the next name; of a path, hard links to files
     /// outside of it are files of their own.
     fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
-        let folder = self.restore.store.folder(&dir.folder)?;
-        if self.restore.path.is_root() {
+        let folder = self.store.folder(&dir.folder)?;
+        if self.path.is_root() {
             return Ok(folder);
         }
         let mut part = Folder::default();
@@ -111,8 +141,7 @@ impl<'a> StoredTree<'a> {
         let way = self.way(&dir.path);
         for (name, node) in browse::nodes(&folder).filter(|(name, _)| way.is_none_or(|way| way == *name)) {
             let node = self.inside(node)?;
-            let is_on_the_way =
-                way.is_some() && dir.path.join(name).is_ok_and(|path| path != self.restore.path);
+            let is_on_the_way = way.is_some() && dir.path.join(name).is_ok_and(|path| path != *self.path);
             let own = node.entry(name);
             let entry = if is_on_the_way { self.as_it_is(dir, own) } else { own };
             builder.push(&entry);
@@ -135,9 +164,9 @@ impl<'a> StoredTree<'a> {
     /// Makes a file of a hard link that leads out of the path that is restored.
     fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
         let What::HardLink(leader) = &node.what else { return Ok(node) };
-        let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(&self.restore.path));
+        let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(&self.path));
         let Some(leader) = outside else { return Ok(node) };
-        Ok(browse::at(self.restore.store, self.restore.snapshot, &leader)?.unwrap_or(node))
+        Ok(browse::at(self.store, self.snapshot, &leader)?.unwrap_or(node))
     }
 
     /// A folder on the way to the path stays as the sink has it.
@@ -158,7 +187,7 @@ impl<'a> StoredTree<'a> {
         let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
         let nth = files.binary_search_by(|file| (*file.name).cmp(name)).ok()?;
         let StoredFile { content, len, mtime, .. } = files[nth];
-        Some((content, OfStore { start: 0, len, mtime }))
+        Some((content, OfStore { start: 0, len, mtime, id: content.map(|content| content.id) }))
     }
 
     fn list(&self, id: DirId) -> Result<Listed, SessionError> {
@@ -229,9 +258,9 @@ impl Stored for StoredTree<'_> {
     fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile> {
         let (content, of) = self.file(dir, name).ok_or(io::ErrorKind::NotFound)?;
         let Some(content) = content else {
-            return SourceFile::stored(self.restore.store.dir().try_clone_to_owned()?, of);
+            return SourceFile::stored(self.store.dir().try_clone_to_owned()?, of);
         };
-        let open = self.restore.store.content(&content).map_err(io::Error::other)?;
+        let open = self.store.content(&content).map_err(io::Error::other)?;
         let fd = open.file.as_fd().try_clone_to_owned()?;
         SourceFile::stored(fd, OfStore { start: open.start, ..of })
     }
@@ -249,23 +278,23 @@ pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededCo
     let mut seen = HashSet::new();
     let mut needed = Vec::new();
     for dir in &compared.dirs {
-        for (name, len) in written(dir) {
-            let Some((content, _)) = tree.file(dir.source, name) else { continue };
+        for (_, entry, len) in written(dir) {
+            let Some((content, _)) = tree.file(dir.source, entry.name) else { continue };
             if let Some(content) = content.filter(|content| seen.insert(content.id)) {
-                needed.push(NeededContent { content, len, path: path_in(&dir.path, name) });
+                needed.push(NeededContent { content, len, path: path_in(&dir.path, entry.name) });
             }
         }
     }
     needed
 }
 
-/// The names and lengths of the files that are written in a directory.
-fn written(dir: &PlannedDir) -> impl Iterator<Item = (&[u8], u64)> {
+/// The files that are written in a directory, with their indexes and lengths.
+pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>, u64)> {
     let mut steps = dir.plan.steps.iter().peekable();
     (0..).zip(&dir.listing).filter_map(move |(index, entry)| {
         let (_, step) = steps.next_if(|(at, _)| *at == index)?;
         match entry.kind {
-            Kind::File { size } if *step != Step::Meta => Some((entry.name, size)),
+            Kind::File { size } if *step != Step::Meta => Some((index, entry, size)),
             _ => None,
         }
     })

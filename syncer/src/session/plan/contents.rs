@@ -182,7 +182,8 @@ impl<'d> Cursor<'d> {
 }
 
 impl HashBatch {
-    fn is_full(&self) -> bool {
+    /// Whether it is sent before more is added.
+    pub(crate) fn is_full(&self) -> bool {
         self.files.len() >= MAX_HASHES || self.bytes >= BATCH_BYTES
     }
 }

@@ -242,10 +242,10 @@ impl HashWork<'_> {
 
 fn finish(file: &SourceFile, state: &mut HashState) -> Hashed {
     match (state.error.take(), file.is_unchanged(), state.hashes.finish()) {
-        (None, Ok(true), Some(hash)) => Hashed::Is(hash),
+        (None, Ok(true), Some(hash)) if file.is_whole(&hash) => Hashed::Is(hash),
         (_, Ok(false), _) => Hashed::Changed,
         (Some(error), ..) | (None, Err(error), _) => failed(&error),
-        (None, Ok(true), None) => Hashed::Changed,
+        (None, Ok(true), _) => Hashed::Changed,
     }
 }
 

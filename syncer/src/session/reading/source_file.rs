@@ -18,12 +18,13 @@ use crate::{
     delta::checked::FileVersion,
     device::{DevicePart, Opened},
     entry::{Meta, Owner, Time},
-    hash::digest,
+    hash::{ContentId, TransferHash, digest},
     monitor::Monitor,
     path::RelPath,
     root::Root,
     scan,
     slice::Slice,
+    snapshot::content::id_of_file,
     stat::{changed, modified},
     tree::dir::DirId,
     xattr::of_open,
@@ -35,6 +36,10 @@ pub(crate) const MAX_ATTEMPTS: u32 = 4;
 /// What is said of a file that changes all the time.
 pub(crate) const CHANGED: &str =
     "the file kept changing while it was read; the destination keeps the version it has";
+
+/// What is said of a file whose content in a store does not have its hash.
+pub(crate) const DAMAGED: &str =
+    "its content in the snapshot is damaged; at the source, `volferry snapshot verify` names all damage";
 
 /// The directory that a worker used last; files come in the order of directories, so it is mostly the right one.
 #[derive(Debug, Default)]
@@ -92,12 +97,18 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Opens the file `name` of the directory `path`.
-    pub(crate) fn file(self, path: &RelPath, name: &[u8], monitor: &Monitor) -> io::Result<SourceFile> {
-        self.file_in(&mut LastDir::default(), 0, path, name, monitor)
+    /// Opens the file `name` of the directory of this number and `path`.
+    pub(crate) fn file(
+        self,
+        id: DirId,
+        path: &RelPath,
+        name: &[u8],
+        monitor: &Monitor,
+    ) -> io::Result<SourceFile> {
+        self.file_in(&mut LastDir::default(), id, path, name, monitor)
     }
 
-    /// The same, of the directory of this number, which is kept open in `dir`.
+    /// The same, of a directory that is kept open in `dir`.
     pub(crate) fn file_in(
         self,
         dir: &mut LastDir,
@@ -170,6 +181,8 @@ pub(crate) struct OfStore {
     pub len: u64,
     /// When it was modified.
     pub mtime: Time,
+    /// The hash of its content; none if it is empty.
+    pub id: Option<ContentId>,
 }
 
 /// What a file is of a device.
@@ -253,9 +266,12 @@ impl SourceFile {
         }
     }
 
-    /// What of it may be other than listed; a part of a device has nothing of the kind.
+    /// What of it may be other than listed; a part of a device and an object of a store have nothing of the kind.
     pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
-        if self.is_part() { Ok(None) } else { as_listed.fresh(&self.fd, &self.stat, listed) }
+        match self.of {
+            Of::Itself => as_listed.fresh(&self.fd, &self.stat, listed),
+            Of::Device(_) | Of::Store(_) => Ok(None),
+        }
     }
 
     /// Its modification time.
@@ -268,12 +284,27 @@ impl SourceFile {
     }
 
     /// Names the state of the file, so that a sink can say of which one it has something: a change of content always
-    /// moves the change time. A part of a device and an object of a store have no such state.
+    /// moves the change time. A part of a device has no such state; that of an object of a store is its id.
     pub(crate) fn version(&self) -> Option<FileVersion> {
         let Stat { st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, .. } = self.stat;
         let state = [st_size, st_mtime, st_mtime_nsec as i64, st_ctime, st_ctime_nsec as i64];
         let state: Vec<u8> = state.iter().flat_map(|part| part.to_le_bytes()).collect();
-        matches!(self.of, Of::Itself).then(|| FileVersion(digest(&[&state])))
+        match &self.of {
+            Of::Itself => Some(FileVersion(digest(&[&state]))),
+            Of::Device(_) => None,
+            Of::Store(of) => of.id.map(|id| FileVersion(digest(&[&id.0]))),
+        }
+    }
+
+    /// Whether content with this hash is whole: an object of a store has to have its id, in which a hole is hashed as
+    /// the zeros that it stands for.
+    pub(crate) fn is_whole(&self, hash: &TransferHash) -> bool {
+        match &self.of {
+            Of::Store(OfStore { id: Some(id), len, .. }) => {
+                id.0 == hash.0 || id_of_file(self.content(), *len).is_ok_and(|found| found == *id)
+            }
+            _ => true,
+        }
     }
 
     /// Looks again: whether the file is what it was. A change of content always moves the change time; that of a device

@@ -12,7 +12,7 @@ use crate::{
             session_link::{AfterRun, SessionLink},
         },
         session_error::SessionError,
-        source::serve,
+        source::{serve, serve_snapshot::send_snapshot},
     },
     transport::{TransportError, quic::End},
     wire::code,
@@ -75,7 +75,10 @@ impl SendSession {
         if !is_last {
             peer.is_followed();
         }
-        let result = serve::run(&self.source, &peer, params, &mut clock.watch);
+        let result = match &params.source_snapshot {
+            Some(which) => send_snapshot((&self.source, which), &peer, params, &mut clock.watch),
+            None => serve::run(&self.source, &peer, params, &mut clock.watch),
+        };
         let result = result.map_err(|error| error.or_stopped(monitor));
         let bytes_on_wire = link.bytes_on_wire();
         clock.watch.did(Work { bytes_on_wire, ..clock.watch.work() });

@@ -7,6 +7,7 @@ pub(crate) mod open;
 pub(crate) mod owner_change;
 pub(crate) mod read_back;
 pub(crate) mod receive;
+pub(crate) mod remote_snapshot;
 pub(crate) mod remote_source;
 pub(crate) mod remote_tree;
 pub(crate) mod shards;

@@ -11,6 +11,7 @@ use crate::{
             basis_search::{NewFile, SimilarFiles},
             contents::{HashBatch, SourceHashes},
             need::Fetch,
+            planned::Compared,
             room::Room,
             similar,
             source_tree::SourceTree,
@@ -19,11 +20,13 @@ use crate::{
         session_error::SessionError,
         sink::{
             receive::fetch,
+            remote_snapshot::check_all,
             remote_tree::{RemoteHashes, RemoteTree, expect_done},
             traits::{Run, SourceEnd},
             writing::Writing,
         },
     },
+    snapshot::SnapshotId,
     transport::{Peer, TransportError},
     tree::{
         Tree,
@@ -43,13 +46,15 @@ pub(crate) struct RemoteSource<'a> {
     efforts: Vec<Effort>,
     /// How many entries had failed when the source was scanned.
     scan_failed: u64,
+    /// The snapshot that the tree is of, and the number of its entries.
+    snapshot: Option<(SnapshotId, u64)>,
 }
 
 impl<'a> RemoteSource<'a> {
     pub(crate) fn of_tree(peer: &'a Peer, subject: &Subject, bytes_on_wire: &'a dyn Fn() -> u64) -> Self {
         let tree = Named::new(RemoteTree::new(&peer.control), subject);
         let (usage, efforts) = (Usage::default(), Vec::new());
-        Self { peer, tree, device: None, bytes_on_wire, usage, efforts, scan_failed: 0 }
+        Self { peer, tree, device: None, bytes_on_wire, usage, efforts, scan_failed: 0, snapshot: None }
     }
 
     pub(crate) fn of_device(
@@ -102,7 +107,17 @@ impl SourceEnd for RemoteSource<'_> {
         run.failures.merge(done.failed, done.failures.clone(), done.failed_paths);
         (self.usage, self.scan_failed) = (done.usage, done.failed);
         self.efforts = bounded(done.efforts.clone());
+        self.snapshot =
+            done.snapshot.as_deref().map(snapshot_id).transpose()?.map(|id| (id, head.totals.entries));
         Ok((head, sink))
+    }
+
+    /// Has the source check every object of a snapshot that is needed, so that nothing is changed for one that is not
+    /// whole.
+    fn ready(&self, compared: &Compared, _: Option<&Root>) -> Result<Option<String>, SessionError> {
+        let Some((id, entries)) = self.snapshot else { return Ok(None) };
+        check_all(id, compared, &mut self.hashes())?;
+        Ok(Some(format!("the source is snapshot {id} of {entries} entries")))
     }
 
     fn room(&self, root: &Root) -> Option<Room> {
@@ -165,6 +180,10 @@ impl SourceEnd for RemoteSource<'_> {
     fn send_report(&self, report: &Report) -> Result<(), TransportError> {
         self.peer.control.send(&Message::Report(Box::new(report.clone())))
     }
+}
+
+fn snapshot_id(text: &str) -> Result<SnapshotId, TransportError> {
+    text.parse().map_err(|_| TransportError::Nonsense("a snapshot has an id that is none"))
 }
 
 /// A source has one effort for each phase; of more, the report has the first.

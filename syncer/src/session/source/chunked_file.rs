@@ -57,7 +57,7 @@ impl SendWorker<'_> {
             Ok(basis) => basis,
             Err(error) => return Ok(Err(io::Error::other(error))),
         };
-        let opened = match self.origin.file(dir, &file.name, self.monitor) {
+        let opened = match self.origin.file(file.dir, dir, &file.name, self.monitor) {
             Ok(opened) if opened.is_part() => {
                 return Ok(Err(io::Error::other("nothing moves within a device")));
             }

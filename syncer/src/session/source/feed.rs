@@ -135,7 +135,7 @@ impl<'scope> Feed<'scope> {
                 continue;
             };
             let prefix = prefixes.next_if(|prefix| prefix.nth == nth);
-            let file = self.file(needs.first.wrapping_add(nth), &entry, prefix)?;
+            let file = self.file((needs.first.wrapping_add(nth), needs.dir), &entry, prefix)?;
             let size = file.size;
             if size > MAX_PACKED_BYTES || self.origin.is_device() {
                 self.send_large(&Arc::new(Large::begin(self.origin, &path, file, None, self.monitor)))?;
@@ -193,13 +193,13 @@ impl<'scope> Feed<'scope> {
         index: u32,
     ) -> Result<(RelPath, RequestedFile), TransportError> {
         let entry = self.entries.from(dir, index).ok_or(NO_DIRECTORY)?.next().ok_or(NO_FILE)?;
-        let file = self.file(need, &entry, None)?;
+        let file = self.file((need, dir), &entry, None)?;
         Ok((self.paths.of(dir), file))
     }
 
     fn file(
         &self,
-        need: u32,
+        (need, dir): (u32, DirId),
         entry: &Entry<'_>,
         prefix: Option<Prefix>,
     ) -> Result<RequestedFile, TransportError> {
@@ -210,6 +210,7 @@ impl<'scope> Feed<'scope> {
         };
         Ok(RequestedFile {
             need,
+            dir,
             name: entry.name.into(),
             size,
             meta: entry.meta,

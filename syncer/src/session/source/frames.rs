@@ -26,6 +26,8 @@ pub(crate) struct PackBatch {
 #[derive(Debug, Clone)]
 pub(crate) struct RequestedFile {
     pub need: u32,
+    /// The number of its directory.
+    pub dir: DirId,
     pub name: Box<[u8]>,
     pub size: u64,
     pub meta: Meta,

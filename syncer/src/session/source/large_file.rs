@@ -27,7 +27,7 @@ use crate::{
     session::{
         reading::{
             data_map::DataMap,
-            source_file::{CHANGED, MAX_ATTEMPTS, Origin, SourceFile},
+            source_file::{CHANGED, DAMAGED, MAX_ATTEMPTS, Origin, SourceFile},
         },
         source::frames::{RequestedFile, SendWorker},
     },
@@ -135,7 +135,7 @@ impl Large {
         basis: Option<Granules>,
         monitor: &Monitor,
     ) -> Self {
-        let opened = origin.file(dir, &file.name, monitor);
+        let opened = origin.file(file.dir, dir, &file.name, monitor);
         let len = opened.as_ref().map_or(0, SourceFile::len);
         let checked = opened.as_ref().ok().filter(|_| len >= MIN_CHECKED_BYTES);
         Self {
@@ -355,14 +355,17 @@ impl Large {
         if changed && self.attempt + 1 < MAX_ATTEMPTS {
             return Ended::Changed;
         }
+        let hash = state.hashes.finish();
+        let is_damaged = opened.ok().zip(hash.as_ref()).is_some_and(|(opened, hash)| !opened.is_whole(hash));
         let error = match (&fresh, state.error.take()) {
             (Err(error), _) => Some(error.to_string()),
             (_, Some(error)) => Some(error.to_string()),
             _ if changed => Some(CHANGED.into()),
+            _ if is_damaged => Some(DAMAGED.into()),
             (Ok(Err(error)), _) => Some(error.to_string()),
             _ => None,
         };
-        let outcome = match (&error, state.hashes.finish(), &fresh) {
+        let outcome = match (&error, hash, &fresh) {
             (None, Some(hash), Ok(Ok(fresh))) => {
                 let fresh = fresh.as_ref();
                 let fresh = fresh.map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });

@@ -201,7 +201,7 @@ fn expect_welcome(control: &Control) -> Result<Welcome, TransportError> {
 }
 
 /// Pushes listings level by level from the root, as long as they are few bytes.
-fn push(control: &Control, tree: &Tree) -> Result<(), TransportError> {
+pub(crate) fn push(control: &Control, tree: &Tree) -> Result<(), TransportError> {
     let mut sent = 0;
     let mut next = VecDeque::from([ROOT]);
     while let Some(id) = next.pop_front() {

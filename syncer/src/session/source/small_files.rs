@@ -3,9 +3,11 @@
 use std::{io, sync::Arc};
 
 use crate::{
+    hash::{ContentId, TransferHash},
     session::{
         reading::source_file::{
-            CHANGED, MAX_ATTEMPTS, append_start, has_holes, is_same, open_nonblocking, regular, settled,
+            CHANGED, DAMAGED, MAX_ATTEMPTS, Origin, Stored, append_start, has_holes, is_same,
+            open_nonblocking, regular, settled,
         },
         source::{
             frames::{PackBatch, RequestedFile, SendWorker},
@@ -52,6 +54,9 @@ impl SendWorker<'_> {
         file: &RequestedFile,
         pack: &mut PackBuilder,
     ) -> io::Result<SmallRead> {
+        if let Origin::Stored(stored) = self.origin {
+            return self.read_stored(stored, file, pack);
+        }
         let dir = self.dir.open(self.origin.root()?, batch.dir, &batch.path)?;
         let fd = open_nonblocking(dir, &file.name)?;
         let holes = self.holes;
@@ -80,6 +85,30 @@ impl SendWorker<'_> {
             }
         }
         Err(io::Error::other(CHANGED))
+    }
+
+    /// Reads a file of a snapshot. It never changes, and may only be damaged.
+    fn read_stored(
+        &self,
+        stored: &dyn Stored,
+        file: &RequestedFile,
+        pack: &mut PackBuilder,
+    ) -> io::Result<SmallRead> {
+        let opened = stored.open(file.dir, &file.name)?;
+        let size = opened.len() as usize;
+        if self.holes && size > 0 && opened.has_holes() {
+            return Ok(SmallRead::Large);
+        }
+        pack.push(file.need, None, file.prefix, size, |frame| {
+            let start = frame.len();
+            frame.resize(start + size, 0);
+            opened.content().read_exact_at(&mut frame[start..], 0)?;
+            match opened.is_whole(&TransferHash(ContentId::of(&frame[start..]).0)) {
+                true => Ok(()),
+                false => Err(io::Error::other(DAMAGED)),
+            }
+        })?;
+        Ok(SmallRead::Packed)
     }
 }
 

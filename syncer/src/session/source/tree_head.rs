@@ -30,5 +30,6 @@ pub(crate) fn done(failures: &Failures, watch: &mut Stopwatch<'_>) -> SourceDone
         failed: failures.count(),
         failures: failures.named(),
         failed_paths: failures.paths(),
+        snapshot: None,
     }
 }

@@ -70,6 +70,9 @@ pub struct SourceDone {
     /// What the source's threads did in each phase so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub efforts: Vec<Effort>,
+    /// The id of the snapshot that the tree is of: 16 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
 }
 
 fn put_digest(out: &mut Vec<u8>, digest: &TreeDigest) {

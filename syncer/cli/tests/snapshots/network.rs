@@ -1,0 +1,143 @@
+//! A snapshot of a volume on one machine, restored onto a volume on another one.
+
+use std::{fs, path::Path, process::Command, thread, time::Duration};
+
+use contract::ExitCode;
+
+use crate::{
+    common::{
+        edit::Edit,
+        oracle::{COPY, Snapshot},
+        pair::{Pair, Way},
+        process::program,
+        rng::Rng,
+        tree::{self, Shape},
+    },
+    damage::{flip, only_file_below},
+};
+
+const RESTORE: [&str; 3] = ["--delete", "--delete-limit=100", "--force"];
+
+fn snapshot(command: &str, dir: &Path, args: &[&str]) {
+    let said = Command::new(program()).args(["snapshot", command]).arg(dir).args(args).output().unwrap();
+    assert!(said.status.success(), "{command} {args:?}: {said:?}");
+}
+
+fn from(id: &str) -> Vec<String> {
+    let own = format!("--source-snapshot={id}");
+    RESTORE.iter().map(ToString::to_string).chain([own]).collect()
+}
+
+fn restore(pair: &Pair, id: &str) -> crate::common::pair::Run {
+    let flags = from(id);
+    pair.run(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Large files whose snapshots share most blocks, one with holes, and many small ones.
+fn fill(dir: &Path, rng: &mut Rng) {
+    fs::write(dir.join(".READY"), "an ordinary file").unwrap();
+    fs::write(dir.join("large"), rng.bytes(3 << 20)).unwrap();
+    let sparse = fs::File::create(dir.join("sparse")).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", 20 << 20).unwrap();
+    (0..300).for_each(|nth| fs::write(dir.join(format!("small{nth}")), rng.bytes(nth * 40)).unwrap());
+}
+
+#[test]
+fn everything_that_a_tree_can_hold_comes_back_over_the_network() {
+    for way in Way::NETWORK {
+        let pair = Pair::new(way);
+        let mut rng = Rng::new(way as u64 + 40);
+        tree::gallery(&pair.source, Shape::Everything);
+        fill(&pair.source, &mut rng);
+        let mut taken = Vec::new();
+        for round in 0..3 {
+            snapshot("create", &pair.source, &["--tag", &format!("round{round}")]);
+            taken.push(Snapshot::of(&pair.source));
+            for _ in 0..20 {
+                rng.pick(&Edit::ALL).unwrap().apply(&pair.source, &mut rng);
+            }
+        }
+        for nth in [1, 0, 2] {
+            let run = restore(&pair, &format!("round{nth}"));
+            run.assert_exit(ExitCode::Done);
+            let note = &run.report().notes[0];
+            assert!(note.starts_with("the source is snapshot "), "{note}");
+            let what = format!("{way:?}, snapshot {nth}");
+            Snapshot::of(&pair.destination).assert_like(&taken[nth], COPY, &what);
+        }
+        let again = restore(&pair, "latest");
+        assert_eq!(again.report().work.changed(), 0, "{:?}", again.report().work);
+    }
+}
+
+#[test]
+fn a_damaged_object_is_found_before_anything_is_changed() {
+    for (below, len) in [("content", 300_000), ("packs", 900)] {
+        let pair = Pair::new(Way::SinkListens);
+        fs::write(pair.source.join("one"), vec![7; len]).unwrap();
+        fs::write(pair.source.join("other"), "of the first snapshot").unwrap();
+        snapshot("create", &pair.source, &["--tag", "first", "--engine", "copy"]);
+        fs::write(pair.destination.join("astray"), "stays").unwrap();
+        let object = only_file_below(&pair.source.join(".volferry/snapshots").join(below));
+        flip(&object, 100);
+        let run = restore(&pair, "first");
+        run.assert_exit(ExitCode::Failed);
+        let message = format!("{run:?}");
+        assert!(message.contains("are damaged or missing, the first for one"), "{message}");
+        let there = ["one", "other", "astray"].map(|name| pair.destination.join(name).exists());
+        assert_eq!(there, [false, false, true], "{below}");
+        snapshot_heals(&pair.source);
+        restore(&pair, "first").assert_exit(ExitCode::Done);
+    }
+}
+
+fn snapshot_heals(dir: &Path) {
+    let verify = || Command::new(program()).args(["snapshot", "verify"]).arg(dir).status().unwrap().code();
+    assert_eq!([verify(), verify()], [Some(3), Some(0)]);
+}
+
+#[test]
+fn a_snapshot_that_is_not_there_fails_at_both_ends_and_changes_nothing() {
+    let pair = Pair::new(Way::SinkListens);
+    fs::write(pair.source.join("file"), "content").unwrap();
+    fs::write(pair.destination.join("astray"), "stays").unwrap();
+    for (wanted, error) in [("first", "has no snapshots"), ("other", "there is no snapshot other")] {
+        let run = restore(&pair, wanted);
+        run.assert_exit(ExitCode::Failed);
+        assert!(format!("{run:?}").contains(error), "{run:?}");
+        snapshot("create", &pair.source, &["--tag", "first"]);
+    }
+    assert_eq!(fs::read_to_string(pair.destination.join("astray")).unwrap(), "stays");
+}
+
+/// Either end is killed at any moment, and the live tree of the source changes meanwhile. A later run goes on.
+#[test]
+fn a_restore_that_is_killed_at_either_end_is_done_by_a_later_run() {
+    let pair = Pair::new(Way::SinkListens);
+    let mut rng = Rng::new(77);
+    fill(&pair.source, &mut rng);
+    snapshot("create", &pair.source, &["--tag", "first"]);
+    let expected = Snapshot::of(&pair.source);
+    for round in 0..40 {
+        let astray = pair.destination.join(format!("astray{}", round % 5));
+        fs::write(astray, rng.bytes(1000)).unwrap();
+        let _ = fs::remove_file(pair.destination.join("large"));
+        fs::write(pair.source.join("small7"), rng.bytes(500)).unwrap();
+        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+        let address = sink.listening().to_string();
+        let flags = from("first");
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let source = pair.start_send(&["--connect", &address], &flags);
+        thread::sleep(Duration::from_millis(rng.below(200)));
+        let (first, second) = if round % 2 == 0 { (source, sink) } else { (sink, source) };
+        first.kill();
+        first.wait();
+        thread::sleep(Duration::from_millis(rng.below(20)));
+        second.kill();
+        second.wait();
+    }
+    restore(&pair, "first").assert_exit(ExitCode::Done);
+    Snapshot::of(&pair.destination).assert_like(&expected, COPY, "after the kills");
+    snapshot("verify", &pair.source, &["--no-heal"]);
+}

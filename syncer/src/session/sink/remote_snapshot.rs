@@ -1,0 +1,67 @@
+//! The check of a snapshot at the other end of a network, before anything is changed for it.
+
+use crate::{
+    path::RelPath,
+    session::{
+        local::stored_tree::written,
+        plan::{
+            contents::{HashBatch, SourceHashes},
+            planned::Compared,
+        },
+        reading::hash_files::HashRequest,
+        session_error::SessionError,
+    },
+    snapshot::{SnapshotError, SnapshotId},
+    wire::{FileGroup, Hashed},
+};
+
+/// Asks the source to read every file that is to be written. A source that serves a snapshot answers with a hash only
+/// if the content has its id.
+///
+/// # Errors
+/// If any is damaged, or the connection is lost.
+pub(crate) fn check_all(
+    id: SnapshotId,
+    compared: &Compared,
+    source: &mut dyn SourceHashes,
+) -> Result<(), SessionError> {
+    let mut bad = Vec::new();
+    let mut batch = HashBatch::default();
+    for dir in &compared.dirs {
+        let mut group = FileGroup { dir: dir.source, indices: Vec::new() };
+        for (index, entry, len) in written(dir).filter(|(.., len)| *len > 0) {
+            batch.files.extend(HashRequest::new(dir.source, &dir.path, &entry));
+            batch.bytes += len;
+            group.indices.push(index);
+            if batch.is_full() {
+                let rest = FileGroup { dir: dir.source, indices: Vec::new() };
+                batch.groups.push(std::mem::replace(&mut group, rest));
+                check(std::mem::take(&mut batch), source, &mut bad)?;
+            }
+        }
+        batch.groups.extend(Some(group).filter(|group| !group.indices.is_empty()));
+    }
+    check(batch, source, &mut bad)?;
+    match bad.first() {
+        None => Ok(()),
+        Some(first) => {
+            let (count, path) = (bad.len() as u64, first.to_string());
+            Err(SnapshotError::NotWhole { id, count, path }.into())
+        }
+    }
+}
+
+fn check(
+    batch: HashBatch,
+    source: &mut dyn SourceHashes,
+    bad: &mut Vec<RelPath>,
+) -> Result<(), SessionError> {
+    if batch.files.is_empty() {
+        return Ok(());
+    }
+    source.ask(&batch)?;
+    let hashes = source.next(&batch)?;
+    let files = batch.files.iter().zip(hashes);
+    bad.extend(files.filter(|(_, hash)| !matches!(hash, Hashed::Is(_))).map(|(file, _)| file.path()));
+    Ok(())
+}

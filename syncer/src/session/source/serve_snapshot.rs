@@ -1,0 +1,69 @@
+//! The source's end of a run whose source is a snapshot: the listings are those of the snapshot, and the content of its
+//! files comes from the store.
+
+use contract::{Phase, Report, RunParams};
+
+use crate::{
+    attrs::Classes,
+    locate::{locate, nonce},
+    path::RelPath,
+    report::{Counters, Failures, Stopwatch},
+    root::{Root, TreeLocation},
+    session::{
+        local::stored_tree::StoredTree,
+        plan::policy::work_of,
+        reading::source_file::Origin,
+        session_error::SessionError,
+        source::{
+            serve::{push, serve},
+            tree_head::done,
+        },
+    },
+    snapshot::{SnapshotError, Store, collect::hold_for_reading, select},
+    transport::Peer,
+    wire::{Hello, Message, SourceDone, TreeHead},
+};
+
+/// Serves the snapshot of the volume at `place` that `which` names by its id, a tag, or `latest`; returns the sink's
+/// report. Runs may write to the volume meanwhile, because a snapshot does not change.
+pub(crate) fn send_snapshot(
+    (place, which): (&TreeLocation, &str),
+    peer: &Peer,
+    params: &RunParams,
+    watch: &mut Stopwatch<'_>,
+) -> Result<Report, SessionError> {
+    watch.of_source();
+    watch.enter(Phase::Scan);
+    let root = Root::enter(place).map_err(SessionError::Source)?;
+    let path = place.path();
+    let store = Store::open(&root, &path)?.ok_or(SnapshotError::None(path))?;
+    let _reading = hold_for_reading(&store)?;
+    let roots = store.roots()?;
+    let snapshot = select::find(&roots, which)?;
+    let hello = Hello {
+        params: params.clone(),
+        attrs: Classes::ALL,
+        device: None,
+        file: None,
+        whereabouts: locate(place, nonce()),
+        last: peer.is_last(),
+    };
+    peer.control.send(&Message::Hello(Box::new(hello)))?;
+    let whole = RelPath::root();
+    let stored = StoredTree::new(&store, snapshot, &whole);
+    let tree = stored.load(watch.monitor())?;
+    watch.did(work_of(&tree.totals, &Counters::default()));
+    push(&peer.control, &tree)?;
+    let source = SourceDone { snapshot: Some(snapshot.id.to_string()), ..done(&Failures::default(), watch) };
+    let head = TreeHead {
+        root_meta: tree.root_meta,
+        root_attrs: tree.root_attrs.clone(),
+        digest: snapshot.tree.digest,
+        totals: tree.totals,
+        source,
+        ..TreeHead::default()
+    };
+    peer.control.send(&Message::Tree(Box::new(head)))?;
+    watch.enter(Phase::Plan);
+    serve(Origin::Stored(&stored), &tree, peer, params, watch)
+}
