@@ -10,7 +10,7 @@ use super::{
     lines, logs, migrate, output,
 };
 use crate::{
-    api::{Benchmark, Restore, Run, SyncJob, SyncRun, SyncRunSpec},
+    api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
     model::restore,
 };
 
@@ -183,11 +183,12 @@ fn tell_state(name: &str, done: &str, job: &SyncJob) -> Result<(), PluginError> 
 async fn snapshots(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {
     let job = cluster.job(name).await?;
     let (namespace, name) = (cluster.namespace.clone(), name.to_string());
-    let status = job.status.and_then(|status| status.snapshots);
-    let status = status.ok_or(PluginError::NoSnapshots { namespace, name })?;
+    let SyncJobStatus { snapshots, conditions, .. } = job.status.unwrap_or_default();
+    let status = snapshots.ok_or(PluginError::NoSnapshots { namespace, name })?;
+    let damage = conditions::find(&conditions, conditions::CORRUPT).map(|corrupt| corrupt.message.as_str());
     match form.output {
         Output::Json => output::json(&status),
-        Output::Text => output::lines(&lines::snapshots(&status)),
+        Output::Text => output::lines(&lines::snapshots(&status, damage)),
     }
 }
 

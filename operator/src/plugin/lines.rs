@@ -115,8 +115,8 @@ fn run_cells(run: &SyncRun) -> [String; 9] {
     ]
 }
 
-/// Returns the number of snapshots, and a table of the newest.
-pub(super) fn snapshots(status: &SnapshotStatus) -> Vec<String> {
+/// Returns the damage that the last check found, the number of snapshots, and a table of the newest.
+pub(super) fn snapshots(status: &SnapshotStatus, damage: Option<&str>) -> Vec<String> {
     let mut rows = vec![["NAME", "TIME", "TAGS", "KEPT BY"].map(String::from).to_vec()];
     let shown = |words: &[String]| if words.is_empty() { NONE.into() } else { words.join(",") };
     rows.extend(status.items.iter().map(|item| {
@@ -129,7 +129,8 @@ pub(super) fn snapshots(status: &SnapshotStatus) -> Vec<String> {
         human::bytes(status.bytes),
         status.items.len()
     );
-    [vec![count], table(&rows)].concat()
+    let damage = damage.map(|damage| format!("Corrupt: {damage}"));
+    [damage.into_iter().collect(), vec![count], table(&rows)].concat()
 }
 
 /// Returns how a SyncRun ended, in words.

@@ -160,7 +160,10 @@ fn snapshots_say_what_keeps_them() {
         ..KeptSnapshot::default()
     };
     let status = SnapshotStatus { count: 12, bytes: 2048, items: vec![item], ..SnapshotStatus::default() };
-    let lines = snapshots(&status);
+    let damaged = snapshots(&status, Some("Run web-1 found 2 objects damaged."));
+    assert_eq!(damaged[0], "Corrupt: Run web-1 found 2 objects damaged.");
+    let lines = snapshots(&status, None);
+    assert_eq!(lines, damaged[1..]);
     assert_eq!(lines[0], "12 kept, 2.0Ki added; the newest 1:");
     assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["s1", "-", "-", "daily,last"]);
 }

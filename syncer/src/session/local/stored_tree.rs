@@ -118,7 +118,7 @@ impl<'a> StoredTree<'a> {
 
     /// Remembers what the folders on the way to the path look like in the sink's tree.
     pub(crate) fn go_to(&mut self, sink: &Tree) {
-        self.way_there = way_there(sink, &self.path);
+        self.way_there = way_there(sink, self.path);
     }
 
     /// The name in this folder that leads to the path that is restored; `None` in the path itself, and below it.
@@ -164,7 +164,7 @@ impl<'a> StoredTree<'a> {
     /// Makes a file of a hard link that leads out of the path that is restored.
     fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
         let What::HardLink(leader) = &node.what else { return Ok(node) };
-        let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(&self.path));
+        let outside = RelPath::parse(leader).ok().filter(|leader| !leader.starts_with(self.path));
         let Some(leader) = outside else { return Ok(node) };
         Ok(browse::at(self.store, self.snapshot, &leader)?.unwrap_or(node))
     }

@@ -36,12 +36,12 @@ pub(crate) fn check_all(
             if batch.is_full() {
                 let rest = FileGroup { dir: dir.source, indices: Vec::new() };
                 batch.groups.push(std::mem::replace(&mut group, rest));
-                check(std::mem::take(&mut batch), source, &mut bad)?;
+                check(&std::mem::take(&mut batch), source, &mut bad)?;
             }
         }
         batch.groups.extend(Some(group).filter(|group| !group.indices.is_empty()));
     }
-    check(batch, source, &mut bad)?;
+    check(&batch, source, &mut bad)?;
     match bad.first() {
         None => Ok(()),
         Some(first) => {
@@ -52,15 +52,15 @@ pub(crate) fn check_all(
 }
 
 fn check(
-    batch: HashBatch,
+    batch: &HashBatch,
     source: &mut dyn SourceHashes,
     bad: &mut Vec<RelPath>,
 ) -> Result<(), SessionError> {
     if batch.files.is_empty() {
         return Ok(());
     }
-    source.ask(&batch)?;
-    let hashes = source.next(&batch)?;
+    source.ask(batch)?;
+    let hashes = source.next(batch)?;
     let files = batch.files.iter().zip(hashes);
     bad.extend(files.filter(|(_, hash)| !matches!(hash, Hashed::Is(_))).map(|(file, _)| file.path()));
     Ok(())
