@@ -196,7 +196,7 @@ fn plans(args: &Args, programs: &Programs) -> anyhow::Result<Vec<Plan>> {
 fn plan(args: &Args, programs: &Programs, set: Set) -> Plan {
     let link = LinkConfig { bandwidth: args.bandwidth, ..LinkConfig::WAN };
     let (mut peers, missing) = match args.link {
-        Link::Loopback => peers::of_set(set, programs),
+        Link::Loopback => peers::of_set(set, args.fs, programs),
         Link::Wan => peers::over_link(link, programs),
     };
     peers.retain(|peer| args.only.is_empty() || args.only.iter().any(|name| name == peer.name()));

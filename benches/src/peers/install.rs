@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::local::{TOOLS, Tool};
+use super::{
+    btrfs,
+    local::{TOOLS, Tool},
+};
 use crate::process::{find_program, run};
 
 /// The version that the project's figures over the network are compared with.
@@ -68,6 +71,10 @@ impl Programs {
             sshd: debian("sshd", "openssh-server")?,
             keygen: debian("ssh-keygen", "openssh-client")?,
         })
+    }
+
+    pub(super) fn btrfs(&self) -> Result<btrfs::Programs, Missing> {
+        Ok(btrfs::Programs { btrfs: debian("btrfs", "btrfs-progs")?, rsync: self.rsync()? })
     }
 
     pub(super) fn tar(&self) -> Result<PathBuf, Missing> {

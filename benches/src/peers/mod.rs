@@ -1,6 +1,7 @@
 //! The tools that are measured, Volferry among them. Each knows how to prepare an empty destination, how to run
 //! once, and how much of a tree it keeps.
 
+mod btrfs;
 mod install;
 mod local;
 mod rsync;
@@ -24,6 +25,7 @@ use crate::{
     link::LinkConfig,
     scenario::{Phase, Set},
     verify::Fidelity,
+    workdir::FileSystem,
 };
 
 /// Where one tool works in one round.
@@ -118,8 +120,8 @@ impl Named {
     }
 }
 
-/// The tools that can be measured in a set, Volferry first, and those that are not on this machine.
-pub fn of_set(set: Set, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
+/// The tools that can be measured in a set on that file system, Volferry first, and those that are not on this machine.
+pub fn of_set(set: Set, file_system: FileSystem, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing>) {
     let mut found = Found::default();
     match set {
         Set::Network => {
@@ -133,6 +135,9 @@ pub fn of_set(set: Set, programs: &Programs) -> (Vec<Box<dyn Peer>>, Vec<Missing
             found.add(programs.volferry(), |program| Box::new(Volferry::local(program)));
             for tool in local::TOOLS {
                 found.add(programs.local(tool), |program| tool.at(program));
+            }
+            if file_system == FileSystem::Btrfs {
+                found.add(programs.btrfs(), |programs| Box::new(btrfs::Send::new(programs)));
             }
         }
     }
