@@ -6,7 +6,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -35,8 +35,9 @@ const CONTROLLERS: &str = "job-controller,garbage-collector-controller,namespace
 pub struct ApiServer {
     folder: PathBuf,
     port: u16,
-    /// In the order of dropping.
-    processes: Vec<Supervised>,
+    etcd_port: u16,
+    /// In the order of dropping, with the names of their logs.
+    processes: Mutex<Vec<(String, Supervised)>>,
     /// Removes the folder.
     _reaper: Reaper,
 }
@@ -76,18 +77,33 @@ impl ApiServer {
         let folder = tempfile::Builder::new().prefix("volferry-apiserver-").tempdir()?.keep();
         let reaper = Reaper::new(&format!("sleep 1; rm -rf '{}'", folder.display()))?;
         let [etcd_port, peer_port, port] = free_ports()?;
-        let mut server = Self { folder, port, processes: Vec::new(), _reaper: reaper };
+        let server = Self { folder, port, etcd_port, processes: Mutex::default(), _reaper: reaper };
         server.write_credentials()?;
-        server.start_etcd(etcd_port, peer_port)?;
-        server.start_apiserver(etcd_port)?;
+        server.start_etcd(peer_port)?;
+        server.start_apiserver()?;
         server.write_kubeconfigs()?;
-        server.wait_until("the API server is ready", |server| {
-            server.kubectl("default")?.run(&["get", "--raw", "/readyz"]).map(drop)
-        })?;
+        server.wait_until_ready()?;
         // First, since the garbage collector takes half a minute to notice kinds that are new.
         server.install()?;
         server.start_controller_manager()?;
         Ok(server)
+    }
+
+    /// Ends kube-apiserver at once and starts it again.
+    pub fn restart(&self) -> Result<()> {
+        self.processes().retain(|(name, _)| name != "kube-apiserver");
+        self.start_apiserver()?;
+        self.wait_until_ready()
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        self.wait_until("the API server is ready", |server| {
+            server.kubectl("default")?.run(&["get", "--raw", "/readyz"]).map(drop)
+        })
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Vec<(String, Supervised)>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kubeconfig of a user.
@@ -130,8 +146,8 @@ impl ApiServer {
         Ok(())
     }
 
-    fn start_etcd(&mut self, port: u16, peer_port: u16) -> Result<()> {
-        let (clients, peers) = (url("http", port), url("http", peer_port));
+    fn start_etcd(&self, peer_port: u16) -> Result<()> {
+        let (clients, peers) = (url("http", self.etcd_port), url("http", peer_port));
         let mut command = Command::new(programs::of_cluster("etcd")?);
         command
             .arg(format!("--data-dir={}", self.folder.join("etcd").display()))
@@ -142,11 +158,11 @@ impl ApiServer {
         self.launch("etcd", &mut command)
     }
 
-    fn start_apiserver(&mut self, etcd_port: u16) -> Result<()> {
+    fn start_apiserver(&self) -> Result<()> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let mut command = Command::new(programs::of_cluster("kube-apiserver")?);
         command
-            .arg(format!("--etcd-servers={}", url("http", etcd_port)))
+            .arg(format!("--etcd-servers={}", url("http", self.etcd_port)))
             .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
             .arg(format!("--secure-port={}", self.port))
             .arg(format!("--cert-dir={}", file("pki")))
@@ -159,7 +175,7 @@ impl ApiServer {
         self.launch("kube-apiserver", &mut command)
     }
 
-    fn start_controller_manager(&mut self) -> Result<()> {
+    fn start_controller_manager(&self) -> Result<()> {
         let mut command = Command::new(programs::of_cluster("kube-controller-manager")?);
         command
             .arg(format!("--kubeconfig={}", self.kubeconfig(User::Admin).display()))
@@ -175,7 +191,7 @@ impl ApiServer {
         self.folder.join("pki/apiserver.crt")
     }
 
-    fn write_kubeconfigs(&mut self) -> Result<()> {
+    fn write_kubeconfigs(&self) -> Result<()> {
         self.wait_until("kube-apiserver has a certificate", |server| {
             std::fs::metadata(server.certificate()).map(drop).map_err(Into::into)
         })?;
@@ -207,19 +223,19 @@ impl ApiServer {
         Ok(())
     }
 
-    fn launch(&mut self, name: &str, command: &mut Command) -> Result<()> {
+    fn launch(&self, name: &str, command: &mut Command) -> Result<()> {
         let process = Supervised::start(command, &self.log(name))?;
-        self.processes.insert(0, process);
+        self.processes().insert(0, (name.into(), process));
         Ok(())
     }
 
     /// Asks again and again until `probe` succeeds: that a server answers is nothing that can be watched. A process
     /// that ends meanwhile ends the wait.
-    fn wait_until(&mut self, what: &str, probe: impl Fn(&Self) -> Result<()>) -> Result<()> {
+    fn wait_until(&self, what: &str, probe: impl Fn(&Self) -> Result<()>) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let Err(error) = probe(self) else { return Ok(()) };
-            for process in &mut self.processes {
+            for (_, process) in self.processes().iter_mut() {
                 if let Some(status) = process.ended()? {
                     bail!("a process ended with {status}; the logs are in {}", keep(&self.folder));
                 }
@@ -234,7 +250,7 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        self.processes.clear();
+        self.processes().clear();
     }
 }
 

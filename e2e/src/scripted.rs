@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -94,19 +94,30 @@ impl Stage {
         self.start(Cut::Never, arguments).await
     }
 
-    /// Starts one of several controllers for this namespace, of which the one that holds the Lease works.
+    /// Starts one of several controllers for this namespace, of which the one that holds the Lease works. Each makes
+    /// pods with an image of its own, as the replicas of two versions do.
     pub async fn replica(&self, identity: &str) -> Result<Controller> {
         let lease = ["--lease-name=volferry-operator", "--lease-namespace", &self.namespace];
-        self.start(Cut::Never, &[&lease[..], &["--identity", identity]].concat()).await
+        let image = format!("--image=volferry.test/volferry:{identity}");
+        self.start(Cut::Never, &[&lease[..], &["--identity", identity, &image]].concat()).await
+    }
+
+    /// Ends the API server and starts it again on the same data. All tests of a program share it, so one that does this
+    /// needs a program of its own.
+    pub fn restart_api_server(&self) -> Result<()> {
+        self.server.restart()
     }
 
     async fn start(&self, cut: Cut, more: &[&str]) -> Result<Controller> {
         let line = CutLine::new(self.server.client(User::Operator).await?, cut).await?;
+        let image = "--image=volferry.test/volferry:1";
+        let image = if more.iter().any(|it| it.starts_with("--image=")) { None } else { Some(image) };
         let kubeconfig = self.log.with_extension("kubeconfig");
         std::fs::write(&kubeconfig, kubeconfig_of(&line.url(), &self.namespace))?;
         let mut command = Command::new(programs::of_workspace("volferry-operator")?);
         command
-            .args(["controller", "--image=volferry.test/volferry:1", "--listen=127.0.0.1:0"])
+            .args(["controller", "--listen=127.0.0.1:0"])
+            .args(image)
             .args(["--watch-namespace", &self.namespace])
             .args(more)
             .env("KUBECONFIG", &kubeconfig)
@@ -269,6 +280,13 @@ impl Controller {
     /// How many requests of each kind it has made.
     pub fn tally(&self) -> Tally {
         self.line.tally()
+    }
+
+    /// Tells its process to stop, and waits until it has ended well.
+    pub async fn stop(mut self) -> Result<()> {
+        let ended = tokio::task::spawn_blocking(move || (self.process.stop(), self.line)).await?;
+        ensure!(ended.0?.success(), "the controller did not end well");
+        Ok(())
     }
 
     /// The id of its process.

@@ -36,6 +36,13 @@ impl Supervised {
         self.child.try_wait().context("cannot wait for a process")
     }
 
+    /// Asks the process to stop, as a kubelet does (SIGTERM), and waits until it has ended.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        let told = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
+        anyhow::ensure!(told.context("cannot run kill")?.success(), "no process to stop");
+        self.child.wait().context("cannot wait for a process")
+    }
+
     /// The process's id.
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -2,6 +2,7 @@
 
 use e2e::{
     kubelet::Play,
+    report::good_report,
     scripted::{PATIENCE, Stage},
     syncjob, wait,
 };
@@ -33,6 +34,33 @@ async fn another_replica_takes_over_when_the_leader_is_gone() {
         () = script => {}
         error = stage.kubelet.play("web", Play::Succeeds) => panic!("{error:?}"),
     }
+}
+
+/// As in a rolling upgrade: the next version takes the run as it is, with the pods of the version before.
+#[tokio::test]
+async fn a_run_goes_on_with_the_next_replica_when_the_leader_is_told_to_stop() {
+    let stage = Stage::new("upgrade").await.unwrap();
+    allow_leases(&stage).await.unwrap();
+    let leader = stage.replica("old").await.unwrap();
+    until_held_by(&stage, "old").await;
+    let next = stage.replica("new").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    assert_eq!(next.writes(), 0, "who waits does not write");
+
+    leader.stop().await.unwrap();
+    until_held_by(&stage, "new").await;
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let done = stage.until("web", "the run is over", is_done("web-1")).await.unwrap();
+    assert_eq!(*syncjob::status(&done, "/lastRun/retries"), 0, "{done:#?}");
+    let image = sink.spec.as_ref().unwrap().containers[0].image.as_deref();
+    assert_eq!(image, Some("volferry.test/volferry:old"));
+
+    stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
+    let again = stage.kubelet.new_pod("web", contract::Side::Sink, &[&sink]).await.unwrap();
+    let image = again.spec.as_ref().unwrap().containers[0].image.as_deref();
+    assert_eq!(image, Some("volferry.test/volferry:new"), "no pod was made in between");
 }
 
 fn is_done(run: &str) -> impl Fn(&DynamicObject) -> bool {

@@ -12,6 +12,7 @@ mod kills;
 mod lease;
 mod load;
 mod local;
+mod names;
 mod plugin;
 mod queue;
 mod reported;

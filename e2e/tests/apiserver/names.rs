@@ -1,0 +1,42 @@
+//! The longest names that Kubernetes lets in.
+
+use std::collections::BTreeSet;
+
+use e2e::{kubelet, report::good_report, scripted::Stage};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use serde_json::json;
+
+/// The longest name of an object.
+const LONGEST: usize = 253;
+/// The longest name of a Job whose pods can have names, and of a pod that is a host's name, too.
+const LONGEST_HOST: usize = 63;
+
+/// Two jobs whose names differ in their last letter, so that what is made for one is not taken for the other's.
+#[tokio::test]
+async fn jobs_and_claims_with_the_longest_names_run_and_do_not_get_mixed_up() {
+    let (stage, _controller) = Stage::with_controller("names").await.unwrap();
+    let named = |letter: &str, end: &str| letter.repeat(LONGEST - 1) + end;
+    for end in ["a", "b"] {
+        let claim = named("c", end);
+        stage.claim(&claim, "Bound").await.unwrap();
+        let destination = json!({"destination": {"persistentVolumeClaim": {"claimName": claim}}});
+        stage.sync(&named("j", end), destination).await.unwrap();
+    }
+    let mut pods: Vec<Pod> = Vec::new();
+    for _ in 0..2 {
+        let (source, sink) = stage.kubelet.start_any(&pods).await.unwrap();
+        let report = good_report(&kubelet::try_of(&sink));
+        stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
+        pods.extend([source, sink]);
+    }
+    for end in ["a", "b"] {
+        stage.until_is(&named("j", end), "Ready").await.unwrap();
+    }
+    let names: BTreeSet<String> = pods.iter().map(kube::ResourceExt::name_any).collect();
+    assert_eq!(names.len(), 4);
+    assert!(names.iter().all(|name| name.len() <= LONGEST_HOST), "{names:?}");
+    let runs = stage.runs.list(&ListParams::default()).await.unwrap().items;
+    let runs: BTreeSet<String> = runs.iter().map(kube::ResourceExt::name_any).collect();
+    assert_eq!(runs.len(), 2, "{runs:?}");
+}
