@@ -3,6 +3,7 @@
 //! It reads directories by descriptor (`openat`, `getdents64`, `statx` with only the fields needed). An unreadable
 //! entry is reported and does not stop the walk.
 
+mod earlier;
 mod found;
 mod ignore_files;
 mod names;
@@ -11,7 +12,6 @@ mod pending;
 mod stamp;
 
 use std::{
-    collections::HashSet,
     ffi::CStr,
     io,
     mem::MaybeUninit,
@@ -28,10 +28,10 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{Attrs, AttrsBuf},
+    attrs::{Attrs, AttrsBuf, UNREADABLE},
     cores::cores,
     effort::{Activity, EffortPool, ThreadGroup},
-    entry::Kind,
+    entry::{Kind, Meta},
     hash::TreeDigest,
     links::{EntryPlace, Shared, group},
     listing::{Listing, ListingBuilder, SpillingBuilder},
@@ -46,9 +46,12 @@ use crate::{
     tree::{
         Tree,
         dir::{Dir, DirId, Mounts, ROOT, Totals},
+        stamps::Stamps,
     },
     xattr::AttrReader,
 };
+use earlier::KnownDir;
+pub(crate) use earlier::{ChangedEntries, EarlierScan};
 pub(crate) use found::has_holes;
 use found::{Lookup, NamedEntry, Scratch, meta_of, stat};
 use ignore_files::Rulebook;
@@ -62,15 +65,6 @@ const ALL_STAYS: &[u8] = b"*\n";
 
 const DIRENTS_BYTES: usize = 32 << 10;
 
-/// An earlier scan of the same tree by the same options, and what may have changed since.
-#[derive(Debug, Clone, Copy)]
-pub struct EarlierScan<'a> {
-    /// The earlier scan.
-    pub tree: &'a Tree,
-    /// Its directories whose listings may not hold any more. It has all that list names of one file.
-    pub changed: &'a HashSet<DirId>,
-}
-
 /// Walks the tree below `root`. Unreadable entries go to `failures`, and their directory is marked incomplete.
 ///
 /// # Errors
@@ -79,8 +73,8 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     scan_changes(root, options, None, failures, monitor)
 }
 
-/// Walks the tree as [`scan`] does, and takes the listings of directories that did not change from what is `known`. The
-/// lengths of sparse files in those are not summed up again.
+/// Walks the tree as [`scan`] does, and takes the listings of directories that did not change from what is `known`. What
+/// is in those is missing in the sums of owners, times and sparse files.
 ///
 /// # Errors
 /// Those of [`scan`].
@@ -115,10 +109,10 @@ pub(crate) fn scan_changes(
     };
     let side = if options.is_source { Side::Source } else { Side::Sink };
     let crew = Crew { walk: &walk, pool: monitor.pool(side, ThreadGroup::Workers), parts: Mutex::default() };
-    // Reading attributes may change a thread's working directory, so the calling thread does not.
+    // The calling thread keeps its working directory; see `root_attrs`.
     let root_attrs = std::thread::scope(|scope| {
         let first = scope.spawn(|| {
-            let attrs = walk.root_attrs(root);
+            let attrs = root_attrs(root, options);
             crew.work(0, scope);
             attrs
         });
@@ -130,10 +124,36 @@ pub(crate) fn scan_changes(
     }
     monitor.check()?;
     let mut tree = assemble(parts)?;
+    if options.stamps.is_some() {
+        combine_stamps(&mut tree.dirs);
+    }
     (tree.since, tree.root_meta) = (since, root_meta);
     tree.totals.newest = tree.totals.newest.max(root_meta.mtime);
     tree.root_attrs = root_attrs?;
     Ok(tree)
+}
+
+/// Reads the metadata and the attributes of the root, as [`scan`] does, and nothing below it.
+///
+/// # Errors
+/// If they cannot be read.
+pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<(Meta, AttrsBuf)> {
+    let meta = meta_of(&stat(&root.read_dir(&RelPath::root())?, c"", AtFlags::EMPTY_PATH)?, options);
+    let attrs = std::thread::scope(|scope| {
+        let read = scope.spawn(|| root_attrs(root, options));
+        read.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    });
+    Ok((meta, attrs?))
+}
+
+/// Reads the root's attributes, which may change the working directory of the calling thread.
+fn root_attrs(root: &Root, options: &ScanOptions) -> io::Result<AttrsBuf> {
+    let mut reader = AttrReader::new(options.attrs).marking_unreadable(options.unreadable_attrs);
+    let fd = root.read_dir(&RelPath::root())?;
+    reader.enter(fd.as_fd());
+    let mut attrs = Vec::new();
+    reader.read(c".", &mut attrs)?;
+    Ok(Attrs::trusted(&attrs).into())
 }
 
 /// The results of one worker.
@@ -144,6 +164,7 @@ struct WorkerTree {
     mounts: Mounts,
     owners: Owners,
     shared: Vec<Shared>,
+    has_unstorable: bool,
 }
 
 fn assemble(parts: Vec<WorkerTree>) -> io::Result<Tree> {
@@ -159,6 +180,7 @@ fn assemble(parts: Vec<WorkerTree>) -> io::Result<Tree> {
         tree.owners.merge(part.owners);
         tree.totals.sparse = tree.totals.sparse.saturating_add(part.totals.sparse);
         tree.totals.newest = tree.totals.newest.max(part.totals.newest);
+        tree.has_unstorable |= part.has_unstorable;
         shared.extend(part.shared);
         for (id, dir) in part.dirs {
             tree.dirs[id as usize] = dir;
@@ -182,6 +204,18 @@ fn digest_upwards(dirs: &mut [Dir]) {
         let first = dirs[id].first_child as usize;
         let below: Vec<TreeDigest> = dirs[first..first + children].iter().map(|dir| dir.digest).collect();
         dirs[id].digest = dirs[id].digest.with_children(&below);
+    }
+}
+
+/// Combines the stamps of directories with those of their children, where the walk has not.
+fn combine_stamps(dirs: &mut [Dir]) {
+    for id in (0..dirs.len()).rev() {
+        if dirs[id].seen != Stamps::unknown() {
+            continue;
+        }
+        let first = dirs[id].first_child as usize;
+        let below = &dirs[first..first + dirs[id].listing.dirs() as usize];
+        dirs[id].seen = dirs[id].stamps_with(below.iter().map(|dir| dir.seen));
     }
 }
 
@@ -238,16 +272,6 @@ impl Walk<'_> {
         part
     }
 
-    fn root_attrs(&self, root: &Root) -> io::Result<AttrsBuf> {
-        let mut reader =
-            AttrReader::new(self.options.attrs).marking_unreadable(self.options.unreadable_attrs);
-        let fd = root.read_dir(&RelPath::root())?;
-        reader.enter(fd.as_fd());
-        let mut attrs = Vec::new();
-        reader.read(c".", &mut attrs)?;
-        Ok(Attrs::trusted(&attrs).into())
-    }
-
     fn visit(
         &self,
         work: &PendingDir,
@@ -259,9 +283,10 @@ impl Walk<'_> {
         if work.is_elsewhere && self.options.leave_mounts {
             return self.leave_mount(work, part);
         }
-        if let Some(dir) = self.unchanged(work) {
-            return self.keep(work, dir, part);
-        }
+        let known = match self.known_dir(work) {
+            Some(KnownDir { dir, changed: None }) => return self.keep(work, dir, part),
+            known => known,
+        };
         let read =
             open(work, self.root).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
         let fd = match read {
@@ -275,7 +300,7 @@ impl Walk<'_> {
         };
         let (totals, shared) = (part.totals, part.shared.len());
         let DirNames { listing, leaves_out, owners, stamps, elsewhere } =
-            match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
+            match self.list(work, known, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
                     // Its entries are not listed, and so not counted.
@@ -300,47 +325,24 @@ impl Walk<'_> {
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);
         let is_elsewhere = work.is_elsewhere;
-        let dir = Dir { listing, first_child, digest, rules: text, leaves_out, inode, is_elsewhere, stamps };
-        part.dirs.push((work.id, dir));
-    }
-
-    /// Returns a directory as it was scanned before, if it has not changed.
-    fn unchanged(&self, work: &PendingDir) -> Option<&Dir> {
-        let (known, id) = (self.known?, work.known?);
-        (!known.changed.contains(&id)).then(|| &known.tree.dirs[id as usize])
-    }
-
-    /// Lists a directory as it was scanned before.
-    fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
-        let listing = before.listing.clone();
-        let first_child = self.queue.number(listing.dirs());
-        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
-        self.recognise(work, &mut below);
-        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
-        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
-        self.queue.done(below.into_iter());
-        for entry in &listing {
-            part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
-            part.totals.newest = part.totals.newest.max(entry.meta.mtime);
-            part.owners.add(entry.meta.owner, 1);
+        let bytes = part.totals.bytes - totals.bytes;
+        let mut dir = Dir {
+            listing,
+            first_child,
+            digest,
+            rules: text,
+            leaves_out,
+            inode,
+            is_elsewhere,
+            stamps,
+            bytes,
+            seen: Stamps::unknown(),
+        };
+        // Further names of one file, and what is below, are known at the end of the scan.
+        if self.options.stamps.is_some() && dir.listing.dirs() == 0 && part.shared.len() == shared {
+            dir.seen = dir.stamps_with(std::iter::empty());
         }
-        part.totals.entries += listing.len() as u64;
-        let (digest, stamps) = (listing.digest(), before.stamps.clone());
-        let Dir { inode, is_elsewhere, .. } = *before;
-        let dir = Dir { listing, first_child, digest, inode, is_elsewhere, stamps, ..Dir::default() };
         part.dirs.push((work.id, dir));
-    }
-
-    /// Finds subdirectories, which are in the order of their names, in the scan that is known.
-    fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
-        let (Some(known), Some(id)) = (self.known, work.known) else { return };
-        let mut children = known.tree.dirs[id as usize].children().peekable();
-        for dir in below {
-            let Some(name) = dir.path.names().last() else { continue };
-            while children.next_if(|(known, _)| *known < name).is_some() {}
-            dir.known = children.next_if(|(known, _)| *known == name).map(|(_, id)| id);
-            dir.is_elsewhere = dir.known.is_some_and(|id| known.tree.dirs[id as usize].is_elsewhere);
-        }
     }
 
     /// Lists a folder of another file system as empty, so that nothing of it is sent, and nothing at its place deleted.
@@ -409,6 +411,7 @@ impl Walk<'_> {
     fn list(
         &self,
         work: &PendingDir,
+        known: Option<KnownDir<'_>>,
         fd: &OwnedFd,
         names: &Names,
         rules: Option<&Rules>,
@@ -416,6 +419,7 @@ impl Walk<'_> {
         part: &mut WorkerTree,
     ) -> io::Result<DirNames> {
         let mut stamps = Vec::new();
+        let mut known = known.map(KnownDir::entries);
         let mut builder = SpillingBuilder::<Spool>::default();
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());
@@ -425,6 +429,13 @@ impl Walk<'_> {
             self.monitor.check()?;
             let below = listed.next().and_then(|(_, below)| below);
             if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
+                continue;
+            }
+            if let Some((entry, stamp)) = known.as_mut().and_then(|known| known.unchanged(name.to_bytes())) {
+                part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
+                dirs += usize::from(entry.kind == Kind::Dir);
+                stamps.push(stamp);
+                builder.push(&entry)?;
                 continue;
             }
             match self.lookup.entry(work, fd, name, rules, attrs, &mut scratch) {
@@ -444,6 +455,7 @@ impl Walk<'_> {
                         elsewhere.extend(beside.is_elsewhere.then_some(dirs));
                         dirs += 1;
                     }
+                    part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
                     owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
                     part.totals.newest = part.totals.newest.max(entry.meta.mtime);
                     if self.options.stamps.is_some() {

@@ -174,7 +174,7 @@ fn entry(snapshot: &Snapshot, reasons: &[Reason]) -> SnapshotEntry {
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::HashSet,
+        collections::HashMap,
         fs,
         time::{Duration, Instant},
     };
@@ -188,7 +188,7 @@ mod tests {
         attrs::Classes,
         entry::Time,
         root::TreeLocation,
-        scan::{ScanOptions, scan},
+        scan::{ChangedEntries, ScanOptions, scan},
         snapshot::{Store, create::is_like_own_scan},
     };
 
@@ -218,8 +218,8 @@ mod tests {
         };
         let tree = scan(root, &options, &Failures::default(), &Monitor::default()).unwrap();
         assert!(is_like_own_scan(&tree));
-        let changed: HashSet<_> =
-            tree.groups.iter().flat_map(|group| &group.members).map(|place| place.dir).collect();
+        let linked = tree.groups.iter().flat_map(|group| &group.members);
+        let changed: HashMap<_, _> = linked.map(|place| (place.dir, ChangedEntries::All)).collect();
         let known = EarlierScan { tree: &tree, changed: &changed };
         let taken = |known: Option<EarlierScan<'_>>| {
             let monitor = Monitor::default();

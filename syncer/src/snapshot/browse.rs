@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{
     content::ContentRef,
-    folder::{Folder, FolderRef, has_content},
+    folder::{Folder, FolderRef},
     roots::Snapshot,
     snapshot_error::SnapshotError,
     store::Store,
@@ -99,7 +99,7 @@ impl What {
 pub fn nodes(folder: &Folder) -> impl Iterator<Item = (&[u8], Node)> {
     let (mut children, mut contents) = (folder.children.iter(), folder.contents.iter());
     folder.listing.iter().filter_map(move |entry| {
-        let content = has_content(&entry.kind).then(|| contents.next().copied()).flatten();
+        let content = entry.kind.has_content().then(|| contents.next().copied()).flatten();
         let child = (entry.kind == Kind::Dir).then(|| children.next().copied()).flatten();
         Some((entry.name, node(&entry, content, child)?))
     })

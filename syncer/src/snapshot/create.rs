@@ -13,12 +13,12 @@ use super::{
 };
 use crate::{
     apply::{Candidate, Destination, Settings, visible_attrs},
-    attrs::{Classes, UNREADABLE},
-    entry::{Kind, Time},
+    attrs::Classes,
+    entry::Time,
     monitor::Monitor,
     report::Failures,
     root::{Root, RootError, TreeLocation},
-    scan::{EarlierScan, ScanOptions, scan_changes},
+    scan::{EarlierScan, ScanOptions, scan_changes, scan_root},
     tree::Tree,
 };
 
@@ -90,18 +90,22 @@ pub(super) fn create_in(
         stamps: Some(before),
         ..ScanOptions::default()
     };
-    let tree = scan_changes(root, &options, known, failures, monitor)
-        .map_err(io_error("scan", writer.store.path()))?;
-    let source = ScannedTree { tree: &tree, root, before, began };
+    let scanning = io_error("scan", writer.store.path());
+    let scanned;
+    let (tree, root_meta) = match known.filter(|known| known.changed.is_empty()) {
+        Some(known) => (known.tree, scan_root(root, &options).map_err(scanning)?),
+        None => {
+            scanned = scan_changes(root, &options, known, failures, monitor).map_err(scanning)?;
+            (&scanned, (scanned.root_meta, scanned.root_attrs.clone()))
+        }
+    };
+    let source = ScannedTree { tree, root, root_meta, before, began };
     publish(writer, &source, labels, engine, failures, monitor)
 }
 
-/// Whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would: that of a
-/// run also lists sockets, and files whose attributes cannot be read.
+/// Whether the scan of a run's destination has listed the same entries as the scan of [`create_in`] would.
 pub fn is_like_own_scan(tree: &Tree) -> bool {
-    let mut entries = tree.dirs.iter().flat_map(|dir| &dir.listing);
-    entries.all(|entry| entry.kind != Kind::Socket && !entry.attrs.has(UNREADABLE))
-        && tree.dirs.iter().all(|dir| dir.listing.is_complete())
+    !tree.has_unstorable && tree.dirs.iter().all(|dir| dir.listing.is_complete())
 }
 
 /// Returns a moment before `now` by more than a tick of the clock.

@@ -2,15 +2,12 @@
 //!
 //! `syncer/doc/snapshots.md` draws the bytes.
 
-use super::{
-    content::{ContentRef, Home, ID_BYTES},
-    seen::Stamps,
-};
+use super::content::{ContentRef, Home, ID_BYTES};
 use crate::{
     codec::{DecodeError, Reader, put_varint},
-    entry::Kind,
     hash::{ContentId, TreeDigest},
     listing::Listing,
+    tree::stamps::Stamps,
 };
 
 /// The version of the encoding.
@@ -76,11 +73,6 @@ impl From<DecodeError> for NotFolder {
     fn from(error: DecodeError) -> Self {
         Self::Damaged(error)
     }
-}
-
-/// Whether an entry has content in the store.
-pub fn has_content(kind: &Kind<'_>) -> bool {
-    matches!(kind, Kind::File { size } if *size > 0)
 }
 
 impl Folder {
@@ -183,7 +175,7 @@ impl Folder {
 fn read_canonical(bytes: &[u8]) -> Result<(Listing, Vec<[u8; ID_BYTES]>), DecodeError> {
     let mut reader = Reader::new(bytes);
     let listing = Listing::decode(&mut reader)?;
-    let files = listing.iter().filter(|entry| has_content(&entry.kind)).count();
+    let files = listing.iter().filter(|entry| entry.kind.has_content()).count();
     let count = listing.dirs() as usize + files;
     if reader.remaining() != count * ID_BYTES {
         return Err(DecodeError::Invalid("it does not have an id for each directory and file"));
@@ -235,7 +227,7 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         attrs::Attrs,
-        entry::{Entry, Meta, Owner, Time},
+        entry::{Entry, Kind, Meta, Owner, Time},
         listing::ListingBuilder,
     };
 

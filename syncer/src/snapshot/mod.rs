@@ -28,7 +28,6 @@ pub mod retain;
 mod retention;
 pub mod roots;
 pub mod scrub;
-mod seen;
 pub mod select;
 mod snapshot_error;
 pub mod store;
@@ -42,6 +41,7 @@ mod walk;
 
 pub use id::{NotAnId, SnapshotId};
 pub use roots::{Engine, Roots, Snapshot};
-pub use seen::Stamps;
 pub use snapshot_error::SnapshotError;
 pub use store::Store;
+
+pub use crate::tree::stamps::Stamps;

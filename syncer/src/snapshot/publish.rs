@@ -19,21 +19,21 @@ use std::{
 
 use super::{
     content::ContentRef,
-    folder::{Folder, FolderRef, has_content},
+    folder::{Folder, FolderRef},
     id::SnapshotId,
     keep::{self, Keeper, TakenFile},
     known_damage::KnownDamage,
     pack::Packing,
     roots::{Engine, Snapshot},
-    seen::Stamps,
     select::{AS_OF, LATEST},
     snapshot_error::{SnapshotError, io_error},
     store::{Store, Writer},
     text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, MAX_TAG_BYTES, MAX_TAGS},
 };
 use crate::{
+    attrs::AttrsBuf,
     cores::cores,
-    entry::{Entry, Kind, Time},
+    entry::{Entry, Kind, Meta, Time},
     hash::TreeDigest,
     listing::{EntryIndex, Listing, ListingBuilder},
     monitor::Monitor,
@@ -42,7 +42,8 @@ use crate::{
     root::Root,
     tree::{
         Tree,
-        dir::{DirId, ROOT},
+        dir::{Dir, DirId, ROOT},
+        stamps::Stamps,
     },
 };
 use contract::SnapshotEngine;
@@ -124,6 +125,8 @@ pub fn check_tag(tag: &str) -> Result<(), SnapshotError> {
 pub struct ScannedTree<'a> {
     /// Its listings, scanned with stamps.
     pub tree: &'a Tree,
+    /// The root directory's own metadata and attributes.
+    pub root_meta: (Meta, AttrsBuf),
     /// The root that its files are read from.
     pub root: &'a Root,
     /// Files that were changed since then, by the file system's clock, get no stamp.
@@ -211,8 +214,8 @@ fn record(
     Snapshot {
         id,
         tree: made.tree,
-        root_meta: source.tree.root_meta,
-        root_attrs: source.tree.root_attrs.clone(),
+        root_meta: source.root_meta.0,
+        root_attrs: source.root_meta.1.clone(),
         began: source.began,
         taken: time_of(SystemTime::now()),
         entries: source.tree.totals.entries,
@@ -277,12 +280,11 @@ struct PlannedFolders {
 /// Compares a tree with the last snapshot. What cannot be read of it counts as new. Once damage is known, every
 /// directory is read.
 fn plan(tree: &Tree, store: &Store, last: Option<&FolderRef>, damage: &KnownDamage) -> PlannedFolders {
-    let seen = seen_upwards(tree);
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
     let mut visits = vec![(ROOT, RelPath::root(), last.copied())];
     while let Some((id, path, old)) = visits.pop() {
         let dir = &tree.dirs[id as usize];
-        let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(seen[id as usize]);
+        let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(dir.seen);
         if let Some(old) = old.filter(|old| damage.is_none() && is_same(old)) {
             planned.there[id as usize] = Some(old);
             continue;
@@ -307,27 +309,6 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
         .ok()
 }
 
-/// Combines the stamps of files upwards. Children have greater numbers.
-fn seen_upwards(tree: &Tree) -> Vec<Stamps> {
-    let mut seen = vec![Stamps::unknown(); tree.dirs.len()];
-    for id in (0..tree.dirs.len()).rev() {
-        let dir = &tree.dirs[id];
-        if !dir.listing.is_complete() {
-            continue;
-        }
-        let first = dir.first_child as usize;
-        let below = seen[first..first + dir.listing.dirs() as usize].iter().copied();
-        seen[id] = Stamps::of(stamps(dir), below.collect::<Vec<_>>().into_iter());
-    }
-    seen
-}
-
-/// Yields the stamps of a directory's files that have content.
-fn stamps(dir: &crate::tree::dir::Dir) -> impl Iterator<Item = u64> {
-    let stamps = dir.stamps.iter().copied().chain(std::iter::repeat(0));
-    dir.listing.iter().zip(stamps).filter(|(entry, _)| has_content(&entry.kind)).map(|(_, stamp)| stamp)
-}
-
 /// Finds the subdirectories of a stored directory, in the order of their names.
 struct OldDirs<'a> {
     entries: Peekable<Box<NamedDirs<'a>>>,
@@ -349,9 +330,9 @@ impl<'a> OldDirs<'a> {
 }
 
 /// Finds the files that are unchanged since the last snapshot: same name, size, time and stamp.
-fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>, damage: &KnownDamage) -> Vec<Slot> {
+fn slots(dir: &Dir, old: Option<&Folder>, damage: &KnownDamage) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(files_of).peekable();
-    let files = dir.listing.iter().filter(|entry| has_content(&entry.kind));
+    let files = dir.listing.iter().filter(|entry| entry.kind.has_content());
     let slot = |(entry, stamp): (Entry<'_>, u64)| {
         while old.next_if(|(other, ..)| other.name < entry.name).is_some() {}
         match old.next_if(|(other, ..)| other.name == entry.name) {
@@ -368,12 +349,12 @@ fn slots(dir: &crate::tree::dir::Dir, old: Option<&Folder>, damage: &KnownDamage
             None => Slot::Wanted(None),
         }
     };
-    files.zip(stamps(dir)).map(slot).collect()
+    files.zip(dir.stamps_of_files()).map(slot).collect()
 }
 
 /// Yields the files of a stored directory that have content, with that and their stamps.
 pub fn files_of(folder: &Folder) -> impl Iterator<Item = (Entry<'_>, ContentRef, u64)> {
-    let files = folder.listing.iter().filter(|entry| has_content(&entry.kind));
+    let files = folder.listing.iter().filter(|entry| entry.kind.has_content());
     let contents = folder.contents.iter().copied().zip(folder.stamps.iter().copied());
     files.zip(contents).map(|(entry, (content, stamp))| (entry, content, stamp))
 }
@@ -420,7 +401,7 @@ fn units(planned: &PlannedFolders, tree: &Tree) -> Vec<Unit> {
     let mut units = Vec::new();
     for (nth, making) in planned.making.iter().enumerate() {
         let listing = &tree.dirs[making.dir as usize].listing;
-        let files = (0..).zip(listing).filter(|(_, entry)| has_content(&entry.kind)).map(|(index, _)| index);
+        let files = (0..).zip(listing).filter(|(_, entry)| entry.kind.has_content()).map(|(index, _)| index);
         let slots = making.slots.iter().enumerate().zip(files);
         let wanted = slots.filter(|((_, slot), _)| matches!(slot, Slot::Wanted(_)));
         let wanted: Vec<(usize, u32)> = wanted.map(|((slot, _), index)| (slot, index)).collect();
@@ -559,7 +540,7 @@ fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: Vec<Slot>) -> Fo
 }
 
 fn is_as_listed(listing: &Listing, slots: &[Slot]) -> bool {
-    let files = listing.iter().filter(|entry| has_content(&entry.kind));
+    let files = listing.iter().filter(|entry| entry.kind.has_content());
     files.zip(slots).all(|(entry, slot)| match slot {
         Slot::Same(..) => true,
         Slot::Taken(taken) => entry.kind == Kind::File { size: taken.len } && entry.meta == taken.meta,
@@ -571,7 +552,7 @@ fn relist(listing: &Listing, slots: &[Slot]) -> Listing {
     let mut builder = ListingBuilder::default();
     let mut slots = slots.iter();
     for entry in listing {
-        let slot = has_content(&entry.kind).then(|| slots.next()).flatten();
+        let slot = entry.kind.has_content().then(|| slots.next()).flatten();
         match slot {
             None | Some(Slot::Same(..)) => builder.push(&entry),
             Some(Slot::Taken(taken)) => builder.push(&taken.entry(entry.name, entry.attrs)),

@@ -8,7 +8,6 @@ use super::{
     folder::{FolderId, FolderRef, ObjectRef, check_of},
     id::SnapshotId,
     retention::JobRules,
-    seen::Stamps,
     text::{MAX_NAME_BYTES, MAX_NOTE_BYTES, read_tags, read_text},
 };
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
     codec::{DecodeError, Reader, put_bytes, put_signed, put_varint},
     entry::{Meta, Time, put_meta, read_meta},
     hash::TreeDigest,
+    tree::stamps::Stamps,
 };
 
 /// The first bytes of the file.

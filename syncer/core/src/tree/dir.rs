@@ -4,6 +4,7 @@ use super::{
     entry::{Kind, Time},
     listing::Listing,
     path::RelPath,
+    stamps::Stamps,
 };
 use crate::hash::TreeDigest;
 
@@ -32,6 +33,10 @@ pub struct Dir {
     pub is_elsewhere: bool,
     /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
     pub stamps: Box<[u64]>,
+    /// The stamps of all files in it and below.
+    pub seen: Stamps,
+    /// The bytes of the files that it lists.
+    pub bytes: u64,
 }
 
 impl Dir {
@@ -39,6 +44,20 @@ impl Dir {
     pub fn children(&self) -> impl Iterator<Item = (&[u8], DirId)> {
         let dirs = self.listing.iter().filter(|entry| entry.kind == Kind::Dir);
         dirs.map(|entry| entry.name).zip(self.first_child..)
+    }
+
+    /// Yields the stamps of its files that have content; 0 for those without a stamp.
+    pub fn stamps_of_files(&self) -> impl Iterator<Item = u64> {
+        let stamps = self.stamps.iter().copied().chain(std::iter::repeat(0));
+        self.listing.iter().zip(stamps).filter(|(entry, _)| entry.kind.has_content()).map(|(_, stamp)| stamp)
+    }
+
+    /// Combines the stamps of its files with those of its subdirectories, which the scan has found to be `below`.
+    pub fn stamps_with(&self, below: impl Iterator<Item = Stamps>) -> Stamps {
+        match self.listing.is_complete() {
+            true => Stamps::of(self.stamps_of_files(), below),
+            false => Stamps::unknown(),
+        }
     }
 }
 

@@ -90,6 +90,11 @@ impl Kind<'_> {
     pub fn same_kind(&self, other: &Kind<'_>) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
+
+    /// Whether it is a file with at least one byte.
+    pub fn has_content(&self) -> bool {
+        matches!(self, Kind::File { size } if *size > 0)
+    }
 }
 
 /// One entry of a directory.

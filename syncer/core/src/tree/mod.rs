@@ -11,6 +11,7 @@ pub mod path;
 pub mod path_list;
 pub mod pattern;
 pub mod rules;
+pub mod stamps;
 pub mod whereabouts;
 
 use crate::hash::TreeDigest;
@@ -39,6 +40,8 @@ pub struct Tree {
     /// When the scan began, in whole seconds since 1970 of the clock that file systems use. Later changes have this
     /// time or a later one.
     pub since: i64,
+    /// It lists sockets, or files whose attributes cannot be read, which no snapshot has.
+    pub has_unstorable: bool,
     /// Files with more than one name, if hard links are kept.
     pub groups: Vec<Group>,
 }

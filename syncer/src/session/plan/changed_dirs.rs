@@ -1,66 +1,99 @@
-//! Names the directories whose listings a run may have changed, so that the tree after it is known without a whole
+//! Names the entries of the destination that a run may have changed, so that the tree after it is known without a whole
 //! scan.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     entry::Kind,
     links::parents,
     path::RelPath,
-    session::plan::planned::Planned,
+    scan::ChangedEntries,
+    session::plan::planned::{Planned, PlannedDir},
     tree::{Tree, dir::DirId},
 };
 
 /// Returns the directories of the sink's tree whose listings may not hold after the plan was carried out without a
-/// failure. All others are as they were scanned, and so is all below directories that are moved, but not their paths.
-pub(crate) fn changed_dirs(Planned { compared, sink, .. }: &Planned) -> HashSet<DirId> {
-    let mut changed = Changed { sink, parents: parents(&sink.dirs), dirs: HashSet::new() };
+/// failure, with the entries that may have changed. All others are as they were scanned, and so is all below
+/// directories that are moved, but not their paths.
+pub(crate) fn changed_dirs(Planned { compared, sink, .. }: &Planned) -> HashMap<DirId, ChangedEntries> {
+    let mut changed = Changed { sink, parents: parents(&sink.dirs), dirs: HashMap::new() };
     for dir in compared.dirs.iter().filter(|dir| !dir.is_idle()) {
-        dir.sink.iter().for_each(|id| changed.add(*id));
-        dir.gone_dirs(sink).into_iter().for_each(|(_, id)| changed.add_below(id));
-        // A file that gets another name becomes the first of several.
-        let links = dir.steps().filter_map(|(_, entry)| match entry.kind {
-            Kind::HardLink { to } => RelPath::parse(to).ok(),
-            _ => None,
-        });
-        changed.add_above(links);
+        changed.add_planned(dir);
     }
-    changed.add_above(compared.moves.values().map(|moved| moved.from.clone()));
+    changed.add_entries(compared.moves.values().map(|moved| moved.from.clone()));
     // The scan knows the numbers of such files only from their directories.
     let linked = sink.groups.iter().flat_map(|group| &group.members);
-    linked.for_each(|member| changed.add(member.dir));
+    linked.for_each(|member| changed.add_all(member.dir));
     changed.dirs
 }
 
 struct Changed<'a> {
     sink: &'a Tree,
     parents: Vec<DirId>,
-    dirs: HashSet<DirId>,
+    dirs: HashMap<DirId, ChangedEntries>,
 }
 
 impl Changed<'_> {
-    /// Adds a directory, and the one above, which lists its time.
-    fn add(&mut self, id: DirId) {
-        self.dirs.extend([id, self.parents[id as usize]]);
+    fn add_planned(&mut self, dir: &PlannedDir) {
+        let mut links = Vec::new();
+        let mut names: Vec<&[u8]> = Vec::new();
+        for (_, entry) in dir.steps() {
+            names.push(entry.name);
+            // A file that gets another name becomes the first of several.
+            if let Kind::HardLink { to } = entry.kind {
+                links.extend(RelPath::parse(to).ok());
+            }
+        }
+        self.add_entries(links.into_iter());
+        let Some(id) = dir.sink else { return };
+        let deletes = (0..).zip(&self.sink.dirs[id as usize].listing);
+        let deletes = deletes.filter(|(index, _)| dir.plan.deletes.binary_search(index).is_ok());
+        let deletes = Some(deletes).filter(|_| !dir.plan.deletes.is_empty());
+        names.extend(deletes.into_iter().flatten().map(|(_, entry)| entry.name));
+        self.add_names(id, &dir.path, &names);
+        dir.gone_dirs(self.sink).into_iter().for_each(|(_, id)| self.add_below(id));
+    }
+
+    /// Adds entries of a directory, and its own entry, which lists its time.
+    fn add_names(&mut self, id: DirId, path: &RelPath, names: &[&[u8]]) {
+        names.iter().for_each(|name| self.add_name(id, name));
+        if let Some((_, name)) = path.split_last() {
+            self.add_name(self.parents[id as usize], name);
+        }
+    }
+
+    fn add_name(&mut self, id: DirId, name: &[u8]) {
+        let changed = self.dirs.entry(id).or_insert_with(|| ChangedEntries::Named(HashSet::new()));
+        if let ChangedEntries::Named(names) = changed {
+            names.insert(name.into());
+        }
+    }
+
+    /// Adds all entries of a directory, and of the one above.
+    fn add_all(&mut self, id: DirId) {
+        self.dirs.extend([id, self.parents[id as usize]].map(|id| (id, ChangedEntries::All)));
     }
 
     /// Adds a directory that may be gone, with all below.
     fn add_below(&mut self, id: DirId) {
         let mut left = vec![id];
         while let Some(id) = left.pop() {
-            self.dirs.insert(id);
+            self.dirs.insert(id, ChangedEntries::All);
             left.extend(self.sink.dirs[id as usize].children().map(|(_, id)| id));
         }
     }
 
-    /// Adds the directories that the `paths` are in, as far as they were there.
-    fn add_above(&mut self, paths: impl Iterator<Item = RelPath>) {
-        let above: HashSet<RelPath> = paths.filter_map(|path| Some(path.split_last()?.0)).collect();
-        above
-            .iter()
-            .filter_map(|path| self.sink.find(path))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|id| self.add(id));
+    /// Adds the entries at these paths, as far as their directories were there.
+    fn add_entries(&mut self, paths: impl Iterator<Item = RelPath>) {
+        let mut by_dir: HashMap<RelPath, Vec<RelPath>> = HashMap::new();
+        for path in paths {
+            let Some((dir, _)) = path.split_last() else { continue };
+            by_dir.entry(dir).or_default().push(path);
+        }
+        for (dir, paths) in by_dir {
+            let Some(id) = self.sink.find(&dir) else { continue };
+            let names: Vec<&[u8]> = paths.iter().filter_map(|path| path.names().last()).collect();
+            self.add_names(id, &dir, &names);
+        }
     }
 }

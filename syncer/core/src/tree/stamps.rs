@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The stamps of the files of a directory and of all below it, hashed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamps([u8; 16]);
 
 impl Stamps {
@@ -41,11 +41,16 @@ impl Stamps {
         self == other && self != Self::unknown()
     }
 
-    pub(super) fn put(self, out: &mut Vec<u8>) {
+    /// Appends it to an encoding.
+    pub fn put(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    /// Reads what [`Self::put`] wrote.
+    ///
+    /// # Errors
+    /// If the encoding ends before.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self(reader.array()?))
     }
 }

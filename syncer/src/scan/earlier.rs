@@ -1,0 +1,120 @@
+//! Takes from an earlier scan of the same tree what cannot have changed since.
+
+use std::{
+    collections::{HashMap, HashSet},
+    iter::Peekable,
+};
+
+use super::{
+    Walk, WorkerTree,
+    pending::{At, PendingDir, subdirectories},
+};
+use crate::{
+    entry::Entry,
+    tree::{
+        Tree,
+        dir::{Dir, DirId},
+        stamps::Stamps,
+    },
+};
+
+/// An earlier scan of the same tree by the same options, and what may have changed since.
+#[derive(Debug, Clone, Copy)]
+pub struct EarlierScan<'a> {
+    /// The earlier scan.
+    pub tree: &'a Tree,
+    /// Its directories whose listings may not hold any more. All entries count as changed in those that list one of
+    /// several names of a file.
+    pub changed: &'a HashMap<DirId, ChangedEntries>,
+}
+
+/// The entries of a directory that may have changed. A name that the earlier scan has not found needs no mention.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangedEntries {
+    /// All of them.
+    All,
+    /// Those with these names.
+    Named(HashSet<Box<[u8]>>),
+}
+
+/// A directory that the earlier scan has found.
+pub(super) struct KnownDir<'a> {
+    pub dir: &'a Dir,
+    /// What may have changed in it; `None` if nothing has.
+    pub changed: Option<&'a ChangedEntries>,
+}
+
+impl<'a> KnownDir<'a> {
+    /// Begins to look up entries, by names in ascending order.
+    pub(super) fn entries(self) -> KnownEntries<'a> {
+        let changed = match self.changed {
+            Some(ChangedEntries::Named(names)) => Some(names),
+            _ => None,
+        };
+        let entries: Box<StampedEntries<'a>> =
+            Box::new(self.dir.listing.iter().zip(self.dir.stamps.iter().copied()));
+        KnownEntries { changed, entries: entries.peekable() }
+    }
+}
+
+type StampedEntries<'a> = dyn Iterator<Item = (Entry<'a>, u64)> + 'a;
+
+/// The entries of a known directory, with their stamps.
+pub(super) struct KnownEntries<'a> {
+    /// `None` if all may have changed.
+    changed: Option<&'a HashSet<Box<[u8]>>>,
+    entries: Peekable<Box<StampedEntries<'a>>>,
+}
+
+impl<'a> KnownEntries<'a> {
+    /// Returns the entry of this name with its stamp, if it cannot have changed.
+    pub(super) fn unchanged(&mut self, name: &[u8]) -> Option<(Entry<'a>, u64)> {
+        if self.changed?.contains(name) {
+            return None;
+        }
+        while self.entries.next_if(|(known, _)| known.name < name).is_some() {}
+        self.entries.next_if(|(known, _)| known.name == name)
+    }
+}
+
+impl Walk<'_> {
+    /// Finds a directory in the earlier scan.
+    pub(super) fn known_dir(&self, work: &PendingDir) -> Option<KnownDir<'_>> {
+        let (known, id) = (self.known?, work.known?);
+        Some(KnownDir { dir: &known.tree.dirs[id as usize], changed: known.changed.get(&id) })
+    }
+
+    /// Lists a directory as it was scanned before.
+    pub(super) fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
+        let listing = before.listing.clone();
+        let first_child = self.queue.number(listing.dirs());
+        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        self.recognise(work, &mut below);
+        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
+        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
+        self.queue.done(below.into_iter());
+        part.totals.entries += listing.len() as u64;
+        part.totals.bytes += before.bytes;
+        let Dir { inode, is_elsewhere, bytes, .. } = *before;
+        let (digest, seen) = match listing.dirs() {
+            0 => (before.digest, before.seen),
+            _ => (listing.digest(), Stamps::unknown()),
+        };
+        let stamps = before.stamps.clone();
+        let dir =
+            Dir { listing, first_child, digest, inode, is_elsewhere, stamps, seen, bytes, ..Dir::default() };
+        part.dirs.push((work.id, dir));
+    }
+
+    /// Finds subdirectories, which are in the order of their names, in the scan that is known.
+    pub(super) fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
+        let (Some(known), Some(id)) = (self.known, work.known) else { return };
+        let mut children = known.tree.dirs[id as usize].children().peekable();
+        for dir in below {
+            let Some(name) = dir.path.names().last() else { continue };
+            while children.next_if(|(known, _)| *known < name).is_some() {}
+            dir.known = children.next_if(|(known, _)| *known == name).map(|(_, id)| id);
+            dir.is_elsewhere = dir.known.is_some_and(|id| known.tree.dirs[id as usize].is_elsewhere);
+        }
+    }
+}
