@@ -40,11 +40,23 @@ fn volume(files: usize, len: usize) -> (TempDir, PathBuf) {
     let dir = scratch();
     let path = dir.path().join("volume");
     fs::create_dir(&path).unwrap();
+    fill(&path, files, len);
+    (dir, path)
+}
+
+/// A volume that has a store, as JVS's has, and files that no snapshot has.
+fn volume_with_store(files: usize, len: usize) -> (TempDir, PathBuf) {
+    let (dir, path) = volume(0, 0);
+    take(&path, "empty");
+    fill(&path, files, len);
+    (dir, path)
+}
+
+fn fill(path: &Path, files: usize, len: usize) {
     for nth in 0..files {
         let content: Vec<u8> = (0..len).map(|at| (at * 31 + nth * 7) as u8).collect();
         fs::write(path.join(format!("file{nth:05}")), content).unwrap();
     }
-    (dir, path)
 }
 
 fn take(path: &Path, tag: &str) -> Snapshot {
@@ -72,7 +84,7 @@ fn snapshots(criterion: &mut Criterion) {
     for (name, files, len) in SHAPES {
         group.bench_function(name, |bencher| {
             bencher.iter_batched_ref(
-                || volume(files, len),
+                || volume_with_store(files, len),
                 |(_, path)| take(path, "first"),
                 BatchSize::PerIteration,
             );

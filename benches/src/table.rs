@@ -57,7 +57,8 @@ pub struct Line {
     /// The step.
     pub phase: String,
     /// What the project wants to reach, in milliseconds.
-    pub reach_ms: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach_ms: Option<f64>,
     /// Each tool's figures, by its name.
     pub tools: BTreeMap<String, Figures>,
     /// Volferry's median by the best peer's.
@@ -169,7 +170,7 @@ impl Table {
         cells.push(time(OURS));
         cells.push(match self.has_link() {
             true => line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}")),
-            false => number(line.reach_ms),
+            false => line.reach_ms.map_or_else(|| "–".into(), number),
         });
         cells.push(line.ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}")));
         cells.push(line.verdict.to_string());
@@ -197,6 +198,28 @@ impl Table {
 }
 
 impl Line {
+    /// Makes a line of each tool's samples, in milliseconds.
+    pub fn of_samples(
+        tree: String,
+        phase: String,
+        reach_ms: Option<f64>,
+        samples: &[(&str, &[f64])],
+    ) -> Self {
+        let ours = samples.iter().find(|(tool, _)| *tool == OURS).and_then(|(_, samples)| median(samples));
+        let figures = |(tool, samples): &(&str, &[f64])| {
+            let spread = spread(samples).map(|spread| round(spread, 1000.0));
+            let mut figures = Figures { median_ms: median(samples), spread, ..Figures::default() };
+            figures.samples_ms = samples.to_vec();
+            if *tool != OURS {
+                figures.compare(ours, 1.0);
+            }
+            ((*tool).to_string(), figures)
+        };
+        let tools: BTreeMap<String, Figures> = samples.iter().map(figures).collect();
+        let ratio = tools.values().filter_map(|figures| figures.ratio).max_by(f64::total_cmp);
+        Self { tree, phase, reach_ms, ratio, verdict: verdict(ratio, 1.0), round_trips: None, tools }
+    }
+
     fn new(row: &Row, tools: &[Named], rtt_ms: Option<f64>) -> Option<Self> {
         let figures = tools.iter().zip(&row.cells).filter(|(_, cell)| cell.takes_part);
         let mut tools: BTreeMap<_, _> =
@@ -214,7 +237,7 @@ impl Line {
         Some(Self {
             tree: row.tree.into(),
             phase: row.phase.name.into(),
-            reach_ms: row.phase.reach_ms?,
+            reach_ms: Some(row.phase.reach_ms?),
             ratio,
             verdict: if failed { Verdict::Fails } else { verdict(ratio, row.phase.allowance) },
             round_trips,
