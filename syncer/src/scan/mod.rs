@@ -73,8 +73,8 @@ pub fn scan(root: &Root, options: &ScanOptions, failures: &Failures, monitor: &M
     scan_changes(root, options, None, failures, monitor)
 }
 
-/// Walks the tree as [`scan`] does, and takes the listings of directories that did not change from what is `known`. What
-/// is in those is missing in the sums of owners, times and sparse files.
+/// Walks the tree as [`scan`] does, and takes the listings of directories that did not change from what is `known`.
+/// What is in those is missing in the sums of owners, times and sparse files.
 ///
 /// # Errors
 /// Those of [`scan`].
@@ -283,10 +283,9 @@ impl Walk<'_> {
         if work.is_elsewhere && self.options.leave_mounts {
             return self.leave_mount(work, part);
         }
-        let known = match self.known_dir(work) {
-            Some(KnownDir { dir, changed: None }) => return self.keep(work, dir, part),
-            known => known,
-        };
+        if let Some(KnownDir { dir, changed: None }) = self.known_dir(work) {
+            return self.keep(work, dir, part);
+        }
         let read =
             open(work, self.root).and_then(|fd| self.read_names(work, &fd, buffer, names).map(|()| fd));
         let fd = match read {
@@ -300,7 +299,7 @@ impl Walk<'_> {
         };
         let (totals, shared) = (part.totals, part.shared.len());
         let DirNames { listing, leaves_out, owners, stamps, elsewhere } =
-            match self.list(work, known, &fd, names, rules.as_deref(), attrs, part) {
+            match self.list(work, &fd, names, rules.as_deref(), attrs, part) {
                 Ok(listed) => listed,
                 Err(error) => {
                     // Its entries are not listed, and so not counted.
@@ -411,7 +410,6 @@ impl Walk<'_> {
     fn list(
         &self,
         work: &PendingDir,
-        known: Option<KnownDir<'_>>,
         fd: &OwnedFd,
         names: &Names,
         rules: Option<&Rules>,
@@ -419,7 +417,7 @@ impl Walk<'_> {
         part: &mut WorkerTree,
     ) -> io::Result<DirNames> {
         let mut stamps = Vec::new();
-        let mut known = known.map(KnownDir::entries);
+        let mut known = self.known_dir(work).map(KnownDir::entries);
         let mut builder = SpillingBuilder::<Spool>::default();
         let mut scratch = Scratch::default();
         let (mut leaves_out, mut owners) = (false, Owners::default());

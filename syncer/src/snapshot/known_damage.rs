@@ -153,7 +153,8 @@ mod tests {
             };
             let failures = Failures::default();
             let tree = scan(root, &options, &failures, &monitor).unwrap();
-            let source = ScannedTree { tree: &tree, root, before, began: before };
+            let root_meta = (tree.root_meta, tree.root_attrs.clone());
+            let source = ScannedTree { tree: &tree, root, root_meta, before, began: before };
             publish(&mut writer, &source, Labels::default(), SnapshotEngine::Copy, &failures, &monitor)
                 .unwrap()
         }
