@@ -114,6 +114,23 @@ async fn damage_that_a_check_finds_is_shown_until_a_check_finds_none() {
     assert_eq!(*syncjob::status(&healed, "/snapshots/damaged"), json!(0));
 }
 
+/// Two claims that one node each can mount may be on two nodes.
+#[tokio::test]
+async fn a_snapshot_of_another_claim_is_sent_by_a_pod_of_its_own() {
+    let (stage, _controller) = Stage::with_controller("restore-far").await.unwrap();
+    let source = json!({"snapshot": "as-of:2026-11-22T18:00:00Z"});
+    stage.sync("web", json!({"source": source, "files": {"delete": true}})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let asked = args(&source);
+    for arg in ["send", "--source-snapshot=as-of:2026-11-22T18:00:00Z", "--delete"] {
+        assert!(asked.iter().any(|it| it == arg), "{arg}: {asked:?}");
+    }
+    let asked = args(&sink);
+    assert!(!asked.iter().any(|arg| arg.contains("snapshot")), "{asked:?}");
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+}
+
 /// The condition of a restore in place, of whatever spec.
 fn restored(job: &DynamicObject) -> Option<&Value> {
     syncjob::status(job, "/conditions").as_array()?.iter().find(|condition| condition["type"] == "Restored")

@@ -1,9 +1,20 @@
-//! Snapshots of a destination, and restores of them: into a new claim and in place.
+//! Snapshots of a destination: restores into a claim of another node and in place, damage, and retention over days.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use contract::SnapshotReport;
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
+use e2e::{
+    cluster::{PATIENCE, Sandbox},
+    programs, syncjob, tree,
+    tree::assert_same,
+    volume::Volume,
+};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use syncer::snapshot::{Roots, Snapshot, SnapshotId};
 
 /// The names of the snapshots that the status lists, the newest first.
 fn listed(job: &DynamicObject) -> Vec<String> {
@@ -21,7 +32,7 @@ async fn each_run_takes_a_snapshot_and_an_older_one_is_restored_into_a_new_claim
     let spec = json!({"trigger": "one", "files": {"delete": true}, "snapshots": {"retain": {"last": 2}}});
     sandbox.sync("copy", spec).await.unwrap();
     let one = listed(&sandbox.until_is("copy", "Ready").await.unwrap());
-    from.shell_as_syncer("rm -r site/img; echo new > site/new.html").unwrap();
+    from.shell_as_syncer("rm -r site/img; echo new page > site/new.html").unwrap();
     let changed = from.list().unwrap();
     let second = sandbox.run_again("copy", "two").await.unwrap();
     let two = listed(&second);
@@ -29,7 +40,7 @@ async fn each_run_takes_a_snapshot_and_an_older_one_is_restored_into_a_new_claim
     assert_eq!(syncjob::text(&second, "/snapshots/latest"), two[0]);
     assert_same(&changed, &to.list().unwrap());
 
-    let restored = sandbox.volume("restored", 1).await.unwrap();
+    let restored = sandbox.volume("restored", 0).await.unwrap();
     let source = json!({"persistentVolumeClaim": {"claimName": "to"}, "snapshot": one[0]});
     syncjob::create(&sandbox.jobs, restore(&source)).await.unwrap();
     let done = sandbox.until_is("restore", "Ready").await.unwrap();
@@ -54,6 +65,104 @@ async fn each_run_takes_a_snapshot_and_an_older_one_is_restored_into_a_new_claim
     sandbox.patch("restore", source).await.unwrap();
     sandbox.until_is("restore", "Ready").await.unwrap();
     assert_same(&changed, &restored.list().unwrap());
+
+    damage(&sandbox, &from, &to).await;
+    heal(&sandbox, &from).await;
+    days(&sandbox, &to).await;
+}
+
+/// Damages content that only the pinned snapshot has, and finds it named wherever people look.
+async fn damage(sandbox: &Sandbox, from: &Volume, to: &Volume) {
+    let script = "for pack in $(grep -l 'new page' .volferry/snapshots/packs/*); do \
+                  for at in $(grep -abo 'new page' $pack | cut -d: -f1); do \
+                  printf X | dd of=$pack bs=1 seek=$at conv=notrunc status=none; done; done";
+    to.shell(script).unwrap();
+    from.shell_as_syncer("echo other > site/new.html").unwrap();
+    let checked = json!({"spec": {"trigger": "checked", "snapshots": {"verify": {"parts": 1}}}});
+    sandbox.patch("copy", checked).await.unwrap();
+    let corrupt = sandbox.until_is("copy", "Corrupt").await.unwrap();
+    let message = syncjob::message(&corrupt, "Corrupt").to_owned();
+    assert!(message.contains("site/new.html in "), "{message}");
+    let count = syncjob::status(&corrupt, "/snapshots/damaged").as_u64().unwrap();
+    assert!(count > 0, "{corrupt:#?}");
+    let said = plugin(sandbox, &["snapshots", "copy"]);
+    assert!(said.starts_with(&format!("Corrupt: {message}\n")), "{said}");
+    until_told(sandbox, "Corrupt", count).await;
+}
+
+/// Brings a good copy back, by which a check heals the damage.
+async fn heal(sandbox: &Sandbox, from: &Volume) {
+    from.shell_as_syncer("echo new page > site/new.html").unwrap();
+    let healed = sandbox.run_again("copy", "healed").await.unwrap();
+    assert!(syncjob::condition(&healed, "Corrupt").is_none(), "{healed:#?}");
+    let found = syncjob::status(&healed, "/lastRun/snapshot/verify");
+    assert!(found["damaged"] == 0 && found["healed"].as_u64() > Some(0), "{found}");
+    assert!(!plugin(sandbox, &["snapshots", "copy"]).contains("Corrupt"));
+    until_told(sandbox, "SnapshotsHealed", 0).await;
+}
+
+/// Gives the volume a past of 40 days, by the store's own writer, as the clock of a pod cannot be set. The next run
+/// keeps of it what restic would.
+async fn days(sandbox: &Sandbox, to: &Volume) {
+    const ROOTS: &str = ".volferry/snapshots/roots";
+    const DAY: i64 = 24 * 3600;
+    let mut roots = Roots::decode(&to.shell(&format!("cat {ROOTS}")).unwrap()).unwrap();
+    let job = format!("{}/copy", sandbox.namespace);
+    let newest = roots.snapshots.iter().rfind(|snapshot| snapshot.job == job).unwrap().clone();
+    let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64 / DAY;
+    let at = |day: i64, hour: i64| {
+        let mut past = Snapshot { id: SnapshotId::random().unwrap(), ..newest.clone() };
+        past.taken.seconds = day * DAY + hour * 3600;
+        past.began = past.taken;
+        past
+    };
+    let past: Vec<Snapshot> =
+        (1..=40).rev().flat_map(|ago| [at(today - ago, 6), at(today - ago, 18)]).collect();
+    roots.snapshots.retain(|snapshot| snapshot.job != job);
+    roots.snapshots.splice(0..0, past.iter().cloned());
+    to.feed(&format!("cat > {ROOTS}"), &roots.encode()).unwrap();
+
+    // Each of the newest seven days and of the newest three weeks, which begin on Mondays, keeps its last one.
+    let last_of = |period: &dyn Fn(i64) -> i64, count: usize| {
+        let lasts: BTreeMap<i64, &Snapshot> =
+            past.iter().map(|one| (period(one.taken.seconds / DAY), one)).collect();
+        let lasts = lasts.into_iter().rev().filter(|(of, _)| *of != period(today));
+        lasts.take(count - 1).map(|(_, one)| one.id.to_string()).collect::<BTreeSet<_>>()
+    };
+    let mut expected = last_of(&|day| day, 7);
+    expected.extend(last_of(&|day| (day + 3) / 7, 3));
+    let retain = json!({"last": null, "daily": 7, "weekly": 3});
+    let days = json!({"spec": {"trigger": "days", "snapshots": {"retain": retain}}});
+    sandbox.patch("copy", days).await.unwrap();
+    let kept = sandbox.until_is("copy", "Ready").await.unwrap();
+    let report: SnapshotReport = syncjob::part(&kept, "/lastRun/snapshot").unwrap();
+    expected.insert(report.made.unwrap().id);
+    assert_eq!(listed(&kept).into_iter().collect::<BTreeSet<_>>(), expected, "{kept:#?}");
+    assert_eq!(report.count, expected.len() as u64);
+    assert_eq!(report.dropped_count as usize, past.len() + 1 - expected.len());
+}
+
+/// Returns what `kubectl volferry` prints.
+fn plugin(sandbox: &Sandbox, args: &[&str]) -> String {
+    let program = programs::of_workspace("kubectl-volferry").unwrap();
+    let mut command = std::process::Command::new(program);
+    let said = command.args(args).args(["-n", &sandbox.namespace]).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    String::from_utf8(said.stdout).unwrap()
+}
+
+/// Waits until an event and the metric, which come beside the status, tell of that many damaged objects.
+async fn until_told(sandbox: &Sandbox, reason: &str, count: u64) {
+    let selector = format!("--field-selector=reason={reason}");
+    let event = ["get", "events", &selector, "-o=name"];
+    let path = "/api/v1/namespaces/volferry-system/services/volferry-operator:8080/proxy/metrics";
+    let labels = format!("namespace=\"{}\",name=\"copy\"", sandbox.namespace);
+    let line = format!("volferry_snapshot_damaged_objects{{{labels}}} {count}\n");
+    let told = async {
+        while sandbox.kubectl.run_async(&event).await.unwrap().is_empty() {}
+        while !sandbox.kubectl.run_async(&["get", "--raw", path]).await.unwrap().contains(&line) {}
+    };
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
 }
 
 /// Brings the destination back to a snapshot, and finds that no run follows for a change of the spec.

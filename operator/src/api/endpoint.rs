@@ -17,7 +17,7 @@ pub struct SourceEndpoint {
     pub path: String,
     /// Restore: copy a snapshot that is kept on that volume in place of its files: the one with this name or its first
     /// digits, the newest one with this tag, `latest`, or the newest of a time or before, such as
-    /// `as-of:2026-11-22T18:00:00Z`. One pod mounts both volumes.
+    /// `as-of:2026-11-22T18:00:00Z`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::snapshot()))]
     pub snapshot: Option<String>,

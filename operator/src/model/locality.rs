@@ -11,11 +11,14 @@ pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> ValidatedSyncJob {
     let is_local = match job.placement {
         Placement::Local => true,
         Placement::Network => false,
-        // Only one pod with both volumes can restore a snapshot.
-        Placement::Auto if job.params.source_snapshot.is_some() => true,
         Placement::Auto => wants_nothing_of_a_network(&job) && one_pod_can(&job, claims),
     };
-    ValidatedSyncJob { is_local, ..job }
+    ValidatedSyncJob { is_local: is_local || is_in_place(&job), ..job }
+}
+
+/// A volume goes back to its own snapshot in one pod, whatever else is asked for.
+fn is_in_place(job: &ValidatedSyncJob) -> bool {
+    job.params.source_snapshot.is_some() && job.source.claim == job.destination.claim
 }
 
 fn wants_nothing_of_a_network(job: &ValidatedSyncJob) -> bool {
@@ -89,8 +92,24 @@ mod tests {
             assert!(!settle(job(&spec), &many).is_local, "{spec}");
         }
         assert!(settle(job(&json!({"transfer": {"placement": "Local"}})), &[]).is_local);
-        let source = json!({"persistentVolumeClaim": {"claimName": "from"}, "snapshot": "latest"});
-        let once = claims("ReadWriteOnce", "ReadWriteOnce");
-        assert!(settle(job(&json!({"source": source})), &once).is_local, "one pod restores a snapshot");
+    }
+
+    /// Volumes of two nodes cannot meet in one pod; the one volume of a restore in place is in one.
+    #[test]
+    fn a_snapshot_goes_the_way_of_its_volumes() {
+        let source =
+            |claim: &str| json!({"persistentVolumeClaim": {"claimName": claim}, "snapshot": "latest"});
+        for (claim, modes, more, is_local) in [
+            ("from", "ReadWriteOnce", json!({}), false),
+            ("from", "ReadWriteMany", json!({}), true),
+            ("from", "ReadWriteOnce", json!({"transfer": {"placement": "Local"}}), true),
+            ("from", "ReadWriteMany", json!({"transfer": {"placement": "Network"}}), false),
+            ("to", "ReadWriteOnce", json!({"transfer": {"bandwidthLimit": "1Mi"}}), true),
+        ] {
+            let mut spec = json!({"source": source(claim)});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let settled = settle(job(&spec), &claims(modes, modes));
+            assert_eq!(settled.is_local, is_local, "{spec} {modes}");
+        }
     }
 }

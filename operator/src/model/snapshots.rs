@@ -98,12 +98,14 @@ pub fn check_source(spec: &SyncJobSpec, params: &RunParams) -> Result<(), Valida
     if params.source_snapshot.is_none() {
         return Ok(());
     }
-    if spec.transfer.placement == Placement::Network {
-        let problem = "Network cannot restore a snapshot: one pod mounts both volumes; write Local or Auto";
+    let claims = (&spec.source.persistent_volume_claim, &spec.destination.persistent_volume_claim);
+    if spec.transfer.placement == Placement::Network && claims.0 == claims.1 {
+        let problem = "Network cannot restore a snapshot of the destination's own claim; write Local or Auto";
         return Err(invalid("transfer.placement", problem));
     }
     if spec.parallelism > 1 {
-        return Err(invalid("parallelism", "above 1 cannot restore a snapshot, which one pod does; write 1"));
+        let problem = "above 1 cannot restore a snapshot, which is copied by one run; write 1";
+        return Err(invalid("parallelism", problem));
     }
     match params.flags_of_live_sources().next().map(field_of) {
         Some(field) => Err(invalid(

@@ -145,7 +145,14 @@ fn what_an_older_crd_let_through_is_refused_with_the_field() {
         ("files.minSize", json!({"files": {"minSize": "big"}})),
         ("files.maxSize", json!({"files": {"maxSize": "1.5Gi"}})),
         ("files.minSize", json!({"files": {"minSize": "2k", "maxSize": "1k"}})),
-        ("transfer.placement", json!({"source": {"snapshot": "v1"}, "transfer": {"placement": "Network"}})),
+        (
+            "transfer.placement",
+            json!({
+                "source": {"persistentVolumeClaim": {"claimName": "b"}, "path": "/x", "snapshot": "v1"},
+                "destination": {"path": "/y"},
+                "transfer": {"placement": "Network"},
+            }),
+        ),
         ("parallelism", json!({"source": {"snapshot": "v1"}, "parallelism": 2})),
         ("source.snapshot", json!({"source": {"snapshot": "v1"}, "files": {"exclude": ["*.tmp"]}})),
         ("parallelism", json!({"parallelism": 0})),
