@@ -7,6 +7,7 @@ mod claims;
 mod crds;
 mod deletion;
 mod devices;
+mod gitops;
 mod hooks;
 mod kills;
 mod lease;

@@ -114,7 +114,11 @@ pub struct SyncJobReference {
 /// nothing is decided by them but how the run's own try ended; all else is the operator's.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("default" = {"observedGeneration": -1}))]
 pub struct SyncRunStatus {
+    /// The `metadata.generation` that the conditions are about; -1 until the operator has seen the SyncRun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
     /// How far the run is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
