@@ -75,7 +75,8 @@ impl Kubelet {
         let labels = format!("volferry.dev/syncjob={job},volferry.dev/side={side}{more}");
         let what = format!("{job} has a new {side} pod ({labels})");
         let found = wait::until_any(&self.pods, &labels, &what, PATIENCE, |pod: &Pod| {
-            pod.metadata.deletion_timestamp.is_none() && known.iter().all(|it| it.uid() != pod.uid())
+            let is_known = known.iter().any(|it| it.uid() == pod.uid());
+            pod.metadata.deletion_timestamp.is_none() && !has_ended(pod) && !is_known
         });
         found.await
     }
@@ -93,7 +94,8 @@ impl Kubelet {
     pub async fn start_any(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
         let sinks = format!("volferry.dev/side={}", Side::Sink);
         let found = wait::until_any(&self.pods, &sinks, "there is a new sink pod", PATIENCE, |pod: &Pod| {
-            pod.metadata.deletion_timestamp.is_none() && known.iter().all(|it| it.uid() != pod.uid())
+            let is_known = known.iter().any(|it| it.uid() == pod.uid());
+            pod.metadata.deletion_timestamp.is_none() && !has_ended(pod) && !is_known
         });
         let sink = found.await?;
         let job = sink.labels().get("volferry.dev/syncjob").context("a pod without a job")?.clone();
@@ -152,14 +154,20 @@ impl Kubelet {
         self.set_status(pod, &json!({"phase": "Pending", "conditions": [condition]})).await
     }
 
-    /// The container ends with that exit code and termination message.
+    /// The container ends with that exit code and termination message, and a moment later its pod does.
     pub async fn end(&self, pod: &Pod, exit: i32, message: &str) -> Result<()> {
         let terminated = json!({"exitCode": exit, "reason": if exit == 0 { "Completed" } else { "Error" },
             "message": message, "startedAt": now(), "finishedAt": now()});
         let state = json!({"terminated": terminated});
         let phase = if exit == 0 { "Succeeded" } else { "Failed" };
-        self.set_status(pod, &json!({"phase": phase, "containerStatuses": [container(pod, false, &state)]}))
-            .await
+        self.set_status(pod, &json!({"containerStatuses": [container(pod, false, &state)]})).await?;
+        let ended = Patch::Merge(json!({"status": {"phase": phase}}));
+        let name = pod.name_any();
+        match self.pods.patch_status(&name, &PatchParams::default(), &ended).await {
+            Ok(ended) if ended.metadata.deletion_timestamp.is_some() => self.let_go(&name).await,
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            done => done.map(drop).context("a pod's phase"),
+        }
     }
 
     /// Both ends end well, and their agents say so.
@@ -425,6 +433,11 @@ fn agent_arg<'a>(pod: &'a Pod, name: &str) -> &'a str {
 /// The number of the shard that a pod has, of a run of several.
 pub fn index_of(pod: &Pod) -> Option<&str> {
     pod.labels().get(INDEX).map(String::as_str)
+}
+
+/// Whether no process of a pod runs any more.
+pub fn has_ended(pod: &Pod) -> bool {
+    ["Succeeded", "Failed"].contains(&phase(pod))
 }
 
 fn phase(pod: &Pod) -> &str {

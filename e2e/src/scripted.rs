@@ -1,12 +1,15 @@
 //! A namespace of the API server with a controller of its own, where the test plays all the rest.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Namespace, PersistentVolumeClaim, Pod},
+};
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    Api, Client, ResourceExt,
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -15,7 +18,7 @@ use crate::{
     cut::{Cut, CutLine, Tally},
     diagnosis,
     kubectl::Kubectl,
-    kubelet::Kubelet,
+    kubelet::{self, Kubelet},
     programs,
     supervised::Supervised,
     syncjob, wait,
@@ -177,13 +180,9 @@ impl Stage {
         syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
     }
 
-    /// Waits until a SyncJob's run has succeeded, what was made for it is removed, and its SyncRun is done.
-    pub async fn until_swept(&self, job: &str) -> Result<()> {
+    /// Waits until a SyncJob's run has succeeded and its SyncRun is done.
+    pub async fn until_done(&self, job: &str) -> Result<()> {
         let done = self.until_is(job, "Ready").await?;
-        let of_a_run = format!("volferry.dev/syncjob={job},volferry.dev/run");
-        for kind in ["jobs"] {
-            self.kubectl.run_async(&["wait", "--for=delete", kind, "-l", &of_a_run, "--timeout=30s"]).await?;
-        }
         let is_done = |run: &DynamicObject| syncjob::text(run, "/stage") == "Done";
         self.run(syncjob::text(&done, "/lastRun/id"), "it is done", is_done).await.map(drop)
     }
@@ -226,6 +225,22 @@ impl Stage {
     pub fn print_diagnosis(&self) {
         diagnosis::print(&self.kubectl, &self.namespace);
         diagnosis::print_file(&self.log);
+    }
+
+    /// The try of each pod that stays of a SyncJob's runs for readers of logs, sorted. An error if there is a pod that
+    /// may run, or a Job without pods.
+    pub async fn kept(&self, job: &str) -> Result<Vec<String>> {
+        let of_job = ListParams::default().labels(&format!("volferry.dev/syncjob={job}"));
+        let jobs = Api::<Job>::namespaced(self.client.clone(), &self.namespace).list(&of_job).await?.items;
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace).list(&of_job).await?.items;
+        ensure!(pods.iter().all(kubelet::has_ended), "a pod may run: {pods:#?}");
+        let owners = pods.iter().flat_map(ResourceExt::owner_references).map(|owner| owner.uid.clone());
+        let (owners, made) =
+            (owners.collect::<BTreeSet<_>>(), jobs.iter().filter_map(ResourceExt::uid).collect());
+        ensure!(owners == made, "a Job without pods, or pods without a Job: {jobs:#?}\n{pods:#?}");
+        let mut tries: Vec<String> = pods.iter().map(kubelet::try_of).collect();
+        tries.sort_unstable();
+        Ok(tries)
     }
 
     /// The names of all children of a SyncJob, sorted; pods and what Kubernetes makes by itself left out.

@@ -89,7 +89,7 @@ async fn a_benchmark_of_two_pods_says_what_it_found_and_counts_as_no_run() {
     stage.kubelet.succeed(&pods.0, &pods.1, &good_report("web-2")).await.unwrap();
     let ready = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&ready, "/lastRun/cause"), "Spec", "the first run was still due");
-    stage.until_swept("web").await.unwrap();
+    stage.until_done("web").await.unwrap();
     assert!(stage.runs.get("fast").await.is_ok(), "the result stays");
 }
 

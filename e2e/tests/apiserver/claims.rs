@@ -1,10 +1,15 @@
 //! Claims that are missing or cannot be mounted: named, and gone on with once they are right.
 
 use contract::{Report, Side, VolumeId};
-use e2e::{kubelet::Play, report::good_report, scripted::Stage, syncjob};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use e2e::{
+    kubelet::Play,
+    report::good_report,
+    scripted::{PATIENCE, Stage},
+    syncjob, wait,
+};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -194,4 +199,22 @@ async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_e
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
     assert_eq!(syncjob::text(&stalled, "/lastRun/result"), "Succeeded");
+}
+
+/// Kubernetes protects a claim as long as there is a pod that names it, whether or not that runs.
+#[tokio::test]
+async fn a_claim_that_is_deleted_after_a_run_is_not_held_by_the_pods_of_that_run() {
+    let (stage, _controller) = Stage::with_controller("released").await.unwrap();
+    stage.sync("web", json!({})).await.unwrap();
+    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    stage.until_done("web").await.unwrap();
+    assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let deleted = claims.delete("to", &DeleteParams::default()).await.unwrap();
+    assert!(deleted.is_left(), "a claim that is protected");
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    wait::until_gone(&pods, &sink.name_any(), PATIENCE).await.unwrap();
+    let run = stage.runs.get("web-1").await.unwrap();
+    assert_eq!(syncjob::text(&run, "/stage"), "Done", "what has ended does not begin to end again");
 }

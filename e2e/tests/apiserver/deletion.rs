@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use contract::Side;
 use e2e::{
     cut::Cut,
-    report::bad_report,
+    report::{bad_report, good_report},
     scripted::{PATIENCE, Stage},
     syncjob, wait,
 };
@@ -30,12 +30,20 @@ enum At {
     Running,
     /// Its first try has failed, and the next waits for its time.
     BetweenTries,
+    /// Its run has succeeded, and its pods stay for their logs.
+    Done,
 }
 
 #[tokio::test]
 async fn a_deleted_job_leaves_nothing_whether_or_not_there_is_an_operator() {
-    let stages =
-        [(At::Created, 1), (At::Pending, 1), (At::Running, 1), (At::Running, 2), (At::BetweenTries, 1)];
+    let stages = [
+        (At::Created, 1),
+        (At::Pending, 1),
+        (At::Running, 1),
+        (At::Running, 2),
+        (At::BetweenTries, 1),
+        (At::Done, 1),
+    ];
     let lives = stages.into_iter().flat_map(|stage| [true, false].map(|operated| (stage, operated)));
     let lives = lives.map(|((at, shards), operated)| async move {
         let stage = Stage::new("deletion").await?;
@@ -149,6 +157,13 @@ async fn bring_to(stage: &Stage, at: At, shards: u32) -> Result<()> {
             stage.kubelet.end(pod, 5, &report).await?;
         }
         stage.until("web", "it waits", |job| syncjob::has_reason(job, "Reconciling", "Retrying")).await?;
+    }
+    if at == At::Done {
+        for (source, sink) in &pods {
+            stage.kubelet.succeed(source, sink, &good_report("web-1")).await?;
+        }
+        stage.until_done("web").await?;
+        ensure!(stage.kept("web").await? == ["web-1"; 2], "{:?}", stage.kept("web").await?);
     }
     Ok(())
 }

@@ -12,17 +12,28 @@ use contract::Side;
 use e2e::{cut::Cut, kubelet::Play, report::good_report, scripted::Stage, syncjob, witness::Witness};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{ResourceExt as _, api::ListParams};
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, ListParams},
+};
 use serde_json::json;
 
 /// How many lives are lived at once.
 const AT_ONCE: usize = 4;
 /// How many that mostly wait for the next try.
 const AT_ONCE_WAITING: usize = 12;
+/// How many writes it takes at least until the pods of a next run are made.
+const TAKEOVER: usize = 10;
 /// How many lives are cut at a request that is chosen at random.
 const AT_RANDOM: usize = 12;
-/// What is made for a run, and removed after it.
-const OF_A_RUN: [&str; 3] = ["job.batch/", "service/", "secret/"];
+/// The kinds of what is left of a run, apart from its pods: its Jobs for their logs, and the rights of its pods.
+const OF_A_RUN: [&str; 5] = [
+    "job.batch",
+    "job.batch",
+    "role.rbac.authorization.k8s.io",
+    "rolebinding.rbac.authorization.k8s.io",
+    "serviceaccount",
+];
 
 /// What a run is to come to.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +97,51 @@ async fn a_run_has_both_its_hooks_and_is_let_go_wherever_the_controller_is_kille
 }
 
 #[tokio::test]
+async fn the_next_run_takes_over_once_wherever_the_controller_is_killed() {
+    let writes = taken_over(Cut::Never).await.unwrap();
+    assert!(writes > TAKEOVER, "what the last run left, the record, its stages: more than {writes} writes");
+    // What comes after is as in any run.
+    let lives = (0..TAKEOVER).map(|write| async move {
+        let cut = Cut::Before(write);
+        taken_over(cut).await.with_context(|| format!("{cut:?}"))
+    });
+    stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect::<()>().await.unwrap();
+}
+
+/// A job whose second run begins under a controller that is killed at the cut. Returns the number of its writes.
+async fn taken_over(cut: Cut) -> Result<usize> {
+    let stage = Stage::new("takeover").await?;
+    let lived = async {
+        let controller = stage.controller(Cut::Never).await?;
+        stage.sync("web", json!({"trigger": "one"})).await?;
+        stage.until_done("web").await?;
+        drop(controller);
+        ensure!(stage.kept("web").await? == ["web-1"; 2], "{:?}", stage.kept("web").await?);
+        stage.patch("web", json!({"spec": {"trigger": "two"}})).await?;
+        let first = stage.controller(cut).await?;
+        first.until_cut_or(until_second_is_done(&stage)).await?;
+        let writes = first.writes();
+        drop(first);
+        let _second = stage.controller(Cut::Never).await?;
+        until_second_is_done(&stage).await?;
+        ensure!(stage.kept("web").await? == ["web-2"; 2], "{:?}", stage.kept("web").await?);
+        anyhow::Ok(writes)
+    };
+    let lived = async {
+        tokio::select! {
+            writes = lived => writes,
+            error = stage.kubelet.play("web", Play::Succeeds) => bail!("{error:?}"),
+        }
+    };
+    lived.await.inspect_err(|_| stage.print_diagnosis())
+}
+
+async fn until_second_is_done(stage: &Stage) -> Result<()> {
+    let is_done = |run: &DynamicObject| syncjob::text(run, "/stage") == "Done";
+    stage.run("web-2", "it is done", is_done).await.map(drop)
+}
+
+#[tokio::test]
 async fn a_run_is_the_same_run_at_whatever_request_the_controller_is_killed() {
     let requests = run(SHARED, Cut::Never).await.unwrap().requests;
     let cuts = (0..AT_RANDOM).map(|_| Cut::Request(random_below(requests)));
@@ -114,7 +170,7 @@ struct Asked {
     requests: usize,
 }
 
-/// A job from its creation until its run is over and swept up, with a controller that is killed at the cut, and another
+/// A job from its creation until its run is over and done, with a controller that is killed at the cut, and another
 /// one after it. Returns what the first has asked for.
 async fn run(plot: Plot, cut: Cut) -> Result<Asked> {
     let stage = Stage::new("kills").await?;
@@ -133,12 +189,12 @@ async fn run_on(stage: &Stage, plot: Plot, cut: Cut) -> Result<Asked> {
     let first = stage.controller(cut).await?;
     stage.sync("web", spec).await?;
     let played = async {
-        first.until_cut_or(stage.until_swept("web")).await?;
+        first.until_cut_or(stage.until_done("web")).await?;
         let asked = Asked { writes: first.writes(), requests: first.requests() };
         drop(first);
         ensure!(recorded_if_made(stage).await?, "there are children of a run that is not recorded");
         let _second = stage.controller(Cut::Never).await?;
-        stage.until_swept("web").await?;
+        stage.until_done("web").await?;
         anyhow::Ok(asked)
     };
     let asked = tokio::select! {
@@ -169,17 +225,18 @@ async fn check(stage: &Stage, plot: Plot) -> Result<()> {
         ensure!(ended.is_string(), "{point} did not run: {done:#?}");
     }
     ensure!(runs[0].finalizers().is_empty(), "nobody lets go of it: {runs:#?}");
-    let left: Vec<_> = stage.children("web")?.into_iter().filter(|child| is_of_a_run(child)).collect();
-    ensure!(left.is_empty(), "there is something left: {left:?}");
+    let last = if plot.is_retried() { "web-1.retry1" } else { "web-1" };
+    let kept = stage.kept("web").await?;
+    let is_all = kept.len() as u64 == 2 * plot.shards && kept.iter().all(|it| it == last);
+    ensure!(is_all, "other pods than those of the last try are left, or not all of them: {kept:?}");
+    let left = stage.children("web")?;
+    let kinds: Vec<_> = left.iter().filter_map(|child| Some(child.split_once('/')?.0)).collect();
+    ensure!(kinds == OF_A_RUN, "something else is left: {left:?}");
     Ok(())
 }
 
-fn is_of_a_run(child: &str) -> bool {
-    OF_A_RUN.iter().any(|kind| child.starts_with(kind))
-}
-
 async fn recorded_if_made(stage: &Stage) -> Result<bool> {
-    let made = stage.children("web")?.iter().any(|child| is_of_a_run(child));
+    let made = stage.children("web")?.iter().any(|child| child.starts_with("job.batch/"));
     let job = stage.jobs.get("web").await?;
     let is_recorded = |run: &str| syncjob::text(&job, run) == "web-1";
     Ok(!made || is_recorded("/activeRun/id") || is_recorded("/lastRun/id"))
@@ -228,7 +285,7 @@ async fn absence(stage: &Stage, killed: usize, back: usize) -> Result<()> {
         }
     }
     tokio::select! {
-        swept = stage.until_swept("web") => swept?,
+        done = stage.until_done("web") => done?,
         error = stage.kubelet.release("web") => bail!("{error:?}"),
     }
     check(stage, PLAIN).await?;

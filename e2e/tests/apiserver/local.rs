@@ -44,7 +44,7 @@ async fn one_pod_does_all_of_a_run_and_is_tried_again() {
         (syncjob::text(&done, "/lastRun/id"), syncjob::status(&done, "/lastRun/retries")),
         ("web-1", &json!(1))
     );
-    stage.until_swept("web").await.unwrap();
+    stage.until_done("web").await.unwrap();
 }
 
 #[tokio::test]
@@ -66,5 +66,5 @@ async fn volumes_that_any_node_can_mount_meet_in_one_pod_unless_the_spec_says_ot
     let (source, sink) = stage.kubelet.start_both("web", &[&pod]).await.unwrap();
     assert!(args(&source).contains(" send /source ") && args(&sink).contains(" receive /destination "));
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
-    stage.until_swept("web").await.unwrap();
+    stage.until_done("web").await.unwrap();
 }

@@ -151,9 +151,40 @@ async fn the_history_keeps_its_runs_and_the_pods_of_the_last_failed_one() {
         .map(ResourceExt::name_any)
         .collect();
     assert_eq!(kept, ["web-1", "web-3"]);
-    for pod in [&failed.0, &failed.1] {
-        let kept = stage.kubelet.pod(&pod.name_any()).await.unwrap();
-        assert_eq!(kept.metadata.deletion_timestamp, None, "the logs of the last failed run are gone");
+    assert_eq!(stage.kept("web").await.unwrap(), ["web-1", "web-1", "web-3", "web-3"]);
+    assert_eq!(stage.kubelet.pod(&failed.0.name_any()).await.unwrap().uid(), failed.0.uid());
+}
+
+#[tokio::test]
+async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its_turn() {
+    let (stage, _controller) = Stage::with_controller("logs").await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    stage.sync("web", json!({"trigger": "one"})).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.until_done("web").await.unwrap();
+    assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
+
+    // Pods that have ended are not in the way of others that use their claims.
+    stage.sync("rival", json!({})).await.unwrap();
+    let rival = stage.kubelet.start_both("rival", &[]).await.unwrap();
+    stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
+    let waits = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForRun");
+    stage.until("web", "it waits for the other", waits).await.unwrap();
+    assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
+
+    stage.kubelet.succeed(&rival.0, &rival.1, &good_report("rival-1")).await.unwrap();
+    let second = stage.kubelet.start_both("web", &[]).await.unwrap();
+    for pod in [&first.0, &first.1] {
+        e2e::wait::until_gone(&pods, &pod.name_any(), e2e::scripted::PATIENCE).await.unwrap();
+    }
+    stage.kubelet.succeed(&second.0, &second.1, &good_report("web-2")).await.unwrap();
+    stage.until("web", "it is done again", is_done("web-2")).await.unwrap();
+    assert_eq!(stage.kept("web").await.unwrap(), ["web-2"; 2]);
+
+    stage.runs.delete("web-2", &Default::default()).await.unwrap();
+    for pod in [&second.0, &second.1] {
+        e2e::wait::until_gone(&pods, &pod.name_any(), e2e::scripted::PATIENCE).await.unwrap();
     }
 }
 
@@ -435,7 +466,7 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
     let (stage, controller) = Stage::with_controller("idle").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     tokio::select! {
-        swept = stage.until_swept("web") => swept.unwrap(),
+        done = stage.until_done("web") => done.unwrap(),
         error = stage.kubelet.play("web", Play::Succeeds) => panic!("{error:?}"),
     }
     drop(controller);

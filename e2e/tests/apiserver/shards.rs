@@ -46,7 +46,7 @@ async fn shards_run_side_by_side_and_their_reports_add_up() {
     let work: Work = syncjob::part(&done, "/lastRun/work").unwrap();
     assert_eq!((work.files_created, work.bytes_changed), (6, 30), "three times that of one");
     assert_eq!(syncjob::status(&done, "/history").as_array().unwrap().len(), 1);
-    stage.until_swept("web").await.unwrap();
+    stage.until_done("web").await.unwrap();
     assert!(syncjob::status(&stage.jobs.get("web").await.unwrap(), "/activeRun").is_null());
 }
 
@@ -123,7 +123,7 @@ async fn a_failed_shard_fails_the_run_and_all_shards_are_tried_again() {
         (syncjob::text(&done, "/lastRun/id"), &done.data["status"]["lastRun"]["retries"]),
         ("web-1", &json!(1))
     );
-    stage.until_swept("web").await.unwrap();
+    stage.until_done("web").await.unwrap();
 }
 
 #[tokio::test]

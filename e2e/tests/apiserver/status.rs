@@ -5,8 +5,8 @@ use contract::{Failure, Report, RunResult, Timings, Work};
 use e2e::{
     kubelet::Play,
     report::{bad_report, good_report},
-    scripted::Stage,
-    syncjob,
+    scripted::{PATIENCE, Stage},
+    syncjob, wait,
 };
 use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -121,6 +121,9 @@ async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual
     }
     let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
     for reason in ["PerformanceRegressed", "PerformanceRecovered"] {
+        // An event follows the status that it is about.
+        let is_it = |event: &Event| event.reason.as_deref() == Some(reason);
+        wait::until_any(&events, "", reason, PATIENCE, is_it).await.unwrap();
         let of_reason = ListParams::default().fields(&format!("reason={reason}"));
         assert_eq!(events.list(&of_reason).await.unwrap().items.len(), 1, "{reason}");
     }

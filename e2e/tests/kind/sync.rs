@@ -1,9 +1,9 @@
 //! The main job: a claim on one node is copied onto a claim on another.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, process::Command};
 
 use contract::Work;
-use e2e::{cluster::Sandbox, syncjob, tree, tree::assert_same};
+use e2e::{cluster::Sandbox, programs, syncjob, tree, tree::assert_same};
 use serde_json::json;
 
 #[tokio::test]
@@ -28,6 +28,25 @@ async fn a_tree_arrives_on_another_node_as_it_is() {
     assert_whole(&syncjob::part(&job, "/lastRun/timings").unwrap());
     assert_conditions_are_kstatus(&job);
     assert_shown_in_columns(&sandbox.kubectl.run(&["get", "syncjob", "copy"]).unwrap());
+    assert_logs_can_be_read(&sandbox);
+}
+
+/// The pods of a run that succeeded stay for their logs, by the plugin and by kubectl.
+fn assert_logs_can_be_read(sandbox: &Sandbox) {
+    let done = ["wait", "--for=jsonpath={.status.stage}=Done", "syncrun/copy-1", "--timeout=60s"];
+    sandbox.kubectl.run(&done).unwrap();
+    let mut plugin = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
+    let said = plugin.args(["logs", "copy", "-n", &sandbox.namespace]).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let said = String::from_utf8(said.stdout).unwrap();
+    for end in ["source", "sink"] {
+        let prefix = format!("[{end}] ");
+        let own: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
+        assert!(!own.is_empty(), "the {end} said nothing: {said}");
+        let selector = format!("volferry.dev/run=copy-1,volferry.dev/side={end}");
+        let log = sandbox.kubectl.run(&["logs", "-l", &selector, "--tail=-1"]).unwrap();
+        assert_eq!(log.lines().collect::<Vec<_>>(), own);
+    }
 }
 
 /// Every phase is there, and together they are the whole, to a tenth.

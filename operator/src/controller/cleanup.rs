@@ -67,7 +67,7 @@ pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec
     children.jobs.iter().filter(is_due).collect()
 }
 
-/// Removes all Jobs that a SyncRun owns, with their pods.
+/// Removes those of the Jobs that the owner has, with their pods.
 pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
         delete_this(client, &owner.namespace, job).await?;

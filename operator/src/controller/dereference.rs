@@ -24,8 +24,10 @@ use crate::{
     model::{
         children::Children,
         claims::{self, Claim, Class},
+        observe,
         placement::{self, Placements},
         queue::{Limits, Line},
+        readers,
         record::{self, Record},
         restore,
         rivals::Rivals,
@@ -40,6 +42,8 @@ use crate::{
 const LATE_AGE: Duration = Duration::from_secs(5);
 /// For how long the annotation of a namespace is believed that was read for another reconciliation.
 const CONSENT_AGE: Duration = Duration::from_secs(60);
+/// Selects the pods whose processes may run, as the scheduler does. Others stay for their logs.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// All that a job refers to and has made.
 #[derive(Debug, Default)]
@@ -50,8 +54,10 @@ pub struct Found {
     pub consent: Option<String>,
     /// Whether that was read just now.
     pub is_consent_fresh: bool,
-    /// What there is of the job's runs.
+    /// What there is of the job's runs, without what stays of runs that have ended for readers of logs.
     pub children: Children,
+    /// What stays for them until the next run has its turn.
+    pub outgoing: Children,
     /// Warnings about children that do not start.
     pub warnings: Warnings,
     /// Where the pods of the try under way have to run, as long as they do not run.
@@ -158,9 +164,7 @@ async fn with_run(
     is_launching: bool,
 ) -> Result<Found> {
     let status = job.status.as_ref();
-    if let Some(failed) = status.and_then(record::last_failed) {
-        found.children.leave_to_readers(failed);
-    }
+    found.outgoing = readers::take(&mut found.children, job, &found.claims);
     let Some(run) = status.and_then(|status| status.active_run.as_ref()) else {
         found.rivals = Some(rivals(sources.known, jobs, job));
         return Ok(found);
@@ -280,7 +284,8 @@ async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Resu
 fn rivals(known: &Known, jobs: &[Arc<Guarded>], job: &SyncJob) -> Rivals {
     let jobs = jobs.iter().filter_map(|job| job.0.as_ref().ok());
     let of_namespace = jobs.filter(|it| it.metadata.namespace == job.metadata.namespace);
-    let pods = known.pods.state().into_iter().filter(|pod| pod.metadata.namespace == job.metadata.namespace);
+    let is_here = |pod: &Arc<Pod>| pod.metadata.namespace == job.metadata.namespace && observe::is_alive(pod);
+    let pods = known.pods.state().into_iter().filter(is_here);
     Rivals::new(&job.name_any(), of_namespace, pods.map(|pod| (*pod).clone()).collect())
 }
 
@@ -378,8 +383,8 @@ async fn placements(client: &Client, job: &SyncJob, claims: &[Claim]) -> Result<
     if !claims.iter().filter_map(|claim| claim.found.as_ref()).any(placement::ties) {
         return Ok(anywhere);
     }
-    let pods =
-        api::<Pod>(client, job).list(&ListParams::default()).await.map_err(reading("namespace's pods"))?;
+    let not_ended = ListParams::default().fields(NOT_ENDED);
+    let pods = api::<Pod>(client, job).list(&not_ended).await.map_err(reading("namespace's pods"))?;
     let of = |side| found(side).and_then(|claim| placement::placement(claim, &pods.items));
     Ok(Placements { source: of(Side::Source), sink: of(Side::Sink), ..anywhere })
 }

@@ -294,6 +294,7 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         model::snapshots::forget_damage(&mut new);
     }
     write_status(context, job, &known, &new).await?;
+    view.let_go(&context.client, &new).await?;
     tell(context, job, &old, &new).await;
     hooks::release(context, &view, &new).await?;
     let is_settled = settle_runs(context, &view, &new, now).await?;
@@ -354,7 +355,7 @@ fn note_run(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
 }
 
 /// Writes into the SyncRun of the last run how that ended, and removes those that the history does not keep. Returns
-/// whether the last run's is done: what was made for it is gone, and its SyncRun says so.
+/// whether the last run's is done: what was made for it is gone or stays for readers of logs, and its SyncRun says so.
 async fn settle_runs(
     context: &Context,
     view: &View<'_>,
@@ -370,7 +371,8 @@ async fn settle_runs(
         let is_known = known.any(|known| known.number == last.number);
         let is_under_way = view.active().is_some_and(|(run, _)| run.number == last.number);
         let is_over = is_known && !is_under_way;
-        let is_swept = is_over && view.leftovers().is_empty();
+        // What stayed for readers may be removed later; the run is done all the same.
+        let is_swept = is_over && (old.stage == Some(Stage::Done) || view.leftovers().is_empty());
         is_settled &= is_swept;
         let uid = run.uid().unwrap_or_default();
         if is_over && old.stage != Some(Stage::Done) && context.revoked.get(&uid, REVOKED_AGE).is_none() {

@@ -144,6 +144,15 @@ impl<'a> View<'a> {
         cleanup::sweep(client, &self.owner(), &self.found.children, doomed).await
     }
 
+    /// Removes what stayed of the last run for readers of logs, once the next one has its turn by the status that was
+    /// written.
+    pub(super) async fn let_go(&self, client: &Client, written: &SyncJobStatus) -> Result<(), CleanupError> {
+        match written.active_run.as_ref().is_some_and(ActiveRun::is_started) {
+            true => cleanup::stop(client, &self.owner(), &self.found.outgoing).await,
+            false => Ok(()),
+        }
+    }
+
     /// The ends of the run under way that have no pods, or will have none after this step.
     pub(super) fn absent_ends(&self, step: &Step) -> impl Iterator<Item = Side> {
         let pairs = self.pairs();

@@ -9,7 +9,6 @@ use kube::ResourceExt;
 use super::{
     observe::{self, EndState},
     placement::Placements,
-    record,
     warnings::Warnings,
 };
 use crate::{
@@ -44,15 +43,6 @@ impl Children {
         others.sort_unstable();
         others.dedup();
         others
-    }
-
-    /// Leaves out the Jobs of a failed run that stay for the logs of their pods, and these pods.
-    pub fn leave_to_readers(&mut self, failed: &str) {
-        let (kept, jobs) = std::mem::take(&mut self.jobs)
-            .into_iter()
-            .partition::<Vec<Job>, _>(|job| record::stays_for_logs(job, &self.pods, failed));
-        self.jobs = jobs;
-        self.pods.retain(|pod| !kept.iter().any(|job| record::is_of_job(pod, job)));
     }
 
     /// Whether a try has a Job that was made from another generation of the spec, with another image, or for another

@@ -15,6 +15,7 @@ pub mod pairs;
 pub mod place;
 pub mod placement;
 pub mod queue;
+pub mod readers;
 pub mod record;
 pub mod restore;
 pub mod retry;

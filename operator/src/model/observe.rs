@@ -151,10 +151,13 @@ fn success_of(end: &End<'_>) -> Option<Report> {
     report_of(end, None).filter(|report| report.result == RunResult::Succeeded)
 }
 
-/// Whether a process of the pod may run, or come to run.
+/// Whether a process of the pod may run, or come to run. The kubelet says that a container has ended before the phase
+/// does, which waits for the volumes to be unmounted.
 pub fn is_alive(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
+    let Some(status) = &pod.status else { return true };
+    let state = container_of(status).and_then(|container| container.state.as_ref());
+    let has_ended = state.is_some_and(|state| state.terminated.is_some());
+    !has_ended && !matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// Whether the process of a pod has ended, by the kubelet's word.

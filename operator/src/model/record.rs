@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{Resource as _, ResourceExt as _, api::ObjectMeta};
 
-use super::{observe, status};
+use super::status;
 use crate::{
     api::{
         ActiveRun, Reports, Run, RunProgress, ShardProgress, Stage, SyncJob, SyncJobReference, SyncJobStatus,
@@ -116,6 +116,7 @@ pub fn under_way(
         new.contacts = Some(Default::default());
         new.try_id = Some(try_id);
     }
+    new.observed_generation = Some(generation);
     new.stage = Some(stage);
     new.report = None;
     new.retries = run.retries;
@@ -160,7 +161,8 @@ fn of_shards<T>(run: &ActiveRun, make: impl Fn(u32) -> T) -> std::collections::B
     }
 }
 
-/// The status of the SyncRun of a run that has ended as `run` says; `is_swept` if nothing that was made for it is left.
+/// The status of the SyncRun of a run that has ended as `run` says; `is_swept` if nothing that was made for it is
+/// left, except for what stays for readers of logs.
 pub fn ended(
     old: &SyncRunStatus,
     run: &Run,
@@ -170,6 +172,7 @@ pub fn ended(
 ) -> SyncRunStatus {
     let stage = if is_swept { Stage::Done } else { Stage::Finishing };
     let mut new = SyncRunStatus {
+        observed_generation: Some(generation),
         stage: Some(stage),
         conditions: old.conditions.clone(),
         retries: run.retries,
@@ -196,6 +199,7 @@ pub fn astray(run: &SyncRun, now: Timestamp) -> SyncRunStatus {
     );
     let generation = run.metadata.generation.unwrap_or(1);
     let cause = Cause { reason: reason::JOB_NOT_FOUND, message: &message, generation };
+    new.observed_generation = Some(generation);
     conditions::stalled(&mut new.conditions, cause, now);
     new
 }
@@ -208,8 +212,9 @@ pub fn no_longer_astray(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> 
         return None;
     }
     let message = format!("The SyncJob {} has not begun this run yet.", run.spec.sync_job.name);
-    let cause =
-        Cause { reason: reason::QUEUED, message: &message, generation: run.metadata.generation.unwrap_or(1) };
+    let generation = run.metadata.generation.unwrap_or(1);
+    let cause = Cause { reason: reason::QUEUED, message: &message, generation };
+    new.observed_generation = Some(generation);
     conditions::reconciling(&mut new.conditions, cause, now);
     Some(new)
 }
@@ -231,21 +236,6 @@ pub fn forgotten<'a>(
     runs.filter(|run| is_over(run) && !is_known(&run.name_any())).collect()
 }
 
-/// The last run that did not succeed, of those that the history keeps: its pods stay, so that their logs can be read.
-pub fn last_failed(status: &SyncJobStatus) -> Option<&str> {
-    let failed = status.history.iter().find(|entry| entry.result != contract::RunResult::Succeeded);
-    failed.map(|entry| entry.id.as_str())
-}
-
-/// Whether a Job of a failed run stays for the logs of its pods: all of them have ended.
-pub fn stays_for_logs(job: &Job, pods: &[Pod], failed: &str) -> bool {
-    let mut own = pods.iter().filter(|pod| is_of_job(pod, job)).peekable();
-    is_of_run(job.labels(), failed)
-        && job.metadata.deletion_timestamp.is_none()
-        && own.peek().is_some()
-        && own.all(|pod| !observe::is_alive(pod) && pod.metadata.deletion_timestamp.is_none())
-}
-
 /// Whether a Job made a pod.
 pub fn is_of_job(pod: &Pod, job: &Job) -> bool {
     job.metadata.uid.is_some()
@@ -255,8 +245,4 @@ pub fn is_of_job(pod: &Pod, job: &Job) -> bool {
             .iter()
             .flatten()
             .any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
-}
-
-fn is_of_run(labels: &std::collections::BTreeMap<String, String>, run: &str) -> bool {
-    labels.get(names::LABEL_RUN).is_some_and(|it| it == run)
 }

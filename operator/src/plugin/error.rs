@@ -67,7 +67,7 @@ impl PluginError {
                 "spec.snapshots takes one after each run that succeeds; `volferry snapshot list` reads the volume itself".into()
             }
             Self::NoPods { .. } => {
-                "pods stay after the last failed run only; `kubectl volferry report JOB` has what the last run reported".into()
+                "pods stay of the last run and of the last failed one; `kubectl volferry runs JOB` has what each run reported".into()
             }
             Self::Log { .. } => "a node that is gone has no logs; `kubectl volferry status JOB` shows the run".into(),
             Self::RunDeleted { .. } => "deleting a SyncRun ends its run; ask for another with run-now".into(),
