@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf};
 
+use contract::plural;
 use thiserror::Error;
 
 use super::{id::SnapshotId, retain::EmptyPolicy};
@@ -104,7 +105,8 @@ pub enum SnapshotError {
     Invalid(String),
     /// Objects that a restore needs are damaged.
     #[error(
-        "{count} objects that snapshot {id} needs are damaged or missing, the first for {path}: nothing was changed"
+        "snapshot {id} needs {} damaged or missing, the first for {path}: nothing was changed",
+        plural(*.count, "object that is", "objects that are")
     )]
     NotWhole {
         /// The snapshot.

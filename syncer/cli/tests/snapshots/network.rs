@@ -84,7 +84,7 @@ fn a_damaged_object_is_found_before_anything_is_changed() {
         let run = restore(&pair, "first");
         run.assert_exit(ExitCode::Failed);
         let message = format!("{run:?}");
-        assert!(message.contains("are damaged or missing, the first for one"), "{message}");
+        assert!(message.contains("damaged or missing, the first for one"), "{message}");
         let there = ["one", "other", "astray"].map(|name| pair.destination.join(name).exists());
         assert_eq!(there, [false, false, true], "{below}");
         snapshot_heals(&pair.source);
