@@ -5,16 +5,12 @@ use std::{
     iter::Peekable,
 };
 
-use super::{
-    Walk, WorkerTree,
-    pending::{At, PendingDir, subdirectories},
-};
+use super::pending::PendingDir;
 use crate::{
     entry::Entry,
     tree::{
         Tree,
         dir::{Dir, DirId},
-        stamps::Stamps,
     },
 };
 
@@ -77,44 +73,21 @@ impl<'a> KnownEntries<'a> {
     }
 }
 
-impl Walk<'_> {
-    /// Finds a directory in the earlier scan.
-    pub(super) fn known_dir(&self, work: &PendingDir) -> Option<KnownDir<'_>> {
-        let (known, id) = (self.known?, work.known?);
-        Some(KnownDir { dir: &known.tree.dirs[id as usize], changed: known.changed.get(&id) })
+impl<'a> EarlierScan<'a> {
+    /// Returns a directory of this scan, by its number there.
+    pub(super) fn dir(&self, id: DirId) -> KnownDir<'a> {
+        KnownDir { dir: &self.tree.dirs[id as usize], changed: self.changed.get(&id) }
     }
 
-    /// Lists a directory as it was scanned before.
-    pub(super) fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
-        let listing = before.listing.clone();
-        let first_child = self.queue.number(listing.dirs());
-        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
-        self.recognise(work, &mut below);
-        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
-        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
-        self.queue.done(below.into_iter());
-        part.totals.entries += listing.len() as u64;
-        part.totals.bytes += before.bytes;
-        let Dir { inode, is_elsewhere, bytes, .. } = *before;
-        let (digest, seen) = match listing.dirs() {
-            0 => (before.digest, before.seen),
-            _ => (listing.digest(), Stamps::unknown()),
-        };
-        let stamps = before.stamps.clone();
-        let dir =
-            Dir { listing, first_child, digest, inode, is_elsewhere, stamps, seen, bytes, ..Dir::default() };
-        part.dirs.push((work.id, dir));
-    }
-
-    /// Finds subdirectories, which are in the order of their names, in the scan that is known.
-    pub(super) fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
-        let (Some(known), Some(id)) = (self.known, work.known) else { return };
-        let mut children = known.tree.dirs[id as usize].children().peekable();
+    /// Finds the subdirectories of a directory of this scan, which are in the order of their names.
+    pub(super) fn recognise(&self, id: DirId, below: &mut [PendingDir]) {
+        let dirs = &self.tree.dirs;
+        let mut children = dirs[id as usize].children().peekable();
         for dir in below {
             let Some(name) = dir.path.names().last() else { continue };
             while children.next_if(|(known, _)| *known < name).is_some() {}
             dir.known = children.next_if(|(known, _)| *known == name).map(|(_, id)| id);
-            dir.is_elsewhere = dir.known.is_some_and(|id| known.tree.dirs[id as usize].is_elsewhere);
+            dir.is_elsewhere = dir.known.is_some_and(|id| dirs[id as usize].is_elsewhere);
         }
     }
 }

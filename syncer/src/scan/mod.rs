@@ -344,6 +344,40 @@ impl Walk<'_> {
         part.dirs.push((work.id, dir));
     }
 
+    /// Finds a directory in the earlier scan.
+    fn known_dir(&self, work: &PendingDir) -> Option<KnownDir<'_>> {
+        Some(self.known?.dir(work.known?))
+    }
+
+    /// Lists a directory as it was scanned before.
+    fn keep(&self, work: &PendingDir, before: &Dir, part: &mut WorkerTree) {
+        let listing = before.listing.clone();
+        let first_child = self.queue.number(listing.dirs());
+        let mut below = subdirectories(&work.path, || At::Path, &listing, first_child, None);
+        self.recognise(work, &mut below);
+        let is_mount = |below: &&PendingDir| below.is_elsewhere && !work.is_elsewhere;
+        below.iter().filter(is_mount).for_each(|below| part.mounts.add(below.path.clone()));
+        self.queue.done(below.into_iter());
+        part.totals.entries += listing.len() as u64;
+        part.totals.bytes += before.bytes;
+        let Dir { inode, is_elsewhere, bytes, .. } = *before;
+        let (digest, seen) = match listing.dirs() {
+            0 => (before.digest, before.seen),
+            _ => (listing.digest(), Stamps::unknown()),
+        };
+        let stamps = before.stamps.clone();
+        let dir =
+            Dir { listing, first_child, digest, inode, is_elsewhere, stamps, seen, bytes, ..Dir::default() };
+        part.dirs.push((work.id, dir));
+    }
+
+    /// Finds subdirectories in the earlier scan, if it has the directory.
+    fn recognise(&self, work: &PendingDir, below: &mut [PendingDir]) {
+        if let (Some(known), Some(id)) = (self.known, work.known) {
+            known.recognise(id, below);
+        }
+    }
+
     /// Lists a folder of another file system as empty, so that nothing of it is sent, and nothing at its place deleted.
     fn leave_mount(&self, work: &PendingDir, part: &mut WorkerTree) {
         let listing = ListingBuilder::default().finish();
