@@ -45,8 +45,8 @@ impl Children {
         others
     }
 
-    /// Whether a try has a Job that was made from another generation of the spec, with another image, or for another
-    /// node than its volume is on by now.
+    /// Whether a try has a Job that was made from another generation of the spec, with another image, or whose pods
+    /// cannot come to the node that its volume is on by now.
     pub fn is_outdated(
         &self,
         names: &TryNames,
@@ -57,11 +57,21 @@ impl Children {
         let is = |side| {
             let job = self.job_of(names, side).filter(|job| job.metadata.deletion_timestamp.is_none());
             job.is_some_and(|job| {
-                let moved = placements.of(side).is_some_and(|it| node_of(job) != Some(&it.node));
+                let moved = placements
+                    .of(side)
+                    .is_some_and(|it| node_of(job) != Some(&it.node) && !self.are_on(names, side, &it.node));
                 moved || generation_of(job) != Some(generation) || image_of(job) != Some(image)
             })
         };
         is(Side::Source) || is(Side::Sink)
+    }
+
+    /// Whether all pods of an end are on that node, by the scheduler's own choice.
+    fn are_on(&self, names: &TryNames, side: Side, node: &str) -> bool {
+        let is_there =
+            |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+        let pods = self.pods_of(names, side);
+        !pods.is_empty() && pods.iter().all(is_there)
     }
 
     /// Where one end of a try is, or of one of its shards.
@@ -230,5 +240,26 @@ mod tests {
         assert!(!children.is_outdated(&names(2), 4, "i", &on("n1")));
         assert!(!children.is_outdated(&names(2), 4, "i", &Placements::default()), "its user has left");
         assert!(children.is_outdated(&names(2), 4, "i", &on("n2")));
+    }
+
+    #[test]
+    fn a_pod_that_came_to_the_node_of_a_later_user_of_its_volume_by_itself_is_left_alone() {
+        let pod = |node: Option<&str>| -> Pod {
+            let labels = json!({names::LABEL_TRY: names(2).label(), names::LABEL_SIDE: "sink"});
+            let spec = json!({"containers": [], "nodeName": node});
+            serde_json::from_value(json!({"metadata": {"name": "x", "labels": labels}, "spec": spec}))
+                .unwrap()
+        };
+        let placements = Placements {
+            sink: Some(placement::Placement { node: "n1".into(), tolerations: vec![] }),
+            ..Placements::default()
+        };
+        for (nodes, is_outdated) in
+            [(vec![None], true), (vec![Some("n2")], true), (vec![Some("n1")], false), (vec![], true)]
+        {
+            let jobs = vec![job(&names(2), 4, "i")];
+            let children = Children { jobs, pods: nodes.iter().map(|node| pod(*node)).collect() };
+            assert_eq!(children.is_outdated(&names(2), 4, "i", &placements), is_outdated, "{nodes:?}");
+        }
     }
 }
