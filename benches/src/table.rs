@@ -207,7 +207,8 @@ impl Line {
     ) -> Self {
         let ours = samples.iter().find(|(tool, _)| *tool == OURS).and_then(|(_, samples)| median(samples));
         let figures = |(tool, samples): &(&str, &[f64])| {
-            let spread = spread(samples).map(|spread| round(spread, 1000.0));
+            // A median of 0 has no spread.
+            let spread = spread(samples).filter(|it| it.is_finite()).map(|it| round(it, 1000.0));
             let mut figures = Figures { median_ms: median(samples), spread, ..Figures::default() };
             figures.samples_ms = samples.to_vec();
             if *tool != OURS {
