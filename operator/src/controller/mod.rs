@@ -294,8 +294,8 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
         model::snapshots::forget_damage(&mut new);
     }
     write_status(context, job, &known, &new).await?;
-    view.let_go(&context.client, &new).await?;
     tell(context, job, &old, &new).await;
+    view.let_go(&context.client, &new).await?;
     hooks::release(context, &view, &new).await?;
     let is_settled = settle_runs(context, &view, &new, now).await?;
     // No watch tells when the last Role is empty.
