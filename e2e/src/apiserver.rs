@@ -182,6 +182,8 @@ impl ApiServer {
             .arg(format!("--controllers={CONTROLLERS}"))
             .arg(format!("--root-ca-file={}", self.certificate().display()))
             .arg(format!("--service-account-private-key-file={}", self.folder.join("accounts.key").display()))
+            // With its usual 20 requests a second, the events of many tests at a time come over a minute late.
+            .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
             .args(["--leader-elect=false", "--secure-port=0"]);
         self.launch("kube-controller-manager", &mut command)
     }

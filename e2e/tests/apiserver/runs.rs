@@ -535,7 +535,6 @@ async fn a_pod_that_a_limit_range_makes_invalid_stalls() {
     let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"},
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "500m"}}]}});
     stage.kubectl.apply(&range.to_string()).unwrap();
-    until_refused(&stage, "1").await;
     stage.sync("web", json!({"pods": {"resources": {"requests": {"cpu": "1"}}}})).await.unwrap();
     let refused = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&refused, "Stalled", "ChildRefused"), "{refused:#?}");
@@ -544,16 +543,6 @@ async fn a_pod_that_a_limit_range_makes_invalid_stalls() {
         message.contains("must be less than or equal to cpu limit") && message.contains("LimitRange"),
         "{message}"
     );
-}
-
-/// Waits until a pod that requests that much processor time is refused: admission hears of a LimitRange by a watch.
-async fn until_refused(stage: &Stage, cpu: &str) {
-    let container = json!({"name": "probe", "image": "probe", "resources": {"requests": {"cpu": cpu}}});
-    let overrides = json!({"spec": {"containers": [container]}}).to_string();
-    let probe = ["run", "probe", "--image=probe", "--dry-run=server", "--overrides", &overrides];
-    let is_refused = |error: &anyhow::Error| format!("{error:#}").contains("less than or equal to cpu limit");
-    let refused = async { while !stage.kubectl.run_async(&probe).await.as_ref().is_err_and(is_refused) {} };
-    tokio::time::timeout(e2e::scripted::PATIENCE, refused).await.unwrap();
 }
 
 #[tokio::test]
